@@ -1,0 +1,1 @@
+"""One judgment, from request to verdict."""

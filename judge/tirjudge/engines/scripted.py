@@ -1,0 +1,84 @@
+"""The one double of this project: an engine that is handed what to say. Everything around it is real.
+
+Its tokens are the bytes of the text, so every length, mask and prefix in a test can be counted by eye.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from tirjudge.types import Completion, Sampling
+
+END_OF_TURN = 256
+"""The id that ends a turn; 0 to 255 are bytes."""
+
+
+class ByteTokenizer:
+    """One id a byte of UTF-8."""
+
+    async def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return bytes(i for i in token_ids if i < END_OF_TURN).decode(errors="replace")
+
+
+class ScriptedEngine:
+    """Says its texts in turn, each cut at the first stop string, as a real engine would.
+
+    Args:
+        texts: one a turn, over all rollouts in the order in which they ask.
+        label_probs: text of a label's first token -> probability, the answer to every constrained read; what is not
+            named gets 1e-6.
+
+    Attributes:
+        calls: the (token_ids, sampling, session) of every request so far.
+    """
+
+    eos_token_ids = frozenset({END_OF_TURN})
+
+    def __init__(self, texts: Iterable[str], *, label_probs: Mapping[str, float] | None = None) -> None:
+        self.tokenizer = ByteTokenizer()
+        self.calls: list[tuple[tuple[int, ...], Sampling, str]] = []
+        self._texts = iter(texts)
+        self._label_probs = dict(label_probs or {})
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        """The next text; a constrained read is answered from `label_probs` and uses up none.
+
+        Raises:
+            AssertionError: the script is at its end.
+        """
+        self.calls.append((tuple(token_ids), sampling, session))
+        if sampling.allowed_token_ids is not None:
+            return self._read(sampling.allowed_token_ids)
+        text = next(self._texts, None)
+        assert text is not None, "the script has no more texts"
+        ends = [(text.index(stop) + len(stop), stop) for stop in sampling.stop if stop in text]
+        end, stop = min(ends, default=(len(text), None))
+        ids = list(text[:end].encode()) + ([] if stop else [END_OF_TURN])
+        finish_reason = "stop"
+        if len(ids) > sampling.max_tokens:
+            ids, stop, finish_reason = ids[: sampling.max_tokens], None, "length"
+        return Completion(
+            text=self.tokenizer.decode(ids),
+            token_ids=tuple(ids),
+            logprobs=tuple(-0.5 for _ in ids),
+            finish_reason=finish_reason,
+            stop=stop,
+        )
+
+    def _read(self, allowed: Sequence[int]) -> Completion:
+        logprobs = {i: math.log(self._label_probs.get(chr(i), 1e-6)) for i in allowed}
+        best = max(allowed, key=lambda i: logprobs[i])
+        return Completion(
+            text=chr(best),
+            token_ids=(best,),
+            logprobs=(logprobs[best],),
+            finish_reason="length",
+            token_logprobs=logprobs,
+        )

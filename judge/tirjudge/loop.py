@@ -1,0 +1,269 @@
+"""The one loop: a model writes, its programs run, their output comes back, until there is a verdict.
+
+Serving, training, sampling, evaluating and re-ranking all go through `run_rollout`. It works on token ids, forward only:
+what the engine returned is kept as it is, an observation is encoded once, and each turn's prompt is the last one plus
+what came after. Two protocols are all it needs of the world; engines and sandboxes implement them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tirjudge.errors import PromptTooLong
+from tirjudge.observation import cut, observation_text, shown_output
+from tirjudge.parse import OUTPUT_FENCE, asks_for_run, parse_code, parse_verdict, stop_strings, verdict_tag
+from tirjudge.profile import Profile
+from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, Sampling, StopReason, Turn
+
+Bindings = Mapping[str, str | Mapping[str, str]]
+"""Variables a program finds: name -> text, or name -> (label -> text)."""
+
+MAX_CODE_CHARS = 65_536
+"""A longer program is refused unseen."""
+
+RESERVED_TOKENS = 32
+"""Kept free at the end of the context for the fences of a last observation and for a forced verdict."""
+
+
+class Tokenizer(Protocol):
+    """Text to ids, as the served model reads it. Asynchronous because it may sit behind HTTP."""
+
+    async def encode(self, text: str) -> list[int]:
+        """Ids of a piece of text in the middle of a sequence; nothing is added."""
+        ...
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        """Ids of one user message in the model's chat template, up to where the answer begins."""
+        ...
+
+
+class Engine(Protocol):
+    """Generates tokens from tokens."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that end a turn; empty if the engine cannot know."""
+        ...
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        """One turn.
+
+        Args:
+            token_ids: the whole sequence so far.
+            sampling: how to sample, when to stop.
+            session: the same for all turns of one rollout, so that its cache is found again.
+
+        Raises:
+            EngineUnavailable: it cannot be reached, or failed.
+        """
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs strangers' Python."""
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        """One program, in a new process, with `bindings` set as variables.
+
+        Raises:
+            SandboxUnavailable: the program could not be run, for a reason that is not its own.
+        """
+        ...
+
+
+OnTurn = Callable[[Turn], Awaitable[None]]
+
+
+async def run_rollout(
+    prompt_ids: Sequence[int],
+    *,
+    mode: Mode,
+    labels: Sequence[str],
+    engine: Engine,
+    sandbox: Sandbox | None,
+    bindings: Bindings,
+    profile: Profile,
+    sampling: Sampling,
+    session: str,
+    max_tool_calls: int = 3,
+    force_verdict: bool = True,
+    on_turn: OnTurn | None = None,
+) -> Rollout:
+    """From a prompt to a verdict, or to the reason why there is none.
+
+    Args:
+        prompt_ids: the rendered prompt, encoded.
+        mode: decides the verdict tag.
+        labels: what the verdict may say.
+        engine: generates.
+        sandbox: runs programs; None: the prompt offered no tools, and nothing is run.
+        bindings: variables of every program.
+        profile: token budgets.
+        sampling: temperature, top_p and seed of every turn; its budget and stops are set here.
+        session: unique to this rollout.
+        max_tool_calls: programs that may run; one more ends the rollout unrun.
+        force_verdict: open the verdict tag and constrain the label if the model gave none.
+        on_turn: told of each turn as it ends.
+
+    Raises:
+        PromptTooLong: the prompt leaves no room to answer.
+        EngineUnavailable, SandboxUnavailable: from below, unchanged.
+    """
+    room = min(profile.rollout_tokens, profile.context_tokens - len(prompt_ids) - RESERVED_TOKENS)
+    if room <= 0:
+        raise PromptTooLong(
+            f"the prompt has {len(prompt_ids)} tokens; {profile.name} takes {profile.context_tokens} with the answer"
+        )
+    ids = list(prompt_ids)
+    budget = len(ids) + room
+    stops = stop_strings(mode, tools=sandbox is not None)
+    turns: list[Turn] = []
+    num_generated = num_calls = 0
+    while True:
+        num_left = min(budget - len(ids), profile.rollout_tokens - num_generated)
+        if num_left <= 0:
+            stop_reason = StopReason.LENGTH
+            break
+        seed = None if sampling.seed is None else (sampling.seed + len(turns)) % 2**63
+        turn_sampling = replace(sampling, max_tokens=num_left, stop=stops, seed=seed)
+        completion = await engine.generate(ids, sampling=turn_sampling, session=session)
+        num_generated += len(completion.token_ids)
+        wants_run, completion = _wants_run(completion, eos_token_ids=engine.eos_token_ids, tools=sandbox is not None)
+        may_run = wants_run and num_calls < max_tool_calls
+        turn = Turn(completion=completion)
+        if may_run and sandbox is not None:
+            num_tokens = min(profile.observation_tokens, max(0, budget - len(ids) - len(completion.token_ids)))
+            turn = await _run_code(turn, sandbox=sandbox, bindings=bindings, engine=engine, num_tokens=num_tokens)
+            num_calls += 1
+        turns.append(turn)
+        ids += [*completion.token_ids, *turn.observation_ids]
+        if on_turn is not None:
+            await on_turn(turn)
+        if not may_run:
+            stop_reason = _why_it_ended(turns, mode=mode, labels=labels, wants_run=wants_run)
+            break
+    rollout = Rollout(prompt_ids=tuple(prompt_ids), turns=tuple(turns), stop_reason=stop_reason, model=profile.name)
+    return await _read_verdict(
+        rollout, mode=mode, labels=labels, engine=engine, session=session, force=force_verdict
+    )
+
+
+def _wants_run(completion: Completion, *, eos_token_ids: frozenset[int], tools: bool) -> tuple[bool, Completion]:
+    """Whether the turn asks for its program to be run, and the completion as it goes into the sequence.
+
+    A model not trained on the output fence just ends its turn after the block: then the end-of-turn token is dropped,
+    since the sequence goes on.
+    """
+    if not tools:
+        return False, completion
+    if completion.stop == OUTPUT_FENCE:
+        return True, completion
+    if completion.stop is None and completion.finish_reason == "stop" and asks_for_run(completion.text):
+        ids, logprobs = completion.token_ids, completion.logprobs
+        if ids and ids[-1] in eos_token_ids:
+            ids, logprobs = ids[:-1], logprobs[:-1]
+        return True, replace(completion, token_ids=ids, logprobs=logprobs)
+    return False, completion
+
+
+async def _run_code(turn: Turn, *, sandbox: Sandbox, bindings: Bindings, engine: Engine, num_tokens: int) -> Turn:
+    """The turn with its program run and the observation encoded."""
+    code = parse_code(turn.completion.text)
+    if code is None:
+        result = ExecResult(outcome=Outcome.REFUSED, error="NoProgram: no closed ```python block before the output block")
+    elif len(code) > MAX_CODE_CHARS:
+        result = ExecResult(outcome=Outcome.REFUSED, error=f"ProgramTooLong: more than {MAX_CODE_CHARS} characters")
+    else:
+        result = await sandbox.run(code, bindings=bindings)
+    opening = "" if turn.completion.stop == OUTPUT_FENCE else f"\n{OUTPUT_FENCE}"
+    observation, ids = await _encode_observation(
+        result, opening=opening, tokenizer=engine.tokenizer, num_tokens=num_tokens
+    )
+    return replace(turn, code=code or "", result=result, observation=observation, observation_ids=tuple(ids))
+
+
+async def _encode_observation(
+    result: ExecResult, *, opening: str, tokenizer: Tokenizer, num_tokens: int
+) -> tuple[str, list[int]]:
+    """The observation, its output cut to `num_tokens`, and its ids. No token is shorter than a quarter of a character."""
+    output = shown_output(result, limit=num_tokens * 16)
+    while True:
+        text = opening + observation_text(output)
+        ids = await tokenizer.encode(text)
+        if len(ids) <= num_tokens or not output:
+            return text, ids
+        output = cut(output, limit=max(0, len(output) * num_tokens // (len(ids) + 16) - 16))
+
+
+def _why_it_ended(turns: Sequence[Turn], *, mode: Mode, labels: Sequence[str], wants_run: bool) -> StopReason:
+    if wants_run:
+        return StopReason.TOOL_BUDGET
+    if parse_verdict([turn.completion.text for turn in turns], mode=mode, labels=labels) is not None:
+        return StopReason.VERDICT
+    last = turns[-1].completion
+    if last.finish_reason != "stop":
+        return StopReason.LENGTH
+    return StopReason.MALFORMED if last.stop == f"</{verdict_tag(mode)}>" else StopReason.NO_VERDICT
+
+
+async def _read_verdict(
+    rollout: Rollout, *, mode: Mode, labels: Sequence[str], engine: Engine, session: str, force: bool
+) -> Rollout:
+    """The rollout with its label and the log-probability of every label at the verdict position."""
+    tag = verdict_tag(mode)
+    texts = [turn.completion.text for turn in rollout.turns]
+    if rollout.stop_reason.is_verdict:
+        head = texts[-1][: texts[-1].rindex(f"<{tag}>") + len(tag) + 2]
+        before = [*rollout.prompt_ids, *_ids_of(rollout.turns[:-1])]
+        prefix = before + await engine.tokenizer.encode(head)
+        logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session)
+        label = parse_verdict(texts, mode=mode, labels=labels)
+        return replace(rollout, label=label, label_logprobs=logprobs)
+    if not force:
+        return rollout
+    opening = await engine.tokenizer.encode(f"\n<{tag}>")
+    sequence = [*rollout.prompt_ids, *rollout.token_ids]
+    logprobs = await read_labels([*sequence, *opening], labels=labels, engine=engine, session=session)
+    label = max(logprobs, key=lambda name: logprobs[name])
+    forced = (*opening, *await engine.tokenizer.encode(f"{label}</{tag}>"))
+    return replace(rollout, label=label, label_logprobs=logprobs, forced_ids=forced)
+
+
+def _ids_of(turns: Sequence[Turn]) -> list[int]:
+    return [i for turn in turns for i in (*turn.completion.token_ids, *turn.observation_ids)]
+
+
+async def read_labels(
+    prefix: Sequence[int], *, labels: Sequence[str], engine: Engine, session: str
+) -> dict[str, float]:
+    """Log-probability of each label right after `prefix`, over the full vocabulary.
+
+    One token is generated under a constraint and thrown away. A label of several tokens (with most tokenizers "10" is
+    "1", "0") takes one more read for each first token that it shares: P("10") = P("1") P("0" | "1"), and P("1") keeps
+    the rest.
+    """
+    encoded = {label: tuple(await engine.tokenizer.encode(label)) for label in labels}
+    found: dict[str, float] = {}
+
+    async def descend(path: tuple[int, ...], logprob: float) -> None:
+        here = {label: ids for label, ids in encoded.items() if ids[: len(path)] == path}
+        next_ids = sorted({ids[len(path)] for ids in here.values() if len(ids) > len(path)})
+        ended = next((label for label, ids in here.items() if ids == path), None)
+        rest = 1.0
+        if next_ids:
+            sampling = Sampling(max_tokens=1, allowed_token_ids=tuple(next_ids), logprob_token_ids=tuple(next_ids))
+            read = (await engine.generate([*prefix, *path], sampling=sampling, session=session)).token_logprobs
+            for token_id in next_ids:
+                rest -= math.exp(read[token_id])
+                await descend((*path, token_id), logprob + read[token_id])
+        if ended is not None:
+            found[ended] = logprob + math.log(max(rest, 1e-12))
+
+    await descend((), 0.0)
+    return {label: found[label] for label in labels}

@@ -1,0 +1,377 @@
+"""The data of one judgment, from request to verdict.
+
+Two families live here. What crosses a wire (`JudgeRequest`, `Judgment` and their parts) is pydantic, frozen, and refuses
+unknown fields; there is one definition of each, shared by server, client and files. What stays inside (`Completion`,
+`ExecResult`, `Turn`, `Rollout`) is a frozen dataclass over token ids.
+
+A rollout on token ids, with its loss mask (1: sampled by the policy, carries loss; 0: put there by us):
+
+    prompt_ids              <|im_start|>user ... <|im_end|> <|im_start|>assistant
+    turn 0   completion     We count words. ```python ... ``` ```output        1 1 1 1 1
+             observation    \\nA 1/2\\nB 2/2\\n```\\n                          0 0 0 0 0
+    turn 1   completion     B follows more. <preference> B </preference>       1 1 1 1 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_RESPONSES = 1024
+"""The most responses one request may carry; listwise judges them in groups."""
+
+
+class Mode(StrEnum):
+    """What is asked of the judge: a score for each response, a preference between two, or the best of many."""
+
+    POINTWISE = "pointwise"
+    PAIRWISE = "pairwise"
+    LISTWISE = "listwise"
+
+
+class StopReason(StrEnum):
+    """Why a rollout ended."""
+
+    VERDICT = "verdict"
+    """The model wrote a well-formed verdict."""
+    MALFORMED = "malformed_verdict"
+    """The model closed a verdict tag around something that was not offered."""
+    NO_VERDICT = "no_verdict"
+    """The model ended its turn with neither a program nor a verdict."""
+    TOOL_BUDGET = "tool_budget"
+    """The model asked for one program more than it was allowed; that program was not run."""
+    LENGTH = "length"
+    """The token budget of the rollout, or the context of the model, was used up."""
+
+    @property
+    def is_verdict(self) -> bool:
+        return self is StopReason.VERDICT
+
+
+class Outcome(StrEnum):
+    """How a program ended. A sandbox that does not work is no outcome: it raises `tirjudge.errors.SandboxUnavailable`."""
+
+    OK = "ok"
+    ERROR = "error"
+    """A Python exception, or a non-zero exit."""
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    CRASH = "crash"
+    """Killed by a signal that no limit of ours sent."""
+    OUTPUT_LIMIT = "output_limit"
+    REFUSED = "refused"
+    """Never started: too large, or there was no program to run."""
+
+    @property
+    def is_ok(self) -> bool:
+        return self is Outcome.OK
+
+
+# ---------------------------------------------------------------------------------------------------------------- inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How one turn is sampled. Every field is sent explicitly, so that no server-side default changes a judgment."""
+
+    max_tokens: int
+    """Most tokens to generate."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    """Nucleus mass; 1 keeps everything."""
+    seed: int | None = None
+    """Seed of this turn; None leaves it to the engine."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the turn. The matched one is kept at the end of the text."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """When given, only these ids can be sampled; None allows the whole vocabulary."""
+    logprob_token_ids: tuple[int, ...] = ()
+    """Ids whose log-probability at the first generated position is wanted, before any constraint is applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What an engine generated in one turn. `decode(token_ids) == text` up to a hidden end-of-turn token."""
+
+    text: str
+    """Generated text, ending with the matched stop string if there is one."""
+    token_ids: tuple[int, ...]
+    """Generated ids, the end-of-turn token included if the model wrote one."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each id under the model at temperature 1, natural logarithm; 0.0 where `num_appended` covers it."""
+    finish_reason: Literal["stop", "length", "repetition"]
+    """`stop`: a stop string or the end-of-turn token. `length`: max_tokens. `repetition`: the engine detected a loop."""
+    stop: str | None = None
+    """The stop string that matched; None when the end-of-turn token or a limit ended the turn."""
+    num_appended: int = 0
+    """How many ids at the end were re-encoded by us because the last sampled token spilled past the stop string."""
+    token_logprobs: dict[int, float] = field(default_factory=dict)
+    """The answer to `Sampling.logprob_token_ids`: id -> log-probability at the first position."""
+    num_cached: int = 0
+    """How many of the prompt's tokens the engine did not have to compute again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """How one program went. The outcome comes from the operating system, never from the program's own output."""
+
+    outcome: Outcome
+    stdout: str = ""
+    """What the program printed, cut to the output limit."""
+    error: str | None = None
+    """The last line of the error, at most 500 characters; None when the program ended well."""
+    truncated: bool = False
+    """Whether stdout was cut."""
+    exit_code: int | None = None
+    """None when a signal or a limit ended the program."""
+    signal: int | None = None
+    """The signal that ended the program; None when it exited by itself."""
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    """From the start of the program to its end."""
+    queue_s: float = 0.0
+    """Time spent waiting for a free slot, not part of `wall_s`."""
+    max_rss_kb: int = 0
+    level: str = ""
+    """The isolation the program really ran under, such as `namespaces`; `unsafe` when there was none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One completion, and the program it asked for."""
+
+    completion: Completion
+    code: str | None = None
+    """The program that was run; None when the turn asked for none or was not allowed one."""
+    result: ExecResult | None = None
+    """None exactly when no program was run."""
+    observation: str = ""
+    """Text shown to the model after the completion: output and closing fence."""
+    observation_ids: tuple[int, ...] = ()
+    """`observation`, encoded once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One pass of the loop over one prompt, as the engine saw it."""
+
+    prompt_ids: tuple[int, ...]
+    turns: tuple[Turn, ...]
+    stop_reason: StopReason
+    model: str
+    """Name and version of what generated it."""
+    forced_ids: tuple[int, ...] = ()
+    """Verdict tag and label that we forced onto the end; empty when the model gave its own verdict."""
+    label: str | None = None
+    """The label of the verdict, as shown to the model; None when there is no verdict."""
+    label_logprobs: dict[str, float] = field(default_factory=dict)
+    """Label -> log-probability at the verdict position, over the full vocabulary; empty when there is no verdict."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Everything after the prompt."""
+        parts = [i for turn in self.turns for i in (*turn.completion.token_ids, *turn.observation_ids)]
+        return (*parts, *self.forced_ids)
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """1 for each id the policy sampled, 0 for each id that we put there; as long as `token_ids`."""
+        mask: list[int] = []
+        for turn in self.turns:
+            num_ours = turn.completion.num_appended + len(turn.observation_ids)
+            mask += [1] * (len(turn.completion.token_ids) - turn.completion.num_appended) + [0] * num_ours
+        return (*mask, *(0 for _ in self.forced_ids))
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        """Log-probability of each sampled id, 0.0 for ours; as long as `token_ids`."""
+        parts = [p for t in self.turns for p in (*t.completion.logprobs, *(0.0 for _ in t.observation_ids))]
+        return (*parts, *(0.0 for _ in self.forced_ids))
+
+    @property
+    def num_calls(self) -> int:
+        return sum(turn.result is not None for turn in self.turns)
+
+    @property
+    def forced(self) -> bool:
+        return bool(self.forced_ids)
+
+
+# ------------------------------------------------------------------------------------------------------------ on the wire
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _replace_lone_surrogates(value: Any) -> Any:
+    """JSON can spell half a surrogate pair; no tokenizer and no file takes one. It becomes U+FFFD, its neighbours stay."""
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_replace_lone_surrogates)]
+"""A string that can always be encoded as UTF-8."""
+
+
+class Wire(BaseModel):
+    """Base of everything that crosses a wire: frozen, and a field it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ChatMessage(Wire):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Text
+
+
+class JudgeRequest(Wire):
+    """One question to the judge. The same object over HTTP, in files, and in the library."""
+
+    mode: Mode
+    prompt: Text | list[ChatMessage]
+    """What the responses answer: text, or a conversation."""
+    responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
+    """The candidates: exactly 2 for pairwise, at least 2 for listwise, 1 or more (each judged alone) for pointwise."""
+    model: Text | None = None
+    """The judge to use; None is the server's default."""
+    tools: Literal["auto", "on", "off"] = "auto"
+    """`auto`: the model may run Python. `on`: it may, and a verdict that no program stands behind is not counted. `off`:
+    the prompt without tools, and no sandbox."""
+    orders: Literal["single", "both"] = "single"
+    """`single`: one order, drawn from the content of the request. `both`: two opposite orders; if they disagree, a tie."""
+    votes: int = Field(default=1, ge=1, le=64)
+    """Rollouts per order; the majority wins, and votes that cannot change the outcome any more are not cast."""
+    max_tool_calls: int = Field(default=3, ge=0, le=16)
+    force_verdict: bool = True
+    """Whether a rollout without a verdict is made to give one (marked `forced`), or abstains."""
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    """None is greedy for one vote and 1.0 for several."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    stream: bool = False
+    """Over HTTP: send each turn as it ends (server-sent events)."""
+
+    @model_validator(mode="after")
+    def _number_of_responses_fits_the_mode(self) -> JudgeRequest:
+        given = len(self.responses)
+        if self.mode is Mode.PAIRWISE and given != 2:
+            raise ValueError(f"responses: pairwise compares exactly 2 responses, {given} given")
+        if self.mode is Mode.LISTWISE and given < 2:
+            raise ValueError(f"responses: listwise compares at least 2 responses, {given} given")
+        return self
+
+
+class Verdict(Wire):
+    """What was decided. Everything here speaks of the responses in the order in which they were sent."""
+
+    status: Literal["decided", "tie", "abstained"]
+    best: int | None
+    """Index of the best response; None for a tie, an abstention, and pointwise with one response."""
+    label: str | None
+    """Letter of the best response; for pointwise with one response its score as the judge wrote it."""
+    scores: list[float | None] | None
+    """Pointwise: the expected score of each response, 1 to 10 (None: no verdict on that one). None in other modes."""
+    probabilities: list[float] | None
+    """One a response. Pairwise and listwise: P(it is the best), summing to 1. Pointwise: P(its score is 6 or more)."""
+    confidence: float | None
+    """P(top label) x label_mass."""
+    label_mass: float | None
+    """How much of the model's probability lay on the offered labels at the verdict position, the mean over rollouts."""
+    forced: bool
+    """Whether any counted rollout had to be forced to its verdict."""
+    reason: str | None = None
+    """Why there is a tie or an abstention."""
+
+
+class TurnRecord(Wire):
+    text: str
+    """What the model wrote, the program included."""
+    code: str | None
+    output: str | None
+    """What the model was shown of the program's output; None when nothing was run."""
+    outcome: Outcome | None
+
+
+class RolloutVerdict(Wire):
+    label: str
+    """The label as the model saw it."""
+    best: int | None
+    """The response that it names, as an index into the request; None for pointwise."""
+    score: float | None
+    """Pointwise: the expected score. None in other modes."""
+    probabilities: dict[str, float]
+    """Shown label -> probability, given that one of the labels is chosen."""
+    label_mass: float
+    forced: bool
+
+
+class RolloutRecord(Wire):
+    order: list[int]
+    """Which responses were shown, in the order shown, as indexes into the request."""
+    turns: list[TurnRecord]
+    stop_reason: StopReason
+    verdict: RolloutVerdict | None
+
+
+class Usage(Wire):
+    input_tokens: int
+    """Prompt tokens of every rollout, each counted once."""
+    cached_tokens: int
+    """How many prompt tokens of all turns the engine had in its cache."""
+    output_tokens: int
+    """Tokens that the model generated."""
+    tool_calls: int
+    rollouts: int
+
+
+class Timing(Wire):
+    total_s: float
+    engine_s: float
+    """Waiting for the engine, summed over rollouts (which run side by side)."""
+    sandbox_s: float
+    """Running programs, summed over rollouts."""
+    queue_s: float = 0.0
+    """Waiting for a place before the judgment began."""
+
+
+class Judgment(Wire):
+    """The whole answer: the verdict, and what it rests on."""
+
+    id: str
+    object: Literal["judgment"] = "judgment"
+    created: int
+    """Unix time, seconds."""
+    mode: Mode
+    model: str
+    verdict: Verdict
+    rollouts: list[RolloutRecord]
+    usage: Usage
+    timing: Timing
+
+
+def label_of(index: int) -> str:
+    """0 -> A, 25 -> Z, 26 -> AA: the name of a response.
+
+    >>> [label_of(i) for i in (0, 25, 26, 701)]
+    ['A', 'Z', 'AA', 'ZZ']
+    """
+    letters = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        letters = chr(ord("A") + rest) + letters
+    return letters
+
+
+def prompt_text(prompt: str | Sequence[ChatMessage]) -> str:
+    """The prompt as one text: what the model is shown and what programs find in `prompt`."""
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1 and prompt[0].role == "user":
+        return prompt[0].content
+    return "\n\n".join(f"{message.role}: {message.content}" for message in prompt)
