@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Protocol
 
 from tirjudge.errors import PromptTooLong
@@ -132,11 +133,13 @@ async def run_rollout(
             break
         seed = None if sampling.seed is None else (sampling.seed + len(turns)) % 2**63
         turn_sampling = replace(sampling, max_tokens=num_left, stop=stops, seed=seed)
+        started = perf_counter()
         completion = await engine.generate(ids, sampling=turn_sampling, session=session)
+        engine_s = perf_counter() - started
         num_generated += len(completion.token_ids)
         wants_run, completion = _wants_run(completion, eos_token_ids=engine.eos_token_ids, tools=sandbox is not None)
         may_run = wants_run and num_calls < max_tool_calls
-        turn = Turn(completion=completion)
+        turn = Turn(completion=completion, engine_s=engine_s)
         if may_run and sandbox is not None:
             num_tokens = min(profile.observation_tokens, max(0, budget - len(ids) - len(completion.token_ids)))
             turn = await _run_code(turn, sandbox=sandbox, bindings=bindings, engine=engine, num_tokens=num_tokens)
@@ -149,9 +152,7 @@ async def run_rollout(
             stop_reason = _why_it_ended(turns, mode=mode, labels=labels, wants_run=wants_run)
             break
     rollout = Rollout(prompt_ids=tuple(prompt_ids), turns=tuple(turns), stop_reason=stop_reason, model=profile.name)
-    return await _read_verdict(
-        rollout, mode=mode, labels=labels, engine=engine, session=session, force=force_verdict
-    )
+    return await _read_verdict(rollout, mode=mode, labels=labels, engine=engine, session=session, force=force_verdict)
 
 
 def _wants_run(completion: Completion, *, eos_token_ids: frozenset[int], tools: bool) -> tuple[bool, Completion]:
@@ -176,28 +177,27 @@ async def _run_code(turn: Turn, *, sandbox: Sandbox, bindings: Bindings, engine:
     """The turn with its program run and the observation encoded."""
     code = parse_code(turn.completion.text)
     if code is None:
-        result = ExecResult(outcome=Outcome.REFUSED, error="NoProgram: no closed ```python block before the output block")
+        result = ExecResult(
+            outcome=Outcome.REFUSED, error="NoProgram: no closed ```python block before the output block"
+        )
     elif len(code) > MAX_CODE_CHARS:
         result = ExecResult(outcome=Outcome.REFUSED, error=f"ProgramTooLong: more than {MAX_CODE_CHARS} characters")
     else:
         result = await sandbox.run(code, bindings=bindings)
     opening = "" if turn.completion.stop == OUTPUT_FENCE else f"\n{OUTPUT_FENCE}"
-    observation, ids = await _encode_observation(
-        result, opening=opening, tokenizer=engine.tokenizer, num_tokens=num_tokens
-    )
-    return replace(turn, code=code or "", result=result, observation=observation, observation_ids=tuple(ids))
+    output, ids = await _encode_observation(result, opening=opening, tokenizer=engine.tokenizer, num_tokens=num_tokens)
+    return replace(turn, code=code or "", result=result, output=output, observation_ids=tuple(ids))
 
 
 async def _encode_observation(
     result: ExecResult, *, opening: str, tokenizer: Tokenizer, num_tokens: int
 ) -> tuple[str, list[int]]:
-    """The observation, its output cut to `num_tokens`, and its ids. No token is shorter than a quarter of a character."""
+    """The output, cut until it takes at most `num_tokens` between its fences, and the ids of the whole observation."""
     output = shown_output(result, limit=num_tokens * 16)
     while True:
-        text = opening + observation_text(output)
-        ids = await tokenizer.encode(text)
+        ids = await tokenizer.encode(opening + observation_text(output))
         if len(ids) <= num_tokens or not output:
-            return text, ids
+            return output, ids
         output = cut(output, limit=max(0, len(output) * num_tokens // (len(ids) + 16) - 16))
 
 

@@ -36,10 +36,8 @@ def parse_code(text: str) -> str | None:
 
 def asks_for_run(text: str) -> bool:
     """Whether a turn that simply ended did so right after a closed ```python block: such a program is run too."""
-    last = None
-    for last in _PYTHON_BLOCK.finditer(text):
-        pass
-    return last is not None and not text[last.end() :].strip()
+    blocks = list(_PYTHON_BLOCK.finditer(text))
+    return bool(blocks) and not text[blocks[-1].end() :].strip()
 
 
 def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:

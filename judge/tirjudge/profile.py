@@ -30,6 +30,8 @@ class Profile(BaseModel):
     """Longest prompt shown whole; of a longer one, head and tail."""
     response_chars: int = Field(default=16_000, gt=0)
     """Longest response shown whole; of a longer one, head and tail. Programs always have it whole."""
+    all_responses_chars: int = Field(default=32_000, gt=0)
+    """Most characters shown of all responses together; each gets an equal share."""
     group_size: int = Field(default=26, ge=2)
     """Most responses in one listwise prompt."""
     vote_temperature: float = Field(default=1.0, ge=0.0)
@@ -56,5 +58,7 @@ def load_profile(checkpoint: Path) -> Profile:
     if profile.loop_version not in (None, LOOP_VERSION):
         raise CheckpointError(f"{path}: trained for loop version {profile.loop_version}, this is {LOOP_VERSION}")
     if profile.prompts_sha256 not in (None, prompts_sha256()):
-        raise CheckpointError(f"{path}: trained on other prompts than these; retrain it or use the release it came with")
+        raise CheckpointError(
+            f"{path}: trained on other prompts than these; retrain it or use the release it came with"
+        )
     return profile

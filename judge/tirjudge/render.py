@@ -42,12 +42,12 @@ def elide(text: str, *, limit: int) -> str:
     """Head and tail of a text of more than `limit` characters, and between them how much is not shown.
 
     >>> elide("abcdefghij", limit=4)
-    'ab [... 6 characters not shown ...] ij'
+    'ab [... 6 characters ...] ij'
     """
     if len(text) <= limit:
         return text
     head, tail = limit - limit // 2, limit // 2
-    return f"{text[:head]} [... {len(text) - limit} characters not shown ...] {text[len(text) - tail :]}"
+    return f"{text[:head]} [... {len(text) - limit} characters ...] {text[len(text) - tail :]}"
 
 
 def fill(template: str, values: dict[str, str]) -> str:

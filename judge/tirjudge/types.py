@@ -72,7 +72,7 @@ class Outcome(StrEnum):
         return self is Outcome.OK
 
 
-# ---------------------------------------------------------------------------------------------------------------- inside
+# Inside: token ids, and what belongs to them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +151,12 @@ class Turn:
     """The program that was run; None when the turn asked for none or was not allowed one."""
     result: ExecResult | None = None
     """None exactly when no program was run."""
-    observation: str = ""
-    """Text shown to the model after the completion: output and closing fence."""
+    output: str | None = None
+    """What the model was shown of the program's output; None exactly when no program was run."""
     observation_ids: tuple[int, ...] = ()
-    """`observation`, encoded once."""
+    """The output between its fences, encoded once; follows the completion."""
+    engine_s: float = 0.0
+    """How long the engine took for the completion, its own queue included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +205,7 @@ class Rollout:
         return bool(self.forced_ids)
 
 
-# ------------------------------------------------------------------------------------------------------------ on the wire
+# On the wire.
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -332,7 +334,7 @@ class Usage(Wire):
 class Timing(Wire):
     total_s: float
     engine_s: float
-    """Waiting for the engine, summed over rollouts (which run side by side)."""
+    """Waiting for completions, summed over rollouts (which run side by side)."""
     sandbox_s: float
     """Running programs, summed over rollouts."""
     queue_s: float = 0.0

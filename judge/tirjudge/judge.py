@@ -1,0 +1,267 @@
+"""A request becomes a judgment: which orders, how many votes, which groups, and what they add up to."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
+from tirjudge.profile import Profile
+from tirjudge.render import bindings, labels, render_prompt
+from tirjudge.types import (
+    JudgeRequest,
+    Judgment,
+    Mode,
+    RolloutRecord,
+    Sampling,
+    Timing,
+    Turn,
+    TurnRecord,
+    Usage,
+    Verdict,
+    prompt_text,
+)
+from tirjudge.verdict import Vote, chosen, pointwise_verdict, preference_verdict, rollout_verdict, votes_still_needed
+
+OnTurn = Callable[[Sequence[int], TurnRecord], Awaitable[None]]
+"""Told of each turn as it ends: the order that its rollout was shown, and the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A model, a place to run its programs, and the sizes that belong to the model."""
+
+    engine: Engine
+    sandbox: Sandbox | None
+    """None: programs cannot be run, and only requests with `tools="off"` are taken."""
+    profile: Profile = field(default_factory=Profile)
+
+    async def judge(self, request: JudgeRequest, *, on_turn: OnTurn | None = None) -> Judgment:
+        """Judge one request.
+
+        Raises:
+            ValueError: the request asks for tools and this judge has none.
+            PromptTooLong: the request does not fit the model's context.
+            EngineUnavailable, SandboxUnavailable: the judgment could not be made; nothing is decided.
+        """
+        if self.sandbox is None and request.tools != "off":
+            raise ValueError(f'tools: "{request.tools}" given, but this judge runs without a sandbox; "off" would do')
+        started = time.perf_counter()
+        session = _Session(judge=self, request=request, on_turn=on_turn)
+        verdict = await session.decide()
+        votes = [vote for ballot in session.ballots.values() for vote in ballot]
+        return Judgment(
+            id=session.id,
+            created=int(time.time()),
+            mode=request.mode,
+            model=self.profile.name,
+            verdict=verdict,
+            rollouts=[_record(vote, mode=request.mode) for vote in votes],
+            usage=_usage(votes),
+            timing=_timing(votes, total_s=time.perf_counter() - started),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """One request under way."""
+
+    judge: Judge
+    request: JudgeRequest
+    on_turn: OnTurn | None
+    id: str = field(default_factory=lambda: f"jdg_{uuid.uuid4().hex}")
+    ballots: dict[tuple[int, ...], list[Vote]] = field(default_factory=dict)
+    """Order shown -> votes cast on it, in the order in which voting began."""
+
+    async def decide(self) -> Verdict:
+        """The verdict over all responses."""
+        num_responses = len(self.request.responses)
+        if self.request.mode is Mode.POINTWISE:
+            ballots = await _together([self._vote((index,)) for index in range(num_responses)])
+            return pointwise_verdict([vote for ballot in ballots for vote in ballot], num_responses=num_responses)
+        order = content_order(self.request)
+        return await self._best_of(order, size=await self._group_size())
+
+    async def _best_of(self, order: tuple[int, ...], *, size: int) -> Verdict:
+        """The verdict over the responses in `order`. More than fit one prompt are judged in groups whose winners meet.
+
+        P(i is best) = P(i is best of its group) x P(the winner of its group is best of the winners); they sum to 1.
+        """
+        if len(order) <= size:
+            return await self._compare(order)
+        num_groups = -(-len(order) // size)
+        groups = [order[start::num_groups] for start in range(num_groups)]
+        verdicts = await _together([self._compare(group) for group in groups])
+        for verdict in verdicts:
+            if verdict.status == "abstained":
+                return verdict
+        chances = [verdict.probabilities or [] for verdict in verdicts]
+        winners = [max(group, key=lambda i: chance[i]) for group, chance in zip(groups, chances, strict=True)]
+        final = await self._best_of(tuple(winners), size=size)
+        if final.probabilities is None:
+            return final
+        weights = [final.probabilities[winner] for winner in winners]
+        probabilities = [
+            sum(w * p for w, p in zip(weights, column, strict=True)) for column in zip(*chances, strict=True)
+        ]
+        return final.model_copy(
+            update={
+                "probabilities": probabilities,
+                "confidence": max(probabilities) * (final.label_mass or 0.0),
+                "forced": final.forced or any(verdict.forced for verdict in verdicts),
+            }
+        )
+
+    async def _compare(self, order: tuple[int, ...]) -> Verdict:
+        """The verdict of one prompt over the responses in `order`, shown in one or both orders."""
+        orders = [order, order[::-1]] if self.request.orders == "both" else [order]
+        ballots = await _together([self._vote(shown) for shown in orders])
+        votes = [vote for ballot in ballots for vote in ballot]
+        return preference_verdict(votes, num_responses=len(self.request.responses))
+
+    async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
+        """Votes on one order, cast in the fewest waves that can decide it. Scores are averaged, so all are cast."""
+        ballot = self.ballots.setdefault(order, [])
+        prompt_ids = await self._encode(order)
+        num_votes = self.request.votes
+        while True:
+            if self.request.mode is Mode.POINTWISE:
+                num_needed = num_votes - len(ballot)
+            else:
+                num_needed = votes_still_needed([chosen(vote) for vote in ballot], num_votes=num_votes)
+            if num_needed == 0:
+                return ballot
+            numbers = range(len(ballot), len(ballot) + num_needed)
+            ballot += await _together([self._cast(order, prompt_ids, number=number) for number in numbers])
+
+    async def _cast(self, order: tuple[int, ...], prompt_ids: Sequence[int], *, number: int) -> Vote:
+        """One rollout."""
+        request, judge = self.request, self.judge
+        temperature = request.temperature
+        if temperature is None:
+            temperature = 0.0 if request.votes == 1 else judge.profile.vote_temperature
+        shown = [request.responses[index] for index in order]
+        name = ".".join(map(str, (*order, number)))
+        rollout = await run_rollout(
+            prompt_ids,
+            mode=request.mode,
+            labels=labels(request.mode, len(order)),
+            engine=judge.engine,
+            sandbox=judge.sandbox if request.tools != "off" else None,
+            bindings=bindings(request.mode, prompt=prompt_text(request.prompt), responses=shown),
+            profile=judge.profile,
+            sampling=Sampling(max_tokens=0, temperature=temperature, seed=_seed(request.seed, name)),
+            session=f"{self.id}.{name}",
+            max_tool_calls=request.max_tool_calls,
+            force_verdict=request.force_verdict,
+            on_turn=self._observer(order),
+        )
+        return Vote(order=order, rollout=rollout, needs_program=request.tools == "on")
+
+    def _observer(self, order: tuple[int, ...]) -> Callable[[Turn], Awaitable[None]] | None:
+        on_turn = self.on_turn
+        if on_turn is None:
+            return None
+
+        async def tell(turn: Turn) -> None:
+            await on_turn(order, _turn_record(turn))
+
+        return tell
+
+    async def _encode(self, order: Sequence[int]) -> list[int]:
+        """The prompt that shows the responses in `order`, as ids."""
+        request, profile = self.request, self.judge.profile
+        text = render_prompt(
+            request.mode,
+            prompt=prompt_text(request.prompt),
+            responses=[request.responses[index] for index in order],
+            tools=request.tools != "off",
+            max_tool_calls=request.max_tool_calls,
+            prompt_chars=profile.prompt_chars,
+            response_chars=min(profile.response_chars, profile.all_responses_chars // len(order)),
+        )
+        return await self.judge.engine.tokenizer.encode_prompt(text)
+
+    async def _group_size(self) -> int:
+        """How many responses one prompt can show, so that even the longest leave half the context for the answer."""
+        responses, profile = self.request.responses, self.judge.profile
+        size = min(len(responses), profile.group_size)
+        longest = sorted(range(len(responses)), key=lambda index: -len(responses[index]))
+        room = profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
+        while size > 2 and len(await self._encode(longest[:size])) > room:
+            size = max(2, size * 2 // 3)
+        return size
+
+
+def content_order(request: JudgeRequest) -> tuple[int, ...]:
+    """One random order that depends on what is judged, not on the order in which it was sent (TIR-Judge, App. A).
+
+    The same responses to the same prompt are shown in the same order on every machine, however the caller listed them.
+    """
+    prompt = prompt_text(request.prompt)
+
+    def key(index: int) -> tuple[bytes, int]:
+        content = f"{request.seed}\0{prompt}\0{request.responses[index]}"
+        return hashlib.sha256(content.encode()).digest(), index
+
+    return tuple(sorted(range(len(request.responses)), key=key))
+
+
+def _seed(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:7], "big")
+
+
+T = TypeVar("T")
+
+
+async def _together(coroutines: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """All of them side by side; the first failure cancels the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _turn_record(turn: Turn) -> TurnRecord:
+    return TurnRecord(
+        text=turn.completion.text,
+        code=turn.code,
+        output=turn.output,
+        outcome=None if turn.result is None else turn.result.outcome,
+    )
+
+
+def _record(vote: Vote, *, mode: Mode) -> RolloutRecord:
+    return RolloutRecord(
+        order=list(vote.order),
+        turns=[_turn_record(turn) for turn in vote.rollout.turns],
+        stop_reason=vote.rollout.stop_reason,
+        verdict=rollout_verdict(vote, mode=mode),
+    )
+
+
+def _usage(votes: Sequence[Vote]) -> Usage:
+    turns = [turn for vote in votes for turn in vote.rollout.turns]
+    return Usage(
+        input_tokens=sum(len(vote.rollout.prompt_ids) for vote in votes),
+        cached_tokens=sum(turn.completion.num_cached for turn in turns),
+        output_tokens=sum(len(turn.completion.token_ids) for turn in turns),
+        tool_calls=sum(turn.result is not None for turn in turns),
+        rollouts=len(votes),
+    )
+
+
+def _timing(votes: Sequence[Vote], *, total_s: float) -> Timing:
+    turns = [turn for vote in votes for turn in vote.rollout.turns]
+    return Timing(
+        total_s=total_s,
+        engine_s=sum(turn.engine_s for turn in turns),
+        sandbox_s=sum(turn.result.wall_s for turn in turns if turn.result is not None),
+    )

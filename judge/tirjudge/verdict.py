@@ -1,0 +1,208 @@
+"""Rollouts become a verdict: pure functions over labels and their log-probabilities.
+
+A rollout speaks of the order it was shown; everything that leaves this file speaks of the request's own order. A rollout
+without a verdict is left out of every mean and named as the reason of an abstention: it is neither a tie nor a low score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tirjudge.types import Mode, Rollout, RolloutVerdict, Verdict, label_of
+
+GOOD_SCORE = 6
+"""The upper half of the 1 to 10 scale begins here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One rollout and what it was shown."""
+
+    order: tuple[int, ...]
+    """Indexes into the request's responses, in the order shown."""
+    rollout: Rollout
+    needs_program: bool = False
+    """Whether a verdict only counts if a program ran (`tools="on"`)."""
+
+    def response_named(self, label: str) -> int:
+        """The index of the response that was shown under `label`."""
+        return next(index for place, index in enumerate(self.order) if label_of(place) == label)
+
+    @property
+    def abstains_because(self) -> str | None:
+        """Why this vote does not count; None when it does."""
+        if self.rollout.label is None:
+            return self.rollout.stop_reason.value
+        if self.needs_program and self.rollout.num_calls == 0:
+            return "no_program_ran"
+        return None
+
+
+def label_mass(rollout: Rollout) -> float:
+    """Probability that lay on the offered labels at the verdict position, at most 1."""
+    return min(1.0, math.fsum(math.exp(logprob) for logprob in rollout.label_logprobs.values()))
+
+
+def label_probabilities(rollout: Rollout) -> dict[str, float]:
+    """Label -> probability, given that one of the labels is chosen; sums to 1."""
+    top = max(rollout.label_logprobs.values())
+    weights = {label: math.exp(logprob - top) for label, logprob in rollout.label_logprobs.items()}
+    total = math.fsum(weights.values())
+    return {label: weight / total for label, weight in weights.items()}
+
+
+def expected_score(rollout: Rollout) -> float:
+    """Sum of score x P(score) over the labels 1 to 10."""
+    return math.fsum(int(label) * p for label, p in label_probabilities(rollout).items())
+
+
+def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
+    """What one rollout said; None if it gave no verdict."""
+    rollout = vote.rollout
+    if rollout.label is None:
+        return None
+    pointwise = mode is Mode.POINTWISE
+    return RolloutVerdict(
+        label=rollout.label,
+        best=None if pointwise else vote.response_named(rollout.label),
+        score=expected_score(rollout) if pointwise else None,
+        probabilities=label_probabilities(rollout),
+        label_mass=label_mass(rollout),
+        forced=rollout.forced,
+    )
+
+
+def majority(choices: Sequence[int | None]) -> int | None:
+    """The choice with strictly most votes; None when the lead is shared or nobody chose."""
+    counted = Counter(choice for choice in choices if choice is not None).most_common(2)
+    if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
+        return None
+    return counted[0][0]
+
+
+def votes_still_needed(choices: Sequence[int | None], *, num_votes: int) -> int:
+    """How many more votes could at the least decide: 0 as soon as the rest cannot change the outcome.
+
+    Args:
+        choices: what was chosen so far; None for a vote that abstained.
+        num_votes: how many may be cast in all.
+    """
+    num_left = num_votes - len(choices)
+    counted = [count for _, count in Counter(c for c in choices if c is not None).most_common(2)]
+    first, second = [*counted, 0, 0][:2]
+    if num_left <= 0 or first > second + num_left:
+        return 0
+    # Were they all for the leader, this many would put it out of reach of the runner-up.
+    return min(num_left, (num_left + second - first) // 2 + 1)
+
+
+def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
+    """Pairwise and listwise: the majority within each order, which must agree across orders.
+
+    Args:
+        votes: all votes of all orders, each over the same responses.
+        num_responses: how many the request has; those that were not shown get probability 0.
+    """
+    counted = [vote for vote in votes if vote.abstains_because is None]
+    by_order: dict[tuple[int, ...], list[Vote]] = {vote.order: [] for vote in votes}
+    for vote in counted:
+        by_order[vote.order].append(vote)
+    if any(not cast for cast in by_order.values()):
+        return abstention(votes)
+    decisions = {majority([chosen(vote) for vote in cast]) for cast in by_order.values()}
+    best = decisions.pop() if len(decisions) == 1 else None
+    probabilities = [fmean(_probability(vote, index) for vote in counted) for index in range(num_responses)]
+    mass = fmean(label_mass(vote.rollout) for vote in counted)
+    reason = None
+    if best is None:
+        reason = "orders_disagree" if len(by_order) > 1 else "votes_split"
+    return Verdict(
+        status="tie" if best is None else "decided",
+        best=best,
+        label=None if best is None else label_of(best),
+        scores=None,
+        probabilities=probabilities,
+        confidence=(max(probabilities) if best is None else probabilities[best]) * mass,
+        label_mass=mass,
+        forced=any(vote.rollout.forced for vote in counted),
+        reason=reason,
+    )
+
+
+def chosen(vote: Vote) -> int | None:
+    """The response that a pairwise or listwise vote names; None if it does not count."""
+    if vote.abstains_because is not None:
+        return None
+    return vote.response_named(vote.rollout.label or "")
+
+
+def _probability(vote: Vote, index: int) -> float:
+    if index not in vote.order:
+        return 0.0
+    return label_probabilities(vote.rollout)[label_of(vote.order.index(index))]
+
+
+def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
+    """Pointwise: the mean expected score of each response; the highest is best if there are several.
+
+    Args:
+        votes: each was shown one response.
+        num_responses: how many responses there are.
+    """
+    counted = [vote for vote in votes if vote.abstains_because is None]
+    by_response = [[vote.rollout for vote in counted if vote.order == (index,)] for index in range(num_responses)]
+    scores = [fmean(map(expected_score, rollouts)) if rollouts else None for rollouts in by_response]
+    known = [score for score in scores if score is not None]
+    if len(known) < num_responses:
+        return abstention(votes).model_copy(update={"scores": scores if known else None})
+    best = highest(known)
+    if num_responses == 1:
+        label: str | None = Counter(r.label for r in by_response[0]).most_common(1)[0][0]
+        p_top = fmean(label_probabilities(r).get(label or "", 0.0) for r in by_response[0])
+    else:
+        label = None if best is None else label_of(best)
+        p_top = fmean(max(label_probabilities(r).values()) for rollouts in by_response for r in rollouts)
+    mass = fmean(label_mass(vote.rollout) for vote in counted)
+    tie = num_responses > 1 and best is None
+    return Verdict(
+        status="tie" if tie else "decided",
+        best=best if num_responses > 1 else None,
+        label=label,
+        scores=scores,
+        probabilities=[fmean(map(_good_mass, rollouts)) for rollouts in by_response],
+        confidence=p_top * mass,
+        label_mass=mass,
+        forced=any(vote.rollout.forced for vote in counted),
+        reason="equal_scores" if tie else None,
+    )
+
+
+def highest(scores: Sequence[float]) -> int | None:
+    """Index of the strictly highest score; None when it is shared."""
+    top = max(scores)
+    places = [index for index, score in enumerate(scores) if score == top]
+    return places[0] if len(places) == 1 else None
+
+
+def _good_mass(rollout: Rollout) -> float:
+    return math.fsum(p for label, p in label_probabilities(rollout).items() if int(label) >= GOOD_SCORE)
+
+
+def abstention(votes: Sequence[Vote]) -> Verdict:
+    """No verdict, and the first reason for it."""
+    reasons = [reason for vote in votes if (reason := vote.abstains_because) is not None]
+    return Verdict(
+        status="abstained",
+        best=None,
+        label=None,
+        scores=None,
+        probabilities=None,
+        confidence=None,
+        label_mass=None,
+        forced=False,
+        reason=reasons[0],
+    )
