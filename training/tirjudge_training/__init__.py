@@ -1,1 +1,1 @@
-"""Room."""
+"""Makes the checkpoints that are served: synthetic data, tokenizer, supervised training, evaluation, model card."""

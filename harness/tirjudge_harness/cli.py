@@ -1,0 +1,110 @@
+"""The commands of this room. What is heavy is imported when one of them runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ModeName(StrEnum):
+    POINTWISE = "pointwise"
+    PAIRWISE = "pairwise"
+    LISTWISE = "listwise"
+
+
+class Tools(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class Orders(StrEnum):
+    SINGLE = "single"
+    BOTH = "both"
+
+
+def judge(
+    file: Annotated[Path, typer.Argument(help="JSONL, perhaps .gz: id, prompt, responses, perhaps label.")],
+    out: Annotated[Path, typer.Option(help="JSONL to write, one judgment a line; if it exists, the run goes on.")],
+    mode: Annotated[
+        ModeName | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
+    ] = None,
+    tools: Annotated[Tools, typer.Option(help="Whether the model may, must or cannot run Python.")] = Tools.AUTO,
+    orders: Annotated[
+        Orders, typer.Option(help="One order drawn from the content, or two opposite ones.")
+    ] = Orders.SINGLE,
+    votes: Annotated[int, typer.Option(min=1, max=64, help="Rollouts per order.")] = 1,
+    max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Programs per rollout.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of orders and samples.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first items.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Judgments under way at a time.")] = 16,
+    url: Annotated[
+        str | None, typer.Option(envvar="TIRJUDGE_URL", help="A server to ask; default: judge in this process.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIRJUDGE_ENGINE", help="URL of a vLLM server that runs the model; --model then gives its profile."
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core.")
+    ] = None,
+    allow_unsafe_sandbox: Annotated[
+        bool,
+        typer.Option(envvar="TIRJUDGE_ALLOW_UNSAFE_SANDBOX", help="Run programs even where nothing isolates them."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Judge a file, and say how often the judge is right.
+
+    Accuracy is over the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labelled
+    response, else 0; pointwise, k responses that share the highest score get 1/k each. A tie in the other modes and an
+    abstention score 0 and are counted by themselves as well. Items that failed are not scored; run again to retry them.
+    """
+    import asyncio
+    from dataclasses import asdict
+    from json import dumps
+
+    from rich.console import Console
+
+    from tirjudge.types import Mode
+    from tirjudge_harness.items import Settings
+    from tirjudge_harness.judging import judge_file, local_judge, remote_judge
+    from tirjudge_harness.summary import summary_table
+
+    settings = Settings(
+        mode=None if mode is None else Mode(mode),
+        tools=tools,
+        orders=orders,
+        votes=votes,
+        max_tool_calls=max_tool_calls,
+        seed=seed,
+    )
+    if url is None:
+        opening = local_judge(
+            checkpoint=model, engine_url=engine, tools=tools != "off", slots=slots, allow_unsafe=allow_unsafe_sandbox
+        )
+    else:
+        opening = remote_judge(url)
+    console = Console(stderr=True)
+    judging = judge_file(
+        file, out=out, settings=settings, opening=opening, limit=limit, concurrency=concurrency, console=console
+    )
+    try:
+        summary = asyncio.run(judging)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. The same command goes on from {out}.")
+        raise typer.Exit(130) from None
+    if json:
+        typer.echo(dumps(asdict(summary)))
+    else:
+        Console().print(summary_table(summary))
+    if summary.num_failed:
+        raise typer.Exit(1)

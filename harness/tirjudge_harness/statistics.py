@@ -1,0 +1,28 @@
+"""What can be said about a proportion from a sample."""
+
+from __future__ import annotations
+
+import math
+
+Z_95 = 1.959963984540054
+"""The 97.5 % point of the standard normal distribution."""
+
+
+def wilson_interval(successes: float, *, num_trials: int, z: float = Z_95) -> tuple[float, float]:
+    """Lower and upper end of Wilson's score interval (Wilson 1927); `successes` may have shares of ties in it.
+
+    >>> [round(end, 4) for end in wilson_interval(8, num_trials=10)]
+    [0.4902, 0.9433]
+    """
+    if num_trials < 1:
+        raise ValueError(f"num_trials: {num_trials} given, at least 1 is needed")
+    share = successes / num_trials
+    spread = z * math.sqrt(share * (1 - share) / num_trials + z * z / (4 * num_trials * num_trials))
+    center = share + z * z / (2 * num_trials)
+    scale = 1 + z * z / num_trials
+    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
+
+
+def ratio(part: float, *, of: int) -> float | None:
+    """A share; None of nothing."""
+    return part / of if of else None

@@ -1,0 +1,292 @@
+"""vLLM over HTTP: one `/v1/completions` a turn, token ids in and out. The production path, and the mini worker's client.
+
+What a reader would trip over:
+
+- The server cuts text at the end of a stop string but keeps the whole last token, so the ids may say more than the text;
+  here they are made equal.
+- `skip_special_tokens` is off, so that every tag a model writes is in the text; the end-of-turn token then is too, and
+  is taken off here.
+- A server merges the checkpoint's `generation_config.json` into what a request leaves out, so nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError
+from tirjudge.types import Completion, Sampling
+
+CONNECT_S = 10.0
+"""Longest wait for a connection."""
+
+KEEPALIVE_S = 2.0
+"""Idle connections are closed before the server, at 5 s, would close them under a request."""
+
+CACHED_CHARS = 64
+"""Texts up to this length (labels, tags, fences) are encoded once and remembered."""
+
+CACHED_TEXTS = 4096
+
+EXPLICIT_DEFAULTS: Mapping[str, Any] = {
+    "n": 1,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
+    "spaces_between_special_tokens": False,
+    "return_token_ids": True,
+    "logprobs": 0,
+}
+"""Sent with every request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What a server says of itself at `/v1/models`."""
+
+    name: str
+    context_tokens: int
+    """`max_model_len`: longest sequence, prompt and completion together."""
+
+
+class VLLMEngine:
+    """One vLLM server, or one mini worker.
+
+    Args:
+        base_url: such as `http://host:8000`, without `/v1`.
+        model: name under which the server serves it; None: the first that it lists.
+        api_key: what the server was given as `--api-key`; None: nothing.
+        timeout_s: longest wait for one turn.
+        transport: how requests travel; None: over the network.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 600.0,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._server = _Server(base_url, api_key=api_key, timeout_s=timeout_s, transport=transport)
+        self._model = model
+        self._served: ServedModel | None = None
+        self._eos_texts: dict[int, str] = {}
+        self.tokenizer = RemoteTokenizer(self._server)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that were seen to end a turn; the server names none beforehand."""
+        return frozenset(self._eos_texts)
+
+    async def ready(self) -> ServedModel:
+        """What the server serves, once it is healthy.
+
+        Raises:
+            EngineUnavailable: it cannot be reached, or is not healthy.
+            CheckpointError: it does not serve the model asked for.
+        """
+        await self._server.get("/health")
+        return await self._find_model()
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        """One turn. Cancelling the caller closes the connection, which makes the server abort.
+
+        Raises:
+            PromptTooLong: the ids leave no room in the server's context.
+            EngineUnavailable: the server cannot be reached, failed, or answered with something else than a completion.
+            CheckpointError: it does not serve the model asked for.
+        """
+        served = self._served or await self._find_model()
+        room = served.context_tokens - len(token_ids)
+        if room <= 0:
+            raise PromptTooLong(
+                f"the sequence has {len(token_ids)} tokens; {served.name} takes up to {served.context_tokens - 1}"
+            )
+        body = _completion_body(token_ids, sampling=sampling, session=session, model=served.name, room=room)
+        answer = await self._server.post("/v1/completions", body, headers={"X-Session-ID": session})
+        with _reading(f"{self._server.url}/v1/completions"):
+            return await self._read(answer, sampling=sampling)
+
+    async def aclose(self) -> None:
+        await self._server.aclose()
+
+    async def _find_model(self) -> ServedModel:
+        answer = await self._server.get("/v1/models")
+        with _reading(f"{self._server.url}/v1/models"):
+            served = [ServedModel(name=model["id"], context_tokens=model["max_model_len"]) for model in answer["data"]]
+        self._served = next((model for model in served if self._model in (None, model.name)), None)
+        if self._served is None:
+            names = ", ".join(model.name for model in served) or "nothing"
+            raise CheckpointError(f"{self._server.url} serves {names}; {self._model or 'any model'!r} was asked for")
+        return self._served
+
+    async def _read(self, answer: Mapping[str, Any], *, sampling: Sampling) -> Completion:
+        choice = answer["choices"][0]
+        text, ids, finish_reason, stop = (choice[key] for key in ("text", "token_ids", "finish_reason", "stop_reason"))
+        if finish_reason not in ("stop", "length", "repetition"):
+            raise EngineUnavailable(f"{self._server.url}/v1/completions: generation ended with {finish_reason!r}")
+        num_appended = 0
+        if finish_reason == "stop" and isinstance(stop, str):
+            # In all but rare cases the tokens spell the text, and nothing has to be asked.
+            if "".join(choice["logprobs"]["tokens"]) != text:
+                ids, num_appended = await self._fit_ids_to_text(ids, text=text)
+        elif finish_reason == "stop":
+            text, stop = text.removesuffix(await self._eos_text(ids[-1])), None
+        logprobs = choice["logprobs"]["token_logprobs"][: len(ids) - num_appended]
+        top = choice["logprobs"]["top_logprobs"][0] if sampling.logprob_token_ids else {}
+        details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
+        return Completion(
+            text=text,
+            token_ids=tuple(ids),
+            logprobs=(*logprobs, *(0.0 for _ in range(num_appended))),
+            finish_reason=finish_reason,
+            stop=stop,
+            num_appended=num_appended,
+            token_logprobs={i: top[f"token_id:{i}"] for i in sampling.logprob_token_ids},
+            num_cached=details.get("cached_tokens") or 0,
+        )
+
+    async def _eos_text(self, token_id: int) -> str:
+        if token_id not in self._eos_texts:
+            self._eos_texts[token_id] = await self.tokenizer.decode([token_id])
+        return self._eos_texts[token_id]
+
+    async def _fit_ids_to_text(self, token_ids: list[int], *, text: str) -> tuple[list[int], int]:
+        """Ids that decode to the text, and how many of them, at the end, were encoded anew.
+
+        A last token that spills past the text is dropped, with those that a character it completes began in.
+        """
+        kept = list(token_ids)
+        head = await self.tokenizer.decode(kept)
+        if head == text:
+            return kept, 0
+        while not (text.startswith(head) and len(kept) < len(token_ids)):
+            kept.pop()
+            head = await self.tokenizer.decode(kept)
+        appended = await self.tokenizer.encode(text[len(head) :])
+        return kept + appended, len(appended)
+
+
+def _completion_body(
+    token_ids: Sequence[int], *, sampling: Sampling, session: str, model: str, room: int
+) -> dict[str, Any]:
+    body = {
+        **EXPLICIT_DEFAULTS,
+        "model": model,
+        "prompt": list(token_ids),
+        "session_id": session,
+        "max_tokens": min(sampling.max_tokens, room),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "stop": list(sampling.stop),
+    }
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    if sampling.allowed_token_ids is not None:
+        body["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if sampling.logprob_token_ids:
+        body |= {"logprob_token_ids": list(sampling.logprob_token_ids), "return_tokens_as_token_ids": True}
+    return body
+
+
+class RemoteTokenizer:
+    """The server's own tokenizer and chat template, over `/tokenize` and `/detokenize`."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._encoded: OrderedDict[str, list[int]] = OrderedDict()
+
+    async def encode(self, text: str) -> list[int]:
+        if text in self._encoded:
+            self._encoded.move_to_end(text)
+            return list(self._encoded[text])
+        ids = await self._tokenize({"prompt": text, "add_special_tokens": False})
+        if len(text) <= CACHED_CHARS:
+            self._encoded[text] = list(ids)
+            if len(self._encoded) > CACHED_TEXTS:
+                self._encoded.popitem(last=False)
+        return ids
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        messages = [{"role": "user", "content": text}]
+        return await self._tokenize({"messages": messages, "add_generation_prompt": True})
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens included."""
+        answer = await self._server.post("/detokenize", {"tokens": list(token_ids)})
+        with _reading(f"{self._server.url}/detokenize"):
+            return answer["prompt"]
+
+    async def _tokenize(self, body: Mapping[str, Any]) -> list[int]:
+        answer = await self._server.post("/tokenize", body)
+        with _reading(f"{self._server.url}/tokenize"):
+            return answer["tokens"]
+
+
+class _Server:
+    """Requests to one base URL, with what goes wrong turned into our errors."""
+
+    def __init__(
+        self, url: str, *, api_key: str | None, timeout_s: float, transport: httpx2.AsyncBaseTransport | None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._client = httpx2.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
+            transport=transport,
+        )
+
+    async def get(self, path: str) -> dict[str, Any]:
+        return await self._send("GET", path)
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        return await self._send("POST", path, json=body, headers=headers)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _send(self, method: str, path: str, **content: Any) -> dict[str, Any]:
+        """The answer's JSON; {} for an empty body."""
+        try:
+            response = await self._client.request(method, path, **content)
+            if response.is_success:
+                return response.json() if response.content else {}
+        except (httpx2.HTTPError, ValueError) as error:
+            raise EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from error
+        raise _error_of(response, url=f"{self.url}{path}")
+
+
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """An answer that lacks what vLLM's has is the server's fault."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError) as error:
+        raise EngineUnavailable(f"{url}: not vLLM's answer: {error!r}") from error
+
+
+def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
+    """Our error for a status that is none of success; vLLM's body is {"error": {"message", "type", "param", "code"}}."""
+    try:
+        error = response.json()["error"]
+        message, param = error["message"], error.get("param")
+    except (ValueError, KeyError, TypeError):
+        message, param = response.text[:500], None
+    if response.status_code == 400 and (param in ("input_tokens", "input_text") or "context length" in message):
+        return PromptTooLong(f"{url}: {message}")
+    if response.status_code == 404:
+        return CheckpointError(f"{url}: {message}")
+    return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}")

@@ -1,0 +1,124 @@
+"""What crosses HTTP besides a request and its judgment: errors in OpenAI's shape, and the events of a stream.
+
+Server and client share these definitions. An event is one block of `text/event-stream`: its name, and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, TurnRecord, Wire
+
+JUDGE_PATH = "/v1/judge"
+MODELS_PATH = "/v1/models"
+
+HEARTBEAT = b": heartbeat\n\n"
+"""A comment that keeps a quiet stream open."""
+
+MAX_SHOWN_CHARS = 80
+"""How much of a wrong value an error message repeats."""
+
+
+class Problem(Wire):
+    """Why a request was not answered."""
+
+    message: str
+    """Names the field, what was given, and what would do."""
+    type: str
+    """`invalid_request_error`, `rate_limit_error` or `server_error`."""
+    param: str | None = None
+    """The field that is wrong; None when it is none of them."""
+    code: str | None = None
+    """A short name to branch on, such as `model_not_found`."""
+
+
+class ErrorBody(Wire):
+    """The body of every answer that is not a success, and the last event of a stream that failed."""
+
+    error: Problem
+
+
+class JudgmentCreated(Wire):
+    """The request was taken and has its place in the queue."""
+
+    id: str
+    mode: Mode
+    model: str
+
+
+class JudgmentTurn(Wire):
+    """A turn of one of the rollouts has ended."""
+
+    order: list[int]
+    """Which responses that rollout was shown, as indexes into the request."""
+    turn: TurnRecord
+
+
+Event = JudgmentCreated | JudgmentTurn | Judgment | ErrorBody
+
+_EVENTS: dict[str, type[Event]] = {
+    "judgment.created": JudgmentCreated,
+    "judgment.turn": JudgmentTurn,
+    "judgment.completed": Judgment,
+    "error": ErrorBody,
+}
+_NAMES = {kind: name for name, kind in _EVENTS.items()}
+
+
+def encode_event(event: Event) -> bytes:
+    """One block of a stream."""
+    return f"event: {_NAMES[type(event)]}\ndata: {event.model_dump_json()}\n\n".encode()
+
+
+def decode_event(name: str, *, data: str) -> Event:
+    """The event that a block of a stream carries.
+
+    Raises:
+        ValueError: no such event, or its data do not fit it.
+    """
+    if name not in _EVENTS:
+        raise ValueError(f"event: {name!r} given; known are {', '.join(_EVENTS)}")
+    return _EVENTS[name].model_validate_json(data)
+
+
+def problem_of(error: ValidationError) -> Problem:
+    """What is wrong with a request, in words that a caller can act on: the first field, at its deepest known place."""
+    errors = error.errors(include_url=False)
+    field = errors[0]["loc"][:1]
+    worst = max((other for other in errors if other["loc"][:1] == field), key=lambda other: len(_path(other["loc"])))
+    param, kind = _path(worst["loc"]), worst["type"]
+    if not param and kind == "value_error":
+        message = worst["msg"].removeprefix("Value error, ")
+        return invalid(message, param=message.partition(":")[0], code="invalid_value")
+    if not param:
+        return invalid("body: no JSON object with the fields of a request", param="body", code="invalid_body")
+    name = ".".join(param)
+    if kind == "missing":
+        return invalid(f"{name}: not given, and it has no default", param=name, code="missing")
+    if kind == "extra_forbidden":
+        known = ", ".join(JudgeRequest.model_fields if len(param) == 1 else ChatMessage.model_fields)
+        return invalid(f"{name}: unknown field; known are {known}", param=name, code="unknown_field")
+    wanted = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
+    expected = " or ".join(message.removeprefix("Input should be ") for message in wanted)
+    return invalid(f"{name}: {_shown(worst['input'])} given; expected: {expected}", param=name, code=kind)
+
+
+def invalid(message: str, *, param: str | None, code: str) -> Problem:
+    """A mistake of the caller."""
+    return Problem(message=message, type="invalid_request_error", param=param, code=code)
+
+
+def _path(loc: tuple[int | str, ...]) -> tuple[str, ...]:
+    """`("responses", 3)` -> `("responses", "3")`; what pydantic adds for the branches of `str | list` is left out."""
+    parts = [str(part) for part in loc if part != "list[ChatMessage]" and not str(part).startswith("function-")]
+    return tuple(part.encode("utf-8", "replace").decode()[:MAX_SHOWN_CHARS] for part in parts)
+
+
+def _shown(value: object) -> str:
+    """A wrong value: short ones as JSON, containers by their size."""
+    if isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."

@@ -1,0 +1,93 @@
+"""What this machine can do for the sandbox: each building block, each level, and how long a program takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import statistics
+import time
+from dataclasses import dataclass
+
+from tirjudge.errors import SandboxUnavailable
+from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
+from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.pool import SandboxPool
+from tirjudge_sandbox.remedies import remedy
+
+_NUM_TIMED = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was tried."""
+
+    name: str
+    problem: str
+    """Why it does not work; empty if it does."""
+    remedy: str
+    """What would change that; empty if nothing needs to."""
+
+    @property
+    def works(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    kernel: str
+    python: str
+    primitives: list[Finding]
+    levels: list[Finding]
+    """The isolating levels, best first, each tried by running a program."""
+    level: str | None
+    """What a pool would choose; None: it would refuse to start."""
+    print_ms: float | None
+    """Median time of a program that prints a line, milliseconds; None when nothing runs."""
+
+
+async def diagnose() -> Diagnosis:
+    """Tries everything; takes about a second."""
+    levels = [await _try_level(level) for level in Level if level.isolates]
+    best = next((finding.name for finding in levels if finding.works), None)
+    return Diagnosis(
+        kernel=platform.release(),
+        python=platform.python_version(),
+        primitives=await _try_primitives(),
+        levels=levels,
+        level=best,
+        print_ms=await _time_print(best) if best else None,
+    )
+
+
+async def _try_primitives() -> list[Finding]:
+    process = await asyncio.create_subprocess_exec(
+        *isolated_python("probe"), env=ENVIRONMENT, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    problems: dict[str, str] = json.loads(output)
+    return [
+        Finding(name=name, problem=problem, remedy=remedy(name, reason=problem) if problem else "")
+        for name, problem in problems.items()
+    ]
+
+
+async def _try_level(level: Level) -> Finding:
+    try:
+        async with SandboxPool(slots=1, level=level):
+            return Finding(name=level, problem="", remedy="")
+    except SandboxUnavailable as error:
+        # The pool's message is "<headline>\n<level>: <reason>. <remedy>"; here the last two stand apart.
+        reason = str(error).partition("\n")[2]
+        advice = remedy("", reason=reason)
+        return Finding(name=level, problem=reason.removesuffix(advice).strip(), remedy=advice)
+
+
+async def _time_print(level: str) -> float:
+    async with SandboxPool(slots=1, level=level) as pool:
+        times_s = []
+        for _ in range(_NUM_TIMED):
+            start = time.perf_counter()
+            await pool.run("print(1)")
+            times_s.append(time.perf_counter() - start)
+    return round(1000 * statistics.median(times_s), 2)

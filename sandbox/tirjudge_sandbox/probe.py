@@ -1,0 +1,98 @@
+"""Tries each building block of the walls, for `doctor`. Each is really used, in a child of its own: on some systems
+`unshare` succeeds and leaves one without the rights that it should have given.
+
+Standard library only; run as `main` in a bare interpreter, it prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+from tirjudge_sandbox import kernel, landlock, seccomp
+
+
+def main() -> None:
+    """Prints name -> reason why it does not work, empty where it does."""
+    print(json.dumps({name: _try(attempt) for name, attempt in _ATTEMPTS.items()}))
+
+
+def _try(attempt: Callable[[], None]) -> str:
+    """What went wrong in a child that made the attempt; empty if nothing did."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            attempt()
+            os._exit(0)
+        except OSError as error:
+            os.write(write_end, str(error.strerror or error).encode())
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    with open(read_end) as file:
+        reason = file.read()
+    _, status = os.waitpid(child, 0)
+    return reason or ("" if status == 0 else "the attempt died")
+
+
+def _user_namespace() -> None:
+    kernel.unshare(kernel.CLONE_NEWUSER)
+
+
+def _mount_namespace() -> None:
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", "/tmp", kind="tmpfs")
+
+
+def _pid_namespace() -> None:
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
+    child = os.fork()
+    if not child:
+        os._exit(0 if os.getpid() == 1 else 1)
+    if os.waitpid(child, 0)[1]:
+        raise OSError("the child is not the first of its namespace")
+
+
+def _network_namespace() -> None:
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
+
+
+def _landlock() -> None:
+    version = landlock.abi()
+    if not version:
+        raise OSError("not in this kernel, or not enabled at boot")
+    kernel.set_no_new_privileges()
+    landlock.restrict(version=version, readable=("/dev",), writable=())
+    try:
+        os.listdir("/")
+    except PermissionError:
+        return
+    raise OSError("the root directory can still be read")
+
+
+def _seccomp() -> None:
+    kernel.set_no_new_privileges()
+    seccomp.install(own_pid=os.getpid(), own_files=False, may_truncate=False)
+    try:
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        return
+    raise OSError("another process can still be signalled")
+
+
+def _pidfd() -> None:
+    os.close(os.pidfd_open(os.getpid()))
+
+
+_ATTEMPTS = {
+    "user namespace": _user_namespace,
+    "mount namespace": _mount_namespace,
+    "pid namespace": _pid_namespace,
+    "network namespace": _network_namespace,
+    "landlock": _landlock,
+    "seccomp": _seccomp,
+    "pidfd": _pidfd,
+}

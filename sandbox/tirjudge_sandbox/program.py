@@ -1,0 +1,106 @@
+"""One program, in its own process, from its descriptors to its exit code. Never returns.
+
+The exit code is Python's own (1 after an uncaught exception, the argument of `sys.exit`), but `EXIT_MEMORY` after an
+uncaught MemoryError. A program can forge any of them; it then only lies about itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+import types
+from typing import Any, NoReturn
+
+from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, close_in
+from tirjudge_sandbox.protocol import EXIT_MEMORY, Descriptors, Job
+
+STARTED = b"started"
+"""Written to the slot when the walls are up; anything else that comes is the reason why they are not."""
+
+_SOURCE = 3
+_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "TZ": "UTC"}
+
+
+def become_program(jail: Jail, *, slot: int, job: Job, descriptors: Descriptors, started: int) -> NoReturn:
+    """Turns this process into the program's.
+
+    Args:
+        jail: set up around the fork-server.
+        slot: number of the slot, which decides the user.
+        job: the limits.
+        descriptors: memory files of this program.
+        started: pipe to the slot, which hears there that the walls are up.
+    """
+    try:
+        close_in(jail, slot=slot, job=job)
+    except JailError as error:
+        os.write(started, str(error).encode())
+        os._exit(1)
+    os.write(started, STARTED)
+    _keep_only(descriptors)
+    _run()
+
+
+def _keep_only(descriptors: Descriptors) -> None:
+    """Nothing to read on 0, output on 1 and 2, the source on `_SOURCE`, and everything else closed."""
+    os.dup2(descriptors.stdout, 1)
+    os.dup2(descriptors.stderr, 2)
+    source = os.dup2(os.dup(descriptors.source), _SOURCE)
+    os.closerange(source + 1, 4 * NUM_FILES)
+    os.dup2(nothing := os.open(os.devnull, os.O_RDONLY), 0)
+    os.close(nothing)
+
+
+def _run() -> NoReturn:
+    """As `python program.py` would. The way out is a local name: a program can empty any module it likes."""
+    leave = os._exit
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    sys.argv[:] = ["program.py"]
+    os.environ.clear()
+    os.environ.update(_ENVIRONMENT)
+    status = 1
+    try:
+        try:
+            source, bindings = _read_source()
+            main.__dict__.update(bindings)
+            exec(compile(source, "program.py", "exec"), main.__dict__)  # noqa: S102 - this process exists for it
+            status = 0
+        except BaseException as error:
+            status = _report(error)
+        status = _wind_down(status)
+    finally:
+        leave(status)
+
+
+def _read_source() -> tuple[str, dict[str, Any]]:
+    """The program and its bindings, under the program's own limits: a text may be larger than its memory."""
+    with open(_SOURCE, "rb") as file:
+        file.seek(0)
+        payload = json.load(file)
+    return payload["code"], payload["bindings"]
+
+
+def _report(error: BaseException) -> int:
+    """Prints what Python prints for an uncaught exception, and gives its exit code."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)
+        return 1
+    sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+    return EXIT_MEMORY if isinstance(error, MemoryError) else 1
+
+
+def _wind_down(status: int) -> int:
+    """Waits for threads, runs exit hooks and flushes, in Python's order; a failed flush is exit code 120, as there."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return status or 120
+    return status

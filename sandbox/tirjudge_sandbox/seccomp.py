@@ -1,0 +1,178 @@
+"""The system call filter: an allow-list, compiled to classic BPF.
+
+What is not listed fails with EPERM before the kernel looks at its arguments. Some calls are listed for certain arguments
+only. Calls of another architecture kill the process; x86-64's x32 numbers fail like the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tirjudge_sandbox import kernel
+
+_NUMBERS = """
+read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214,
+rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, pread64 17 67, pwrite64 18 68, readv 19 65,
+writev 20 66, sched_yield 24 124, mremap 25 216, madvise 28 233, dup 32 23, nanosleep 35 101, getitimer 36 102,
+setitimer 38 103, getpid 39 172, sendfile 40 71, recvfrom 45 207, shutdown 48 210, getsockname 51 204,
+getpeername 52 205, getsockopt 55 209, exit 60 93, wait4 61 260, uname 63 160, fsync 74 82, fdatasync 75 83,
+ftruncate 77 46, getcwd 79 17, chdir 80 49, fchdir 81 50, umask 95 166, gettimeofday 96 169, getrlimit 97 163,
+getrusage 98 165, sysinfo 99 179, times 100 153, getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177,
+getppid 110 173, getgroups 115 158, getresuid 118 148, getresgid 120 150, getpgid 121 155, getsid 124 156,
+rt_sigpending 127 136, rt_sigtimedwait 128 137, rt_sigsuspend 130 133, sigaltstack 131 132, statfs 137 43,
+fstatfs 138 44, getpriority 140 141, setrlimit 160 164, gettid 186 178, listxattr 194 11, llistxattr 195 12,
+futex 202 98, sched_getaffinity 204 123, getdents64 217 61, set_tid_address 218 96, restart_syscall 219 128,
+fadvise64 221 223, clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115, exit_group 231 94,
+epoll_ctl 233 21, newfstatat 262 79, readlinkat 267 78, faccessat 269 48, pselect6 270 72, ppoll 271 73,
+set_robust_list 273 99, epoll_pwait 281 22, fallocate 285 47, eventfd2 290 19, epoll_create1 291 20, dup3 292 24,
+pipe2 293 59, getcpu 309 168, getrandom 318 278, membarrier 324 283, statx 332 291, rseq 334 293, close_range 436 436,
+faccessat2 439 439, stat 4 -1, lstat 6 -1, poll 7 -1, access 21 -1, pipe 22 -1, select 23 -1, dup2 33 -1, pause 34 -1,
+alarm 37 -1, readlink 89 -1, getpgrp 111 -1, time 201 -1, getdents 78 -1, epoll_create 213 -1, epoll_wait 232 -1
+"""
+"""Name, number on x86-64, number on aarch64 (-1: it never had the call). Allowed whatever the arguments."""
+
+_NUMBERS_THAT_OPEN = "open 2 -1, openat 257 56"
+_NUMBERS_THAT_CHANGE_FILES = """
+truncate 76 45, rename 82 -1, renameat 264 38, renameat2 316 276, mkdir 83 -1, mkdirat 258 34,
+rmdir 84 -1, creat 85 -1, unlink 87 -1, unlinkat 263 35, symlink 88 -1, symlinkat 266 36, chmod 90 -1, fchmod 91 52,
+fchmodat 268 53, utime 132 -1, utimes 235 -1, utimensat 280 88
+"""
+"""Allowed only where all files that can be reached are the program's own. Landlock knows no rule for modes and times."""
+
+_KILL_PROCESS = 0x8000_0000
+_ALLOW = 0x7FFF_0000
+_REFUSE = 0x0005_0000 | errno.EPERM
+_UNKNOWN = 0x0005_0000 | errno.ENOSYS
+
+_AUDIT_ARCH = 0xC000_003E if kernel.IS_X86 else 0xC000_00B7
+_FIRST_X32_NUMBER = 0x4000_0000
+_SECCOMP = 317 if kernel.IS_X86 else 277
+_CLONE3 = 435
+_SET_MODE_FILTER = 1
+
+_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
+_JUMP_EQUAL, _JUMP_AT_LEAST = 0x15, 0x35
+_NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
+_ALL_BITS = 0xFFFF_FFFF
+
+_O_TRUNC = 0x200
+_CLONE_THREAD = 0x0001_0000
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
+_FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
+"""Duplicate, flags, pipe size (read). No locks and no signal on I/O: both reach other processes."""
+_IOCTL_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""Is it a terminal, how large, how much is there to read, non-blocking, close-on-exec."""
+_PRCTL_OPTIONS = (15, 16)
+"""The name of a thread. Not the parent-death signal, which ties a program to its slot."""
+
+
+class Check(NamedTuple):
+    """Half of an argument, masked, must be one of some values. Both our architectures are little-endian."""
+
+    argument: int
+    values: Sequence[int]
+    mask: int = _ALL_BITS
+    high: bool = False
+    """Whether the upper 32 bits are meant."""
+
+
+def install(*, own_pid: int, own_files: bool, may_truncate: bool) -> None:
+    """Filters this process from here on; it must have no new privileges.
+
+    Args:
+        own_pid: as this process sees itself: the only one it may signal.
+        own_files: whether every file that it could change is its own, as under a private root.
+        may_truncate: whether opening a file may empty it, because other walls keep it from the wrong files.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    signals = b"".join(_checked_call(number, [Check(0, [own_pid])]) for number in _SIGNALS)
+    files = (_OPEN if may_truncate else _OPEN_UNCUT) + (_CHANGE_FILES if own_files else b"")
+    code = _HEAD + files + signals + _TAIL
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
+    kernel.syscall("seccomp", _SECCOMP, _SET_MODE_FILTER, 0, program)
+
+
+def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, value)
+
+
+def _checked_call(number: int, checks: Sequence[Check]) -> bytes:
+    """Allows a call if every check holds, refuses it if not, and is stepped over by all other calls."""
+    body = b"".join(map(_check, checks)) + _instruction(_RETURN, _ALLOW)
+    return _instruction(_JUMP_EQUAL, number, if_false=len(body) // 8) + body
+
+
+def _check(check: Check) -> bytes:
+    code = _instruction(_LOAD, 16 + 8 * check.argument + 4 * check.high)
+    if check.mask != _ALL_BITS:
+        code += _instruction(_AND, check.mask)
+    for index, value in enumerate(check.values):
+        code += _instruction(_JUMP_EQUAL, value, if_true=len(check.values) - index)
+    return code + _instruction(_RETURN, _REFUSE)
+
+
+def _numbers(table: str) -> list[int]:
+    """The column of this machine's architecture."""
+    rows = [row.split() for row in table.split(",")]
+    numbers = [int(x86 if kernel.IS_X86 else aarch64) for _, x86, aarch64 in rows]
+    return [number for number in numbers if number >= 0]
+
+
+def _allow(table: str) -> bytes:
+    return b"".join(
+        _instruction(_JUMP_EQUAL, number, if_false=1) + _instruction(_RETURN, _ALLOW) for number in _numbers(table)
+    )
+
+
+def _calls_with_checks() -> dict[int, list[Check]]:
+    columns = {
+        "clone": (56, 220, [Check(0, [_CLONE_THREAD], mask=_CLONE_THREAD)]),
+        "socketpair": (53, 199, [Check(0, [_AF_UNIX]), Check(1, [_SOCK_STREAM], mask=_SOCK_TYPE_MASK)]),
+        # A socket of a pair may not name another receiver.
+        "sendto": (44, 206, [Check(4, [0]), Check(4, [0], high=True)]),
+        "fcntl": (72, 25, [Check(1, _FCNTL_COMMANDS)]),
+        "ioctl": (16, 29, [Check(1, _IOCTL_COMMANDS)]),
+        "prctl": (157, 167, [Check(0, _PRCTL_OPTIONS)]),
+        "prlimit64": (302, 261, [Check(0, [0])]),
+    }
+    return {(x86 if kernel.IS_X86 else aarch64): checks for x86, aarch64, checks in columns.values()}
+
+
+def _head() -> bytes:
+    """Up to where it depends on the program: architecture, then the calls that are always allowed."""
+    return (
+        _instruction(_LOAD, _ARCH_OFFSET)
+        + _instruction(_JUMP_EQUAL, _AUDIT_ARCH, if_true=1)
+        + _instruction(_RETURN, _KILL_PROCESS)
+        + _instruction(_LOAD, _NUMBER_OFFSET)
+        + _instruction(_JUMP_AT_LEAST, _FIRST_X32_NUMBER, if_false=1)
+        + _instruction(_RETURN, _REFUSE)
+        + _allow(_NUMBERS)
+    )
+
+
+def _open_uncut() -> bytes:
+    """Opening, but not emptying: before its third version, Landlock let files be cut off."""
+    flags_of = {257: 2, 2: 1} if kernel.IS_X86 else {56: 2}
+    return b"".join(_checked_call(number, [Check(flags, [0], mask=_O_TRUNC)]) for number, flags in flags_of.items())
+
+
+def _tail() -> bytes:
+    checked = b"".join(_checked_call(number, checks) for number, checks in _calls_with_checks().items())
+    # glibc reads ENOSYS as "old kernel" and makes its threads with clone, whose flags can be checked.
+    clone3 = _instruction(_JUMP_EQUAL, _CLONE3, if_false=1) + _instruction(_RETURN, _UNKNOWN)
+    return checked + clone3 + _instruction(_RETURN, _REFUSE)
+
+
+_HEAD, _TAIL = _head(), _tail()
+_OPEN, _OPEN_UNCUT = _allow(_NUMBERS_THAT_OPEN), _open_uncut()
+_CHANGE_FILES = _allow(_NUMBERS_THAT_CHANGE_FILES)
+_SIGNALS = (62, 234) if kernel.IS_X86 else (129, 131)
+"""kill and tgkill: the only calls whose filter differs from program to program."""

@@ -1,0 +1,129 @@
+"""`tirjudge demo`: a judge at work, over HTTP, from the program it writes to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.text import Text
+
+from tirjudge.client import JudgeClient, ServerUnavailable
+from tirjudge.types import JudgeRequest, Judgment, Mode, RolloutRecord, label_of, prompt_text
+
+REQUESTS = (
+    JudgeRequest(
+        mode=Mode.PAIRWISE,
+        prompt="Write two sentences about the sea. Do not use any commas.",
+        responses=[
+            "The sea is wide, deep and never still. At night, it sounds like breath.",
+            "The sea is wide and never still. At night it sounds like breath.",
+        ],
+    ),
+    JudgeRequest(mode=Mode.POINTWISE, prompt="What is 17 * 23 + 4?", responses=["The answer is 395."]),
+    JudgeRequest(
+        mode=Mode.LISTWISE,
+        prompt="Describe the morning in all capital letters.",
+        responses=[
+            "The sun is up and the street is quiet.",
+            "THE SUN IS UP and the street is quiet.",
+            "THE SUN IS UP AND THE STREET IS QUIET.",
+            "the sun is up and the street is quiet.",
+        ],
+    ),
+)
+"""One of each kind, small enough to check by eye. The second response, 395, and the third response are right."""
+
+_READY = re.compile(r"ready at (\S+)")
+
+
+def run_demo(url: str | None) -> None:
+    """Judge `REQUESTS` at a server; None: start one for it.
+
+    Raises:
+        ServerUnavailable: it does not start, or does not answer.
+    """
+    console = Console(highlight=False)
+    if url is not None:
+        asyncio.run(_show_judgments(url, console=console))
+        return
+    started = perf_counter()
+    with started_server() as own_url:
+        console.print(f"The server was ready after {perf_counter() - started:.1f} s, at {own_url}.")
+        asyncio.run(_show_judgments(own_url, console=console))
+
+
+@contextmanager
+def started_server(*arguments: str) -> Iterator[str]:
+    """The URL of a `tirjudge serve` on a free port, ready for requests; it ends with the block.
+
+    Raises:
+        ServerUnavailable: it ended before it was ready; its own words are on stderr.
+    """
+    command = [sys.executable, "-c", "from tirjudge.cli import main; main()", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            ready = _READY.search(process.stdout.readline())
+            if ready is None:
+                raise ServerUnavailable(f"tirjudge serve ended with status {process.wait()}")
+            yield ready[1]
+        finally:
+            process.terminate()
+
+
+async def _show_judgments(url: str, *, console: Console) -> None:
+    async with JudgeClient(url) as client:
+        for request in REQUESTS:
+            show_request(request, console=console)
+            show_judgment(await client.judge(request), console=console)
+
+
+def show_request(request: JudgeRequest, *, console: Console) -> None:
+    """The prompt and the responses."""
+    console.rule(f"[bold]{request.mode}")
+    console.print(Text.assemble(("Prompt  ", "bold"), prompt_text(request.prompt)))
+    for index, response in enumerate(request.responses):
+        console.print(Text.assemble((f"{label_of(index)}  ", "bold"), response))
+
+
+def show_judgment(judgment: Judgment, *, console: Console) -> None:
+    """What the model wrote and ran, and the verdict."""
+    for rollout in judgment.rollouts:
+        _show_rollout(rollout, console=console)
+    console.print(verdict_line(judgment), style="bold green")
+    console.print()
+
+
+def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:
+    for turn in rollout.turns:
+        reasoning = turn.text.partition("```python")[0].strip()
+        if reasoning:
+            console.print(Text(reasoning, style="italic"))
+        if turn.code:
+            console.print(Panel(Syntax(turn.code.rstrip(), "python"), title="program", title_align="left"))
+        if turn.output is not None:
+            console.print(Panel(Text(turn.output), title=f"output ({turn.outcome})", title_align="left"))
+
+
+def verdict_line(judgment: Judgment) -> str:
+    """The verdict in a sentence, in the letters of the request."""
+    verdict = judgment.verdict
+    took = f"in {judgment.timing.total_s:.2f} s, {judgment.usage.tool_calls} program(s) run"
+    if verdict.status == "abstained":
+        return f"No verdict ({verdict.reason}), {took}."
+    forced = ", forced" if verdict.forced else ""
+    if judgment.mode is Mode.POINTWISE:
+        scores = ", ".join("-" if score is None else f"{score:.1f}" for score in verdict.scores or [])
+        return f"Score {scores} of 10{forced}, {took}."
+    chances = ", ".join(f"{label_of(index)} {p:.3f}" for index, p in enumerate(verdict.probabilities or []))
+    if verdict.status == "tie":
+        return f"A tie ({verdict.reason}): {chances}{forced}, {took}."
+    return f"{verdict.label} is best: {chances}{forced}, {took}."

@@ -1,0 +1,321 @@
+"""The mini worker: the embedded engine behind the part of vLLM's HTTP interface that a judge uses.
+
+It answers as vLLM 0.32 does: the same fields, defaults and errors, and `token_ids` that keep the whole last token where
+the text is cut at a stop string. What the engine cannot do is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.exceptions import HTTPException
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.tokenization import render_chatml
+from tirjudge.errors import EngineUnavailable, PromptTooLong
+from tirjudge.types import ChatMessage, Completion, Sampling, Text
+
+CLIENT_CLOSED_REQUEST = 499
+"""Status of an answer that nobody reads any more."""
+
+TokenId = Annotated[int, Field(ge=0)]
+T = TypeVar("T")
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    """None: the one that is served."""
+
+
+class CompletionRequest(_Body):
+    """The fields of vLLM's that this worker honours; those of one possible value are here because clients send them."""
+
+    prompt: Text | list[TokenId]
+    max_tokens: int = Field(default=16, ge=1)
+    temperature: float = Field(default=1.0, ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    seed: int | None = Field(default=None, ge=0)
+    stop: Text | list[Text] | None = None
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    return_token_ids: bool = False
+    logprobs: Literal[0] | None = None
+    """0: the log-probability of each sampled token; alternatives are given by `logprob_token_ids` alone."""
+    return_tokens_as_token_ids: bool = False
+    allowed_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
+    logprob_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
+    session_id: str | None = None
+    add_special_tokens: bool = True
+    """Without effect: the models served here have none to add."""
+    user: str | None = None
+    request_id: str | None = None
+
+    n: Literal[1] = 1
+    stream: Literal[False] = False
+    echo: Literal[False] = False
+    top_k: Literal[0, -1] = 0
+    min_p: Literal[0] = 0
+    repetition_penalty: Literal[1] = 1
+    presence_penalty: Literal[0] = 0
+    frequency_penalty: Literal[0] = 0
+    spaces_between_special_tokens: bool = True
+
+    @model_validator(mode="after")
+    def _label_logprobs_are_for_one_token(self) -> CompletionRequest:
+        if self.logprob_token_ids and (self.logprobs is None or self.max_tokens != 1):
+            raise ValueError("logprob_token_ids needs logprobs=0 and max_tokens=1")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class TokenizeRequest(_Body):
+    """A piece of text, or a conversation that the chat template renders."""
+
+    prompt: Text | None = None
+    messages: list[ChatMessage] | None = None
+    add_generation_prompt: bool = True
+    add_special_tokens: bool = True
+    """Without effect: the models served here have none to add."""
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("either prompt or messages is needed")
+        return self
+
+
+class DetokenizeRequest(_Body):
+    tokens: list[TokenId]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counters:
+    """What `/metrics` counts since the start."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+
+    def add(self, completion: Completion, *, num_prompt: int) -> None:
+        self.prompt_tokens += num_prompt
+        self.cached_tokens += completion.num_cached
+        self.generated_tokens += len(completion.token_ids)
+
+
+def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
+    """The worker's application. Closing the engine is left to whoever made it.
+
+    Args:
+        engine: generates.
+        name: of the model, in requests and in `/v1/models`.
+    """
+    app = FastAPI(title="tirjudge worker", docs_url=None, redoc_url=None, openapi_url=None)
+    counters = _Counters()
+    _add_error_handlers(app)
+
+    def check_model(given: str | None) -> None:
+        if given not in (None, name):
+            raise HTTPException(404, f"The model `{given}` does not exist; this worker serves `{name}`.")
+
+    @app.post("/v1/completions")
+    async def completions(
+        request: Request, body: CompletionRequest, x_session_id: Annotated[str | None, Header()] = None
+    ) -> Response:
+        check_model(body.model)
+        prompt_ids = engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
+        _check_ids(prompt_ids, body=body, engine=engine)
+        request_id = body.request_id or uuid.uuid4().hex
+        work = engine.sample(
+            prompt_ids, sampling=_sampling(body), session=x_session_id or body.session_id or request_id
+        )
+        completion = await _unless_disconnected(work, request=request)
+        if completion is None:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        counters.add(completion, num_prompt=len(prompt_ids))
+        answer = _completion_answer(completion, prompt_ids=prompt_ids, body=body, engine=engine)
+        return JSONResponse({"id": f"cmpl-{request_id}", "model": name, **answer})
+
+    @app.post("/tokenize")
+    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+        check_model(body.model)
+        text = body.prompt
+        if text is None:
+            messages = [message.model_dump() for message in body.messages or ()]
+            text = render_chatml(messages, add_generation_prompt=body.add_generation_prompt)
+        ids = engine.tokenizer.encode_now(text)
+        return {"count": len(ids), "max_model_len": engine.context_tokens, "tokens": ids, "token_strs": None}
+
+    @app.post("/detokenize")
+    async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
+        check_model(body.model)
+        return {"prompt": engine.tokenizer.decode(body.tokens)}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        model = {"id": name, "object": "model", "owned_by": "tirjudge", "root": name, "parent": None}
+        return {"object": "list", "data": [{**model, "max_model_len": engine.context_tokens}]}
+
+    @app.get("/health")
+    async def health() -> Response:
+        return Response(status_code=200 if engine.ended is None else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> PlainTextResponse:
+        return PlainTextResponse(_metrics_text(engine, counters=counters, name=name))
+
+    return app
+
+
+def _check_ids(prompt_ids: list[int], *, body: CompletionRequest, engine: EmbeddedEngine) -> None:
+    """As vLLM, refuse a prompt that leaves less room than is asked for, and ids that the model does not have."""
+    context, vocab = engine.context_tokens, engine.model.config.vocab_size
+    if len(prompt_ids) > context - body.max_tokens:
+        raise PromptTooLong(
+            f"You passed {len(prompt_ids)} input tokens and requested {body.max_tokens} output tokens. However, the "
+            f"model's context length is only {context} tokens, resulting in a maximum input length of "
+            f"{context - body.max_tokens} tokens. Please reduce the length of the input prompt."
+        )
+    if not prompt_ids:
+        raise HTTPException(400, "The prompt is empty.")
+    for ids in (prompt_ids, body.allowed_token_ids or (), body.logprob_token_ids or ()):
+        if max(ids, default=0) >= vocab:
+            raise HTTPException(400, f"Token id {max(ids)} is out of vocabulary: the model has {vocab}.")
+
+
+def _sampling(body: CompletionRequest) -> Sampling:
+    return Sampling(
+        max_tokens=body.max_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        seed=body.seed,
+        stop=body.stops,
+        allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
+        logprob_token_ids=tuple(body.logprob_token_ids or ()),
+    )
+
+
+async def _unless_disconnected(work: Awaitable[T], *, request: Request) -> T | None:
+    """The result; None when the client left first, and then the work is cancelled."""
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+def _completion_answer(
+    completion: Completion, *, prompt_ids: list[int], body: CompletionRequest, engine: EmbeddedEngine
+) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "text": _visible_text(completion, body=body, engine=engine),
+        "logprobs": None if body.logprobs is None else _logprobs(completion, body=body, engine=engine),
+        "finish_reason": completion.finish_reason,
+        "stop_reason": completion.stop,
+        "token_ids": list(completion.token_ids) if body.return_token_ids else None,
+        "prompt_logprobs": None,
+        "prompt_token_ids": prompt_ids if body.return_token_ids else None,
+    }
+    usage = {
+        "prompt_tokens": len(prompt_ids),
+        "completion_tokens": len(completion.token_ids),
+        "total_tokens": len(prompt_ids) + len(completion.token_ids),
+        "prompt_tokens_details": {"cached_tokens": completion.num_cached},
+    }
+    return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
+
+
+def _visible_text(completion: Completion, *, body: CompletionRequest, engine: EmbeddedEngine) -> str:
+    """The text as vLLM shows it: with the stop string or without, and with an end-of-turn token if nothing hides it."""
+    if completion.stop is not None:
+        return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
+    last_id = completion.token_ids[-1]
+    if last_id in engine.eos_token_ids and body.include_stop_str_in_output and not body.skip_special_tokens:
+        return completion.text + engine.tokenizer.decode([last_id])
+    return completion.text
+
+
+def _logprobs(completion: Completion, *, body: CompletionRequest, engine: EmbeddedEngine) -> dict[str, Any]:
+    def shown(token_id: int) -> str:
+        return f"token_id:{token_id}" if body.return_tokens_as_token_ids else engine.tokenizer.decode([token_id])
+
+    tokens = [shown(i) for i in completion.token_ids]
+    sampled = [dict([pair]) for pair in zip(tokens, completion.logprobs, strict=True)]
+    sampled[0] |= {shown(i): logprob for i, logprob in completion.token_logprobs.items()}
+    offsets = [0, *itertools.accumulate(len(token) for token in tokens)]
+    return {
+        "tokens": tokens,
+        "token_logprobs": list(completion.logprobs),
+        "top_logprobs": sampled,
+        "text_offset": offsets[:-1],
+    }
+
+
+def _metrics_text(engine: EmbeddedEngine, *, counters: _Counters, name: str) -> str:
+    """The Prometheus series that routers and dashboards read of a vLLM server."""
+    series = (
+        ("num_requests_running", "gauge", engine.num_running),
+        ("num_requests_waiting", "gauge", engine.num_waiting),
+        ("prefix_cache_queries_total", "counter", counters.prompt_tokens),
+        ("prefix_cache_hits_total", "counter", counters.cached_tokens),
+        ("prompt_tokens_total", "counter", counters.prompt_tokens),
+        ("generation_tokens_total", "counter", counters.generated_tokens),
+    )
+    lines = [
+        f'# TYPE vllm:{series_name} {kind}\nvllm:{series_name}{{model_name="{name}"}} {value}'
+        for series_name, kind, value in series
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Every error in vLLM's shape: {"error": {"message", "type", "param", "code"}}."""
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        param = ".".join(str(part) for part in first["loc"][1:])
+        return _error(400, f"{param}: {first['msg']}" if param else first["msg"], param=param or None)
+
+    @app.exception_handler(PromptTooLong)
+    async def too_long(_request: Request, error: PromptTooLong) -> JSONResponse:
+        return _error(400, str(error), param="input_tokens")
+
+    @app.exception_handler(EngineUnavailable)
+    async def unavailable(_request: Request, error: EngineUnavailable) -> JSONResponse:
+        return _error(503, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def refused(_request: Request, error: HTTPException) -> JSONResponse:
+        return _error(error.status_code, str(error.detail))
+
+
+_ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
+
+
+def _error(status: int, message: str, *, param: str | None = None) -> JSONResponse:
+    kind = _ERROR_TYPES.get(status, HTTPStatus(status).phrase)
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": status}}, status)

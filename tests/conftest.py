@@ -1,0 +1,81 @@
+"""What the tests of several rooms need: a sandbox that runs, and a checkpoint that says nothing sensible, fast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from tirjudge_sandbox import SandboxPool
+
+HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[SandboxPool]:
+    """A real sandbox of two slots."""
+    async with SandboxPool(slots=2) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen3 checkpoint with random weights, a token a byte, and rollouts of 24 tokens: its verdicts are forced."""
+    path = tmp_path_factory.mktemp("random")
+    tokenizer = _byte_tokenizer()
+    tokenizer.save(str(path / "tokenizer.json"))
+    vocab_size = tokenizer.get_vocab_size()
+    config = {
+        "model_type": "qwen3",
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+        "num_hidden_layers": 1,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": 1,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
+    }
+    (path / "config.json").write_text(json.dumps(config))
+    profile = {"name": "random", "context_tokens": CONTEXT, "rollout_tokens": 24, "observation_tokens": 128}
+    (path / "judge.json").write_text(json.dumps(profile))
+    save_file(_random_weights(vocab_size), path / "model.safetensors")
+    return path
+
+
+def _byte_tokenizer() -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>")])
+    return tokenizer
+
+
+def _random_weights(vocab_size: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    layer = "model.layers.0"
+    shapes = {
+        "model.embed_tokens": (vocab_size, HIDDEN),
+        "model.norm": (HIDDEN,),
+        f"{layer}.input_layernorm": (HIDDEN,),
+        f"{layer}.post_attention_layernorm": (HIDDEN,),
+        f"{layer}.self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN),
+        f"{layer}.self_attn.k_proj": (HEAD_DIM, HIDDEN),
+        f"{layer}.self_attn.v_proj": (HEAD_DIM, HIDDEN),
+        f"{layer}.self_attn.o_proj": (HIDDEN, HEADS * HEAD_DIM),
+        f"{layer}.self_attn.q_norm": (HEAD_DIM,),
+        f"{layer}.self_attn.k_norm": (HEAD_DIM,),
+        f"{layer}.mlp.gate_proj": (2 * HIDDEN, HIDDEN),
+        f"{layer}.mlp.up_proj": (2 * HIDDEN, HIDDEN),
+        f"{layer}.mlp.down_proj": (HIDDEN, 2 * HIDDEN),
+    }
+    return {f"{name}.weight": rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}

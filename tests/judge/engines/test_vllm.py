@@ -1,0 +1,181 @@
+"""What a vLLM server may answer that the mini worker does not: odd texts, errors, silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.types import Sampling
+
+MODELS = {"data": [{"id": "judge", "max_model_len": 100}, {"id": "adapter", "max_model_len": 50}]}
+SAMPLING = Sampling(max_tokens=20, temperature=0.7, seed=3, stop=("```output",))
+WORDS = {1: "``", 2: "`output", 3: "`output\n", 4: "<|im_end|>", 5: "hi"}
+
+
+class Server:
+    """A server of one canned completion, which remembers what it was asked."""
+
+    def __init__(self, **choice: Any) -> None:
+        tokens = [WORDS[i] for i in choice.get("token_ids", ())]
+        logprobs = {"tokens": tokens, "token_logprobs": [-0.5] * len(tokens), "top_logprobs": [{}]}
+        self.choice = {"index": 0, "stop_reason": None, "logprobs": logprobs, **choice}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.headers: httpx2.Headers = httpx2.Headers()
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        body = json.loads(request.content or b"{}")
+        path = request.url.path
+        self.asked.append((path, body))
+        if path == "/v1/completions":
+            self.headers = request.headers
+            return httpx2.Response(200, json={"choices": [self.choice], "usage": {"prompt_tokens": 2}})
+        if path == "/detokenize":
+            return httpx2.Response(200, json={"prompt": "".join(WORDS[i] for i in body["tokens"])})
+        if path == "/tokenize":
+            return httpx2.Response(200, json={"tokens": [2], "count": 1, "max_model_len": 100})
+        return httpx2.Response(200, json=MODELS) if path == "/v1/models" else httpx2.Response(200)
+
+
+def engine_of(handler: Callable[[httpx2.Request], httpx2.Response], **options: Any) -> VLLMEngine:
+    return VLLMEngine("http://gpu:8000/", transport=httpx2.MockTransport(handler), **options)
+
+
+async def test_a_request_leaves_nothing_to_the_servers_defaults():
+    server = Server(text="hi", token_ids=[5], finish_reason="length")
+    engine = engine_of(server, api_key="secret")
+    await engine.generate([7, 8], sampling=SAMPLING, session="rollout-1")
+    path, body = server.asked[-1]
+    assert (path, server.headers["X-Session-ID"], server.headers["Authorization"]) == (
+        "/v1/completions",
+        "rollout-1",
+        "Bearer secret",
+    )
+    assert body == {
+        "model": "judge",
+        "prompt": [7, 8],
+        "session_id": "rollout-1",
+        "max_tokens": 20,
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "n": 1,
+        "seed": 3,
+        "stop": ["```output"],
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "return_token_ids": True,
+        "logprobs": 0,
+    }
+
+
+async def test_a_turn_whose_tokens_spell_its_text_takes_one_request():
+    server = Server(text="```output", token_ids=[1, 2], finish_reason="stop", stop_reason="```output")
+    engine = engine_of(server)
+    await engine.ready()
+    completion = await engine.generate([7], sampling=SAMPLING, session="s")
+    assert (completion.token_ids, completion.stop, completion.num_appended) == ((1, 2), "```output", 0)
+    assert [path for path, _ in server.asked] == ["/health", "/v1/models", "/v1/completions"]
+
+
+async def test_a_last_token_that_spills_is_replaced_by_what_the_text_has_of_it():
+    server = Server(text="```output", token_ids=[1, 3], finish_reason="stop", stop_reason="```output")
+    completion = await engine_of(server).generate([7], sampling=SAMPLING, session="s")
+    assert (completion.token_ids, completion.num_appended, completion.logprobs) == ((1, 2), 1, (-0.5, 0.0))
+    assert server.asked[-1] == ("/tokenize", {"prompt": "`output", "add_special_tokens": False})
+
+
+@pytest.mark.parametrize("stop_reason", [None, 4])
+async def test_the_end_of_turn_is_taken_off_the_text_and_remembered(stop_reason: int | None):
+    server = Server(text="hi<|im_end|>", token_ids=[5, 4], finish_reason="stop", stop_reason=stop_reason)
+    engine = engine_of(server)
+    assert engine.eos_token_ids == frozenset()
+    completion = await engine.generate([7], sampling=SAMPLING, session="s")
+    assert (completion.text, completion.token_ids, completion.stop) == ("hi", (5, 4), None)
+    assert engine.eos_token_ids == {4}
+
+
+async def test_an_aborted_generation_is_no_completion():
+    server = Server(text="", token_ids=[], finish_reason="abort")
+    with pytest.raises(EngineUnavailable, match="abort"):
+        await engine_of(server).generate([7], sampling=SAMPLING, session="s")
+
+
+async def test_an_answer_without_ids_is_named_as_not_vllms():
+    with pytest.raises(EngineUnavailable, match=r"http://gpu:8000/v1/completions: not vLLM's answer.*token_ids"):
+        await engine_of(Server(text="hi", finish_reason="stop")).generate([7], sampling=SAMPLING, session="s")
+
+
+async def test_a_server_of_another_make_is_named():
+    def other(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"data": [{"id": "gpt"}]})
+
+    engine = engine_of(other)
+    with pytest.raises(EngineUnavailable, match=r"/v1/models: not vLLM's answer.*max_model_len"):
+        await engine.ready()
+    with pytest.raises(EngineUnavailable, match=r"/tokenize: not vLLM's answer.*tokens"):
+        await engine.tokenizer.encode("A")
+    with pytest.raises(EngineUnavailable, match=r"/detokenize: not vLLM's answer.*prompt"):
+        await engine.tokenizer.decode([1])
+
+
+async def test_the_model_asked_for_has_to_be_served():
+    assert (await engine_of(Server(), model="adapter").ready()).context_tokens == 50
+    with pytest.raises(CheckpointError, match="serves judge, adapter; 'other' was asked for"):
+        await engine_of(Server(), model="other").ready()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (400, {"message": "You passed 90 input tokens", "param": "input_tokens"}, PromptTooLong),
+        (400, {"message": "This model's maximum context length is 100 tokens."}, PromptTooLong),
+        (400, {"message": "bad seed", "param": "seed"}, EngineUnavailable),
+        (404, {"message": "The model `judge` does not exist."}, CheckpointError),
+        (500, {"message": "CUDA error"}, EngineUnavailable),
+    ],
+)
+async def test_each_refusal_becomes_our_error_with_the_servers_words(
+    status: int, error: dict, expected: type[Exception]
+):
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/v1/models":
+            return httpx2.Response(200, json=MODELS)
+        return httpx2.Response(status, json={"error": error})
+
+    with pytest.raises(expected) as raised:
+        await engine_of(refuse).generate([7], sampling=SAMPLING, session="s")
+    assert type(raised.value) is expected
+    assert "http://gpu:8000/v1/completions" in str(raised.value)
+    assert error["message"] in str(raised.value)
+
+
+@pytest.mark.parametrize("cause", [httpx2.ConnectError("refused"), httpx2.ReadTimeout("too slow")])
+async def test_a_server_that_cannot_be_reached_is_named_with_the_cause(cause: Exception):
+    def fail(_request: httpx2.Request) -> httpx2.Response:
+        raise cause
+
+    with pytest.raises(EngineUnavailable, match=f"http://gpu:8000/health: {type(cause).__name__}: {cause}"):
+        await engine_of(fail).ready()
+
+
+async def test_an_answer_that_is_no_json_is_the_servers_fault():
+    with pytest.raises(EngineUnavailable, match="HTTP 502: <html>"):
+        await engine_of(lambda _: httpx2.Response(502, text="<html>")).ready()
+    with pytest.raises(EngineUnavailable, match="JSON"):
+        await engine_of(lambda _: httpx2.Response(200, text="<html>")).ready()
+
+
+async def test_nothing_listening_is_engine_unavailable():
+    engine = VLLMEngine("http://127.0.0.1:1")
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1/health: ConnectError"):
+        await engine.ready()
+    await engine.aclose()

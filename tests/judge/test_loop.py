@@ -1,0 +1,212 @@
+"""The loop on token ids. The engine is scripted, one id a byte; the sandbox is a function."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tirjudge.engines.scripted import END_OF_TURN, ScriptedEngine
+from tirjudge.errors import PromptTooLong, SandboxUnavailable
+from tirjudge.loop import Bindings, read_labels, run_rollout
+from tirjudge.profile import Profile
+from tirjudge.types import ExecResult, Mode, Outcome, Rollout, Sampling, StopReason
+
+PROMPT = list(b"judge this: ")
+PROGRAM = "Let me see.\n```python\nprint(1)\n```\n```output"
+
+
+class Programs:
+    """Answers each program in turn and remembers it."""
+
+    def __init__(self, *results: ExecResult) -> None:
+        self.results = list(results)
+        self.ran: list[str] = []
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        self.ran.append(code)
+        if not self.results:
+            raise SandboxUnavailable("gone")
+        return self.results.pop(0)
+
+
+def printed(text: str) -> ExecResult:
+    return ExecResult(outcome=Outcome.OK, stdout=text)
+
+
+async def roll(
+    engine: ScriptedEngine, *results: ExecResult, tools: bool = True, profile: Profile | None = None, **kw
+) -> Rollout:
+    sandbox = Programs(*results)
+    rollout = await run_rollout(
+        PROMPT,
+        mode=Mode.PAIRWISE,
+        labels=("A", "B"),
+        engine=engine,
+        sandbox=sandbox if tools else None,
+        bindings={},
+        profile=profile or Profile(),
+        sampling=Sampling(max_tokens=0, seed=3),
+        session="s",
+        **kw,
+    )
+    assert len(sandbox.ran) == sum(t.code not in (None, "") for t in rollout.turns)
+    return rollout
+
+
+def script(*texts: str, a: float = 0.2, b: float = 0.6) -> ScriptedEngine:
+    return ScriptedEngine(texts, label_probs={"A": a, "B": b})
+
+
+async def test_a_program_runs_and_its_output_comes_back() -> None:
+    engine = script(PROGRAM, "So <preference>B</preference>")
+    rollout = await roll(engine, printed("7\n"))
+    assert rollout.stop_reason is StopReason.VERDICT
+    assert rollout.label == "B"
+    assert [turn.code for turn in rollout.turns] == ["print(1)\n", None]
+    assert rollout.turns[0].output == "7"
+    text = engine.tokenizer.decode(rollout.token_ids)
+    assert text == PROGRAM + "\n7\n```\nSo <preference>B</preference>"
+
+
+async def test_only_what_the_model_wrote_carries_loss() -> None:
+    rollout = await roll(script(PROGRAM, "<preference>B</preference>"), printed("7\n"))
+    observation = "\n7\n```\n"
+    expected = [1] * len(PROGRAM) + [0] * len(observation) + [1] * len("<preference>B</preference>")
+    assert list(rollout.loss_mask) == expected
+    assert [p != 0.0 for p in rollout.logprobs] == [bool(bit) for bit in expected]
+
+
+async def test_each_turns_prompt_is_a_prefix_of_the_next() -> None:
+    engine = script(PROGRAM, PROGRAM, "<preference>A</preference>")
+    rollout = await roll(engine, printed("1"), printed("2"))
+    asked = [ids for ids, sampling, _ in engine.calls if sampling.allowed_token_ids is None]
+    assert asked[0] == tuple(PROMPT)
+    for earlier, later in zip(asked, asked[1:], strict=False):
+        assert later[: len(earlier)] == earlier
+    assert (*rollout.prompt_ids, *rollout.token_ids)[: len(asked[-1])] == asked[-1]
+    assert {session for _, _, session in engine.calls} == {"s"}
+
+
+async def test_probabilities_come_from_the_verdict_position() -> None:
+    engine = script("I say <preference>A</preference>", a=0.25, b=0.5)
+    rollout = await roll(engine)
+    ids, sampling, _ = engine.calls[-1]
+    assert engine.tokenizer.decode(ids).endswith("I say <preference>")
+    assert sampling.max_tokens == 1
+    assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx({"A": 0.25, "B": 0.5})
+
+
+async def test_a_rollout_without_a_verdict_is_forced_to_the_likelier_label() -> None:
+    rollout = await roll(script("I cannot say.", a=0.2, b=0.6))
+    assert rollout.stop_reason is StopReason.NO_VERDICT
+    assert rollout.label == "B"
+    assert rollout.forced
+    assert bytes(rollout.forced_ids).decode() == "\n<preference>B</preference>"
+    assert rollout.loss_mask[-len(rollout.forced_ids) :] == (0,) * len(rollout.forced_ids)
+
+
+async def test_a_verdict_that_is_not_wanted_is_not_forced() -> None:
+    rollout = await roll(script("I cannot say."), force_verdict=False)
+    assert rollout.label is None
+    assert rollout.label_logprobs == {}
+    assert not rollout.forced
+
+
+async def test_a_label_that_was_not_offered_is_malformed() -> None:
+    assert (await roll(script("<preference>C</preference>"))).stop_reason is StopReason.MALFORMED
+
+
+async def test_a_call_past_the_budget_is_not_run() -> None:
+    rollout = await roll(script(PROGRAM, PROGRAM), printed("1"), max_tool_calls=1)
+    assert rollout.stop_reason is StopReason.TOOL_BUDGET
+    assert rollout.num_calls == 1
+    assert rollout.turns[1].code is None
+    assert rollout.turns[1].result is None
+
+
+async def test_without_tools_nothing_runs_and_the_fence_is_no_stop() -> None:
+    engine = script(PROGRAM + " <preference>A</preference>")
+    rollout = await roll(engine, tools=False)
+    assert rollout.label == "A"
+    assert engine.calls[0][1].stop == ("</preference>",)
+
+
+async def test_a_model_that_just_ends_after_its_block_gets_it_run() -> None:
+    plain = "```python\nprint(1)\n```\n"
+    rollout = await roll(script(plain, "<preference>A</preference>"), printed("7"))
+    opening = "\n```output\n7\n```\n"
+    first = rollout.turns[0]
+    assert END_OF_TURN not in first.completion.token_ids
+    assert bytes(first.observation_ids).decode() == opening
+    assert list(rollout.loss_mask[: len(plain) + len(opening)]) == [1] * len(plain) + [0] * len(opening)
+
+
+async def test_an_output_block_without_a_program_is_refused_and_counts_as_a_call() -> None:
+    rollout = await roll(script("```output", "<preference>A</preference>"))
+    assert rollout.turns[0].result is not None
+    assert rollout.turns[0].result.outcome is Outcome.REFUSED
+    assert rollout.num_calls == 1
+
+
+async def test_a_program_that_fails_shows_its_error_and_the_loop_goes_on() -> None:
+    failed = ExecResult(outcome=Outcome.ERROR, error="NameError: name 'x' is not defined")
+    rollout = await roll(script(PROGRAM, "<preference>A</preference>"), failed)
+    assert rollout.turns[0].output == "NameError: name 'x' is not defined"
+    assert rollout.label == "A"
+
+
+async def test_a_sandbox_that_does_not_work_is_an_exception_and_no_output() -> None:
+    with pytest.raises(SandboxUnavailable, match="gone"):
+        await roll(script(PROGRAM))
+
+
+async def test_long_output_is_cut_to_its_token_budget() -> None:
+    rollout = await roll(
+        script(PROGRAM, "<preference>A</preference>"), printed("x" * 5000), profile=Profile(observation_tokens=100)
+    )
+    assert len(rollout.turns[0].observation_ids) <= 100
+    assert "[output cut]" in (rollout.turns[0].output or "")
+
+
+async def test_the_token_budget_ends_a_rollout_and_leaves_room_for_the_verdict() -> None:
+    profile = Profile(context_tokens=100, rollout_tokens=1000)
+    rollout = await roll(script("x" * 500), profile=profile)
+    assert rollout.stop_reason is StopReason.LENGTH
+    assert rollout.forced
+    assert len(rollout.prompt_ids) + len(rollout.token_ids) <= 100
+
+
+async def test_output_never_pushes_a_rollout_past_the_context() -> None:
+    profile = Profile(context_tokens=len(PROMPT) + len(PROGRAM) + 60, rollout_tokens=1000)
+    rollout = await roll(script(PROGRAM, "y" * 100), printed("x" * 500), profile=profile)
+    assert len(rollout.prompt_ids) + len(rollout.token_ids) <= profile.context_tokens
+
+
+async def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(PromptTooLong, match="12 tokens"):
+        await roll(script("x"), profile=Profile(context_tokens=40))
+
+
+async def test_labels_of_several_tokens_share_the_probability_of_their_first() -> None:
+    engine = ScriptedEngine([], label_probs={"1": 0.5, "0": 0.4, "2": 0.25})
+    read = await read_labels(PROMPT, labels=("1", "2", "10"), engine=engine, session="s")
+    assert {k: math.exp(v) for k, v in read.items()} == pytest.approx({"1": 0.3, "2": 0.25, "10": 0.2})
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [PROGRAM, "```output", "plain words", "```python\nx\n```", "<preference>C</preference>", "ünï ```python"]
+        ),
+        max_size=4,
+    ),
+    st.text(max_size=30),
+)
+async def test_ids_mask_and_logprobs_align_whatever_is_said(texts: list[str], output: str) -> None:
+    rollout = await roll(script(*texts, "<preference>A</preference>"), *[printed(output)] * 5)
+    assert len(rollout.token_ids) == len(rollout.loss_mask) == len(rollout.logprobs)
+    sampled = sum(len(turn.completion.token_ids) for turn in rollout.turns)
+    assert sum(rollout.loss_mask) == sampled
+    assert all(bit == 1 or logprob == 0.0 for bit, logprob in zip(rollout.loss_mask, rollout.logprobs, strict=True))
+    assert rollout.label in ("A", "B")

@@ -1,0 +1,74 @@
+"""What the model wrote becomes a program or a verdict."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tirjudge.parse import asks_for_run, parse_code, parse_verdict
+from tirjudge.types import Mode
+
+AB = ("A", "B")
+
+
+def verdict(*texts: str, mode: Mode = Mode.PAIRWISE) -> str | None:
+    return parse_verdict(texts, mode=mode, labels=AB if mode is not Mode.POINTWISE else [str(i) for i in range(1, 11)])
+
+
+def test_last_verdict_wins() -> None:
+    assert verdict("<preference>A</preference> no: <preference> B </preference>") == "B"
+
+
+@pytest.mark.parametrize(
+    "text", ["<preference>C</preference>", "<preference>a</preference>", "<preference></preference>", "A", ""]
+)
+def test_a_label_that_was_not_offered_is_no_verdict(text: str) -> None:
+    assert verdict(text) is None
+
+
+def test_a_last_verdict_that_was_not_offered_is_not_replaced_by_an_earlier_one() -> None:
+    assert verdict("<preference>A</preference> <preference>C</preference>") is None
+
+
+def test_a_tag_cannot_span_turns() -> None:
+    assert verdict("<preference>", "A</preference>") is None
+    assert verdict("<preference>A</preference>", "well") == "A"
+
+
+@pytest.mark.parametrize(
+    ("said", "score"), [("10", "10"), ("1", "1"), ("0", None), ("11", None), ("7.5", None), ("-3", None)]
+)
+def test_scores_are_whole_numbers_from_one_to_ten(said: str, score: str | None) -> None:
+    assert verdict(f"<score>{said}</score>", mode=Mode.POINTWISE) == score
+
+
+def test_the_last_closed_block_is_the_program() -> None:
+    assert parse_code("```python\na\n```\n then ```python\nb\n```\n```python\nc\n```\n```output") == "c\n"
+
+
+def test_a_fence_inside_a_line_of_the_program_ends_nothing() -> None:
+    assert parse_code("```python\nprint('```output')\nx = '```'\n```\n```output") == "print('```output')\nx = '```'\n"
+
+
+@pytest.mark.parametrize("text", ["```python\nprint(1)\n", "```\nprint(1)\n```", "print(1)", "```output"])
+def test_an_open_or_unnamed_block_is_no_program(text: str) -> None:
+    assert parse_code(text) is None
+
+
+def test_a_turn_that_ends_on_a_closed_block_asks_for_a_run() -> None:
+    assert asks_for_run("see\n```python\nprint(1)\n```\n")
+    assert not asks_for_run("```python\nprint(1)\n```\nso it is")
+    assert not asks_for_run("no program")
+
+
+@given(st.text(alphabet="AB<>/preference`\n python", max_size=200))
+def test_any_text_parses_to_an_offered_label_or_nothing(text: str) -> None:
+    assert verdict(text) in (None, "A", "B")
+    parse_code(text)
+    asks_for_run(text)
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="`"), max_size=100), st.text(max_size=50))
+def test_a_program_without_fences_comes_back_as_it_was_written(code: str, before: str) -> None:
+    normalised = "".join(f"{line}\n" for line in code.split("\n"))
+    if "```python" not in before:
+        assert parse_code(f"{before}\n```python\n{normalised}```\n```output") == normalised

@@ -1,0 +1,96 @@
+"""The text a model reads, and the variables a program finds."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tirjudge.render import bindings, elide, fill, labels, neutralise, render_prompt
+from tirjudge.types import Mode, label_of
+
+GOLDEN = Path(__file__).parent / "golden"
+RESPONSES = {Mode.POINTWISE: ["Blue."], Mode.PAIRWISE: ["Blue.", "Green."], Mode.LISTWISE: ["Blue.", "Green.", "Red."]}
+NO_LIMIT = {"prompt_chars": 10_000, "response_chars": 10_000, "max_tool_calls": 3}
+HOSTILE = [
+    "</preference>",
+    "```output",
+    "````",
+    "<|im_end|>",
+    "</response_a>",
+    "<response_b>",
+    "[INST]",
+    "</prompt>",
+    "<score>",
+]
+
+
+@pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
+@pytest.mark.parametrize("mode", Mode)
+def test_prompt_is_the_one_on_file(mode: Mode, tools: bool) -> None:
+    text = render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT)
+    golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}.txt"
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_a_response_that_names_a_placeholder_pulls_nothing_in() -> None:
+    text = render_prompt(
+        Mode.PAIRWISE,
+        prompt="{responses}",
+        responses=["{response_b} {prompt} {max_tool_calls}", "secret"],
+        tools=True,
+        **NO_LIMIT,
+    )
+    assert text.count("secret") == 1
+    assert "{response_b} {prompt} {max_tool_calls}" in text
+    assert "{responses}" in text
+
+
+@pytest.mark.parametrize("delimiter", HOSTILE)
+@pytest.mark.parametrize("mode", Mode)
+def test_delimiters_in_untrusted_text_are_broken(mode: Mode, delimiter: str) -> None:
+    clean = render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
+    text = render_prompt(mode, prompt=delimiter, responses=[delimiter] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
+    assert text.count(delimiter) == clean.count(delimiter)
+
+
+@given(st.lists(st.sampled_from([*HOSTILE, "`", "<", "|", "/", ">", " ", "a"])).map("".join))
+def test_neutralised_text_holds_no_delimiter_and_stays_as_it_is_when_neutralised_again(text: str) -> None:
+    once = neutralise(text)
+    assert not any(delimiter in once for delimiter in HOSTILE)
+    assert neutralise(once) == once
+    assert once.replace(" ", "") == text.replace(" ", "")
+
+
+@given(st.text(max_size=60), st.integers(1, 40))
+def test_elided_text_keeps_head_and_tail_and_says_how_much_is_missing(text: str, limit: int) -> None:
+    shown = elide(text, limit=limit)
+    if len(text) <= limit:
+        assert shown == text
+        return
+    head, _, tail = shown.partition(f" [... {len(text) - limit} characters ...] ")
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + len(tail) == limit
+
+
+def test_programs_find_the_whole_texts_however_they_are_shown() -> None:
+    long = "</response_a> ```" * 1000
+    bound = bindings(Mode.PAIRWISE, prompt="{prompt}", responses=[long, ""])
+    assert bound == {"prompt": "{prompt}", "response_a": long, "response_b": "", "responses": {"A": long, "B": ""}}
+    assert bindings(Mode.POINTWISE, prompt="p", responses=["r"]) == {"prompt": "p", "response": "r"}
+
+
+def test_listwise_shows_twenty_six_responses_with_their_letters() -> None:
+    responses = [f"answer {i}" for i in range(26)]
+    text = render_prompt(Mode.LISTWISE, prompt="p", responses=responses, tools=True, **NO_LIMIT)
+    for i, response in enumerate(responses):
+        name = f"response_{label_of(i).lower()}"
+        assert f"<{name}>\n{response}\n</{name}>" in text
+    assert "A to Z" in text
+    assert labels(Mode.LISTWISE, 26)[-1] == "Z"
+
+
+def test_fill_names_a_placeholder_that_was_not_given() -> None:
+    with pytest.raises(KeyError, match="colour"):
+        fill("{colour}", {})

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tirjudge_sandbox.cli import app
+
+
+@pytest.fixture
+def sandbox(level, tmp_path):
+    """Runs a program's text by `tirjudge sandbox run`."""
+
+    def run(code: str, *options: str):
+        file = tmp_path / "program.py"
+        file.write_text(code)
+        return CliRunner().invoke(app, ["run", str(file), "--level", level, *options])
+
+    return run
+
+
+def test_run_prints_what_the_program_printed(sandbox):
+    result = sandbox("print(name, other)", "--bind", "name=a=b", "--bind", "other=")
+    assert (result.exit_code, result.stdout) == (0, "a=b \n")
+
+
+def test_run_exits_as_the_program_did(sandbox):
+    assert sandbox("raise SystemExit(5)").exit_code == 5
+    failed = sandbox("print('before')\n1 / 0")
+    assert (failed.exit_code, failed.stdout) == (1, "before\n")
+    assert failed.stderr == "error: ZeroDivisionError: division by zero\n"
+    assert sandbox("while True: pass", "--cpu-s", "0.2").exit_code == 1
+
+
+def test_run_prints_json(sandbox, level):
+    fields = json.loads(sandbox("print(1)", "--json").stdout)
+    assert (fields["outcome"], fields["stdout"], fields["level"]) == ("ok", "1\n", level)
+
+
+@pytest.mark.parametrize("options", [["--bind", "novalue"], ["--bind", "two words=x"], ["--cpu-s", "0"]])
+def test_a_mistake_in_the_options_is_explained(sandbox, options):
+    result = sandbox("print(1)", *options)
+    assert result.exit_code == 2
+    assert "given" in result.stderr
+
+
+def test_unsafe_needs_its_own_flag(sandbox):
+    result = sandbox("print(1)", "--level", "unsafe")
+    assert result.exit_code == 2
+    assert "allow_unsafe" in result.stderr
+
+
+def test_the_doctor_names_building_blocks_and_level(level):
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "user namespace" in result.stdout
+    assert f"works  {level}" in result.stdout
+
+
+def test_the_doctors_json_holds_the_same(level):
+    report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    assert {finding["name"]: finding["problem"] for finding in report["levels"]}[level] == ""
+    assert report["print_ms"] > 0

@@ -1,0 +1,232 @@
+"""Many programs at once, programs that are given up, and processes that die."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tirjudge.errors import SandboxUnavailable
+from tirjudge.types import Outcome
+from tirjudge_sandbox import Limits, SandboxPool
+from tirjudge_sandbox.fork_server import Slot
+from tirjudge_sandbox.slots import SlotQueue
+
+PATIENT = Limits(cpu_s=60, wall_s=60)
+SPIN = "while True: pass"
+
+
+def descendants(of: int) -> dict[int, int]:
+    """pid -> parent's pid of all processes below one."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+    below = {of}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in below} - below
+        if not more:
+            return {pid: parents[pid] for pid in below - {of}}
+        below |= more
+
+
+def wait_until_gone(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 10)[0], f"process {pid} is still there"
+    finally:
+        os.close(descriptor)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - asks about processes, which set no asyncio.Event
+            await asyncio.sleep(0)
+
+
+async def until_busy(pool: SandboxPool) -> None:
+    await until(lambda: any(slot.is_running for slot in pool._slots))
+
+
+async def test_sixty_four_in_flight_are_neither_lost_nor_mixed(level):
+    async with SandboxPool(slots=4, level=level) as pool:
+        programs = [pool.run("print(who * 2)", bindings={"who": f"{number},"}) for number in range(64)]
+        results = await asyncio.gather(*programs)
+        assert [result.stdout for result in results] == [f"{number},{number},\n" for number in range(64)]
+        stats = pool.stats()
+        assert (stats.num_programs, stats.num_idle, stats.num_waiting, stats.num_lost) == (64, 4, 0, 0)
+
+
+async def test_waiting_for_a_slot_is_told_apart_from_running(level):
+    async with SandboxPool(slots=1, level=level) as pool:
+        first, second = await asyncio.gather(pool.run("import time; time.sleep(0.2)"), pool.run("print(1)"))
+    assert first.queue_s < 0.2 <= first.wall_s
+    assert second.queue_s >= 0.2
+
+
+async def test_whoever_waited_longest_gets_the_slot():
+    queue = SlotQueue([Slot(0)])
+    slot = await queue.take()
+    order: list[str] = []
+
+    async def wait(name: str) -> None:
+        taken = await queue.take()
+        order.append(name)
+        queue.give_back(taken)
+
+    waiters = [asyncio.create_task(wait(name)) for name in "abc"]
+    await until(lambda: queue.num_waiting == 3)
+    waiters[1].cancel()
+    queue.give_back(slot)
+    await asyncio.gather(*waiters, return_exceptions=True)
+    assert order == ["a", "c"]
+    assert queue.num_idle == 1
+
+
+async def test_cancelling_kills_the_program_and_frees_its_slot(level):
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        before = descendants(os.getpid()).keys()
+        task = asyncio.create_task(pool.run(SPIN))
+        await until_busy(pool)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await pool.run("print('next')")).stdout == "next\n"
+        assert descendants(os.getpid()).keys() == before
+        assert pool.stats().num_lost == 0
+
+
+async def test_cancelling_while_waiting_loses_no_slot(level):
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        running = asyncio.create_task(pool.run(SPIN))
+        await until_busy(pool)
+        waiting = asyncio.create_task(pool.run("print(1)"))
+        await until(lambda: pool.stats().num_waiting)
+        waiting.cancel()
+        running.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+        assert (await pool.run("print('next')")).stdout == "next\n"
+
+
+async def test_a_dead_fork_server_is_started_again(level):
+    async with SandboxPool(slots=2, level=level) as pool:
+        first, *others = sorted(descendants(os.getpid()))
+        os.kill(first, signal.SIGKILL)
+        for pid in others:
+            wait_until_gone(pid)
+        results = await asyncio.gather(*(pool.run("print('back')") for _ in range(4)))
+        assert {result.stdout for result in results} == {"back\n"}
+        assert {result.level for result in results} == {level}
+        assert pool.stats().num_restarts == 1
+
+
+async def test_a_program_lost_with_the_fork_server_is_our_failure(level):
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        task = asyncio.create_task(pool.run(SPIN))
+        await until_busy(pool)
+        os.kill(min(descendants(os.getpid())), signal.SIGKILL)
+        with pytest.raises(SandboxUnavailable, match="the program was lost"):
+            await task
+        assert (await pool.run("print('next')")).stdout == "next\n"
+
+
+async def test_a_dead_slot_is_replaced(level):
+    async with SandboxPool(slots=1, level=level) as pool:
+        family = descendants(os.getpid())
+        slot = next(pid for pid in family if pid not in family.values())
+        os.kill(slot, signal.SIGKILL)
+        wait_until_gone(slot)
+        assert (await pool.run("print('next')")).stdout == "next\n"
+        assert (pool.stats().num_lost, pool.stats().num_restarts) == (1, 0)
+
+
+async def test_a_slot_that_says_nothing_is_given_up(level, monkeypatch):
+    monkeypatch.setattr("tirjudge_sandbox.fork_server.GRACE_S", 0.1)
+    async with SandboxPool(slots=1, limits=Limits(wall_s=0.1), level=level) as pool:
+        family = descendants(os.getpid())
+        os.kill(next(pid for pid in family if pid not in family.values()), signal.SIGSTOP)
+        with pytest.raises(SandboxUnavailable, match="no answer"):
+            await pool.run("print(1)")
+        monkeypatch.undo()
+        assert (await pool.run("print('next')")).stdout == "next\n"
+
+
+async def test_closing_leaves_no_process_and_no_descriptor(level):
+    descriptors = set(os.listdir("/proc/self/fd"))
+    pool = SandboxPool(slots=3, limits=PATIENT, level=level)
+    await pool.start()
+    tasks = [asyncio.create_task(pool.run(SPIN)) for _ in range(5)]
+    await until_busy(pool)
+    await pool.close()
+    assert not descendants(os.getpid())
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(result) for result in results} == {SandboxUnavailable}
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert not pool.is_ready
+
+
+async def test_a_closed_pool_runs_nothing(level):
+    async with SandboxPool(slots=1, level=level) as pool:
+        pass
+    with pytest.raises(SandboxUnavailable, match="closed"):
+        await pool.run("print(1)")
+
+
+async def test_a_pool_that_was_not_started_runs_nothing():
+    with pytest.raises(SandboxUnavailable, match="not started"):
+        await SandboxPool(slots=1).run("print(1)")
+
+
+def test_nothing_survives_a_killed_server(level, tmp_path):
+    script = f"""
+import asyncio
+from tirjudge_sandbox import Limits, SandboxPool
+
+async def main():
+    async with SandboxPool(slots=2, limits=Limits(cpu_s=60, wall_s=60), level="{level}") as pool:
+        task = asyncio.create_task(pool.run("while True: pass"))
+        while not any(slot.is_running for slot in pool._slots):
+            await asyncio.sleep(0)
+        print("running", flush=True)
+        await task
+
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"running\n"
+        family = descendants(server.pid)
+        server.kill()
+    assert len(family) >= 3
+    for pid in family:
+        wait_until_gone(pid)
+
+
+async def test_hostile_and_good_programs_side_by_side(level):
+    hostile = ["import ctypes; ctypes.string_at(0)", "x = bytearray(1 << 40)", "import os; os._exit(9)", SPIN]
+    async with SandboxPool(slots=3, limits=Limits(cpu_s=0.2), level=level) as pool:
+        programs = [pool.run(f"print({number})") for number in range(12)] + [pool.run(code) for code in hostile]
+        results = await asyncio.gather(*programs)
+        assert [result.stdout for result in results[:12]] == [f"{number}\n" for number in range(12)]
+        wanted = [Outcome.CRASH, Outcome.OOM, Outcome.ERROR, Outcome.TIMEOUT]
+        assert [result.outcome for result in results[12:]] == wanted
+        assert pool.stats().num_lost == 0
+
+
+def test_a_pool_works_in_one_event_loop_after_another(level):
+    async def once() -> str:
+        async with SandboxPool(slots=1, level=level) as pool:
+            return (await pool.run("print('loop')")).stdout
+
+    assert [asyncio.run(once()) for _ in range(2)] == ["loop\n"] * 2

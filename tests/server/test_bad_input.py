@@ -1,0 +1,159 @@
+"""Each mistake gets one answer in OpenAI's shape that names the field; afterwards the server judges as before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable
+from tirjudge_server.app import create_app
+
+
+async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 400) -> dict[str, Any]:
+    """The error that a body gets, after seeing that it is whole and that the server still judges."""
+    response = await client.post("/v1/judge", content=content)
+    assert response.status_code == status, response.text
+    assert "x-request-id" in response.headers
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["param"] is None or error["message"].startswith(error["param"])
+    good = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}
+    assert (await client.post("/v1/judge", json=good)).status_code == 200
+    return error
+
+
+WRONG_FIELDS = {
+    "no responses": ({"responses": []}, "responses", "a list of 0 given"),
+    "one where two are needed": ({"responses": ["a"]}, "responses", "exactly 2 responses, 1 given"),
+    "three where two are needed": ({"responses": ["a", "b", "c"]}, "responses", "exactly 2 responses, 3 given"),
+    "one for listwise": ({"mode": "listwise", "responses": ["a"]}, "responses", "at least 2 responses, 1 given"),
+    "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given"),
+    "responses no list": ({"responses": "ab"}, "responses", '"ab" given'),
+    "a response no text": ({"responses": ["a", 3]}, "responses.1", "3 given"),
+    "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
+    "unknown field": ({"respones": ["a"]}, "respones", "known are mode, prompt, responses"),
+    "unknown field in a message": ({"prompt": [{"role": "user", "content": "x", "n": 1}]}, "prompt.0.n", "known are"),
+    "unknown role": ({"prompt": [{"role": "me", "content": "x"}]}, "prompt.0.role", '"me" given'),
+    "prompt a number": ({"prompt": 5}, "prompt", "5 given"),
+    "no votes": ({"votes": 0}, "votes", "0 given"),
+    "tools misspelt": ({"tools": "yes"}, "tools", '"yes" given'),
+    "negative seed": ({"seed": -1}, "seed", "-1 given"),
+    "infinite temperature": ({"temperature": 1e999}, "temperature", ""),
+}
+
+
+@pytest.mark.parametrize(("change", "param", "says"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
+async def test_a_wrong_field_is_named(
+    client: httpx2.AsyncClient, change: dict[str, Any], param: str, says: str
+) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
+    error = await refusal(client, content=json.dumps(body).replace("Infinity", "1e999").encode())
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+    assert says in error["message"]
+
+
+@pytest.mark.parametrize("field", ["mode", "prompt", "responses"])
+async def test_a_missing_field_is_named(client: httpx2.AsyncClient, field: str) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
+    del body[field]
+    error = await refusal(client, content=json.dumps(body).encode())
+    assert (error["param"], error["code"]) == (field, "missing")
+
+
+NO_REQUESTS = {
+    "empty": (b"", "invalid_json"),
+    "not JSON": (b"mode=pairwise", "invalid_json"),
+    "NaN": (b'{"votes": NaN}', "invalid_json"),
+    "cut off": (b'{"mode": "pairwise", "pro', "invalid_json"),
+    "nested too deeply": (b"[" * 50_000, "invalid_json"),
+    "a number of 5000 digits": (b"1" * 5000, "invalid_json"),
+    "not UTF-8": (b'{"mode": "\xff"}', "not_utf8"),
+    "UTF-16": ('{"mode": "pairwise"}'.encode("utf-16"), "not_utf8"),
+    "an encoded surrogate": (b'{"mode": "\xed\xa0\x80"}', "not_utf8"),
+    "a list": (b"[]", "invalid_body"),
+    "null": (b"null", "invalid_body"),
+    "a field name that is no Unicode": (b'{"\\ud800": 1}', "invalid_body"),
+}
+
+
+@pytest.mark.parametrize(("content", "code"), NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
+async def test_a_body_that_is_no_request_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
+    error = await refusal(client, content=content)
+    assert (error["param"], error["code"]) == ("body", code)
+
+
+async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient) -> None:
+    nested = b"[" * 900 + b"]" * 900
+    error = await refusal(client, content=b'{"mode": "pairwise", "responses": ["a", "b"], "prompt": ' + nested + b"}")
+    assert error["param"].startswith("prompt")
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_unread(client: httpx2.AsyncClient) -> None:
+    error = await refusal(client, content=b" " * 100_001, status=413)
+    assert error["code"] == "body_too_large"
+    assert "100001 bytes given, this server takes 100000" in error["message"]
+
+
+async def test_a_body_that_turns_out_too_large_is_refused(client: httpx2.AsyncClient) -> None:
+    async def chunks():
+        for _ in range(200):
+            yield b" " * 1000
+
+    response = await client.post("/v1/judge", content=chunks())
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
+
+
+async def test_an_unknown_model_is_not_found(client: httpx2.AsyncClient) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "model": "gpt-7"}
+    error = await refusal(client, content=json.dumps(body).encode(), status=404)
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/judgments", 404), ("GET", "/v1/judge", 405)])
+async def test_unknown_routes_answer_in_the_same_shape(
+    client: httpx2.AsyncClient, method: str, path: str, status: int
+) -> None:
+    response = await client.request(method, path)
+    assert response.status_code == status
+    assert response.json()["error"]["message"].startswith(f"{method} {path}: ")
+
+
+class Failing:
+    """A sandbox that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def run(self, code: str, *, bindings: object) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (SandboxUnavailable("lost its fork-server"), 503, "sandbox_unavailable"),
+        (EngineUnavailable("no GPU"), 503, "engine_unavailable"),
+        (PromptTooLong("the prompt has 9 tokens"), 400, "context_length_exceeded"),
+        (RuntimeError("secret/path.py"), 500, "internal"),
+    ],
+)
+async def test_what_fails_inside_is_answered_by_its_kind(
+    make_service, connect, error: Exception, status: int, code: str
+) -> None:
+    from dataclasses import replace
+
+    service = make_service(["```python\n1\n```\n```output"])
+    service.judge = replace(service.judge, sandbox=Failing(error))
+    async with connect(create_app(service)) as client:
+        body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
+        response = await client.post("/v1/judge", json=body, headers={"x-request-id": "mine"})
+    assert response.status_code == status
+    assert response.headers["x-request-id"] == "mine"
+    assert response.json()["error"]["code"] == code
+    assert ("retry-after" in response.headers) == (status == 503)
+    assert (str(error) in response.text) == (status != 500)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from itertools import cycle
+from typing import Any
+
+from tirjudge.client import JudgeClient
+from tirjudge.judge import Judge
+from tirjudge.model import open_model
+from tirjudge.types import JudgeRequest, Mode
+from tirjudge_server.app import create_app
+from tirjudge_server.service import Service
+
+SLEEPS = "```python\nimport time\ntime.sleep({seconds})\n```\n```output"
+
+
+async def test_64_requests_at_once_are_judged_in_order_of_arrival(make_service, connect) -> None:
+    service = make_service(cycle(["<preference>A</preference>"]), max_concurrency=4, max_queue=64)
+
+    def body(number: int) -> dict[str, Any]:
+        return {"mode": "pairwise", "prompt": f"item {number}.", "responses": ["a", "b"], "tools": "off"}
+
+    async with connect(create_app(service)) as client:
+        answers = await asyncio.gather(*(client.post("/v1/judge", json=body(number)) for number in range(64)))
+    assert [answer.status_code for answer in answers] == [200] * 64
+    engine = service.judge.engine
+    prompts = [engine.tokenizer.decode(ids) for ids, sampling, _ in engine.calls if not sampling.allowed_token_ids]
+    order = [int(found[1]) for prompt in prompts if (found := re.search(r"item (\d+)\.", prompt))]
+    assert order == list(range(64))
+
+
+async def test_64_requests_over_sockets_are_all_answered(pool, random_checkpoint, listen) -> None:
+    async with open_model(random_checkpoint) as model:
+        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
+        async with (
+            listen(create_app(Service(judge, max_concurrency=8, max_queue=64))) as url,
+            JudgeClient(url) as client,
+        ):
+            requests = [
+                JudgeRequest(mode=Mode.PAIRWISE, prompt=f"item {number}", responses=["a", "b"]) for number in range(64)
+            ]
+            judgments = await asyncio.gather(*map(client.judge, requests))
+    assert len({judgment.id for judgment in judgments}) == 64
+    assert max(judgment.timing.queue_s for judgment in judgments) > 0
+
+
+async def test_a_full_queue_answers_429_and_says_when_to_come_back(make_service, connect, pairwise, until) -> None:
+    texts = [SLEEPS.format(seconds=0.3), "<preference>A</preference>"]
+    service = make_service(texts, max_concurrency=1, max_queue=0)
+    async with connect(create_app(service)) as client:
+        first = asyncio.create_task(client.post("/v1/judge", json=pairwise | {"tools": "auto"}))
+        await until(lambda: service.admission.num_running == 1)
+        for body in (pairwise, pairwise | {"stream": True}):
+            turned_away = await client.post("/v1/judge", json=body)
+            assert turned_away.status_code == 429
+            assert int(turned_away.headers["retry-after"]) >= 1
+            assert int(turned_away.headers["retry-after-ms"]) >= 1
+            assert turned_away.json()["error"]["type"] == "rate_limit_error"
+        assert (await first).status_code == 200
+    assert service.admission.num_running == 0

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+from tirjudge.errors import SandboxUnavailable
+from tirjudge_server import readiness
+from tirjudge_server.app import create_app
+
+PRINTS = "```python\nprint(1)\n```\n```output"
+
+
+async def test_ready_only_after_a_whole_judgment(make_service, connect) -> None:
+    service = make_service([PRINTS, "<preference>A</preference>"])
+    app = create_app(service)
+    async with connect(app) as client:
+        assert (await client.get("/ready")).status_code == 503
+        async with app.router.lifespan_context(app):
+            await service.readiness.wait()
+            assert (await client.get("/ready")).json() == {"ready": True, "problem": None}
+
+
+class Flaky:
+    """A sandbox that is out of order while told so."""
+
+    def __init__(self, sandbox: Any) -> None:
+        self.sandbox = sandbox
+        self.is_broken = False
+
+    async def run(self, code: str, *, bindings: Any) -> Any:
+        if self.is_broken:
+            raise SandboxUnavailable("out of order")
+        return await self.sandbox.run(code, bindings=bindings)
+
+
+async def test_a_failure_of_ours_makes_it_unready_until_a_trial_succeeds(
+    make_service, connect, monkeypatch, pairwise
+) -> None:
+    monkeypatch.setattr(readiness, "RETRY_S", 0.01)
+    service = make_service(cycle([PRINTS, "<preference>A</preference>"]))
+    flaky = Flaky(service.judge.sandbox)
+    service.judge = replace(service.judge, sandbox=flaky)
+    app = create_app(service)
+    async with connect(app) as client, app.router.lifespan_context(app), asyncio.timeout(5):
+        await service.readiness.wait()
+        flaky.is_broken = True
+        assert (await client.post("/v1/judge", json=pairwise | {"tools": "auto"})).status_code == 503
+        unready = await client.get("/ready")
+        assert unready.status_code == 503
+        assert unready.json()["problem"] == "out of order"
+        assert (await client.get("/health")).status_code == 200
+        flaky.is_broken = False
+        await service.readiness.wait()
+        assert (await client.get("/ready")).status_code == 200

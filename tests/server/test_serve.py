@@ -1,0 +1,165 @@
+"""`tirjudge serve` as a process: its one line, its signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
+BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
+SLOW = BODY | {"votes": 64, "temperature": 1.0, "mode": "pointwise", "responses": ["one"] * 12}
+"""Hundreds of rollouts: takes seconds."""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(random_checkpoint: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, command: str = "serve") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*MAIN, command, "--model", str(random_checkpoint), "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def url_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    found = re.fullmatch(
+        r"tirjudge is ready at (http://127\.0\.0\.1:\d+) \(model random, sandbox \w+\)\n", process.stdout.readline()
+    )
+    assert found
+    return found[1]
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes below one, from /proc."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_quietly_and_leaves_no_process(start: Start, number: signal.Signals) -> None:
+    process = start()
+    url = url_of(process)
+    assert httpx2.post(f"{url}/v1/judge", json=BODY).status_code == 200
+    assert httpx2.get(f"{url}/ready").status_code == 200
+    below = descendants(process.pid)
+    assert below
+    process.send_signal(number)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert (out, err) == ("", "")
+    assert not [pid for pid in below if is_alive(pid)]
+
+
+def during_a_slow_judgment(process: subprocess.Popen[str], *, url: str) -> Any:
+    """A judgment that was under way when SIGTERM came: its answer."""
+    with ThreadPoolExecutor() as threads:
+        asking = threads.submit(httpx2.post, f"{url}/v1/judge", json=SLOW, timeout=60)
+        while httpx2.get(f"{url}/health").json()["running"] == 0:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        return asking.result()
+
+
+def test_what_is_under_way_at_sigterm_is_finished(start: Start) -> None:
+    process = start()
+    response = during_a_slow_judgment(process, url=url_of(process))
+    assert response.status_code == 200
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_after_the_grace_what_is_under_way_is_answered_with_503(start: Start) -> None:
+    process = start("--grace-s", "0.1")
+    response = during_a_slow_judgment(process, url=url_of(process))
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "shutting_down"
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_signal_before_it_is_ready_ends_it_quietly(start: Start) -> None:
+    process = start()
+    while not descendants(process.pid) and process.poll() is None:
+        time.sleep(0.005)
+    below = descendants(process.pid)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+    assert not [pid for pid in below if is_alive(pid)]
+
+
+def test_a_port_in_use_is_one_line(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start("--port", str(taken.getsockname()[1]))
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert err.count("\n") == 1
+    assert "another --host or --port would do" in err
+
+
+def test_no_checkpoint_is_one_line(start: Start) -> None:
+    process = start("--model", "/nowhere")
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert err == "tirjudge serve: model: /nowhere is no folder; the folder of a checkpoint would do\n"
+
+
+def test_no_engine_is_one_line(start: Start) -> None:
+    process = start("--engine", "http://127.0.0.1:9")
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert err.startswith("tirjudge serve: ")
+    assert "Traceback" not in err
+
+
+def test_it_judges_through_a_worker(start: Start) -> None:
+    worker = start(command="worker")
+    assert worker.stderr is not None
+    found = re.search(r"http://\S+", worker.stderr.readline())
+    assert found
+    server = start("--engine", found[0])
+    response = httpx2.post(f"{url_of(server)}/v1/judge", json=BODY, timeout=60)
+    assert response.status_code == 200, response.text
+    assert response.json()["model"] == "random"

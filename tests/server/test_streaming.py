@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import httpx2
+import pytest
+
+from tirjudge.client import JudgeClient
+from tirjudge.protocol import HEARTBEAT, JudgmentCreated, JudgmentTurn
+from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge_server.app import create_app
+from tirjudge_server.streaming import judgment_events
+
+PRINTS = "```python\nprint(1)\n```\n```output"
+SLEEPS = "```python\nimport time\ntime.sleep(8)\n```\n```output"
+
+
+def names(text: str) -> list[str]:
+    return [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+
+
+async def test_events_come_in_order_and_end_with_the_judgment(make_service, listen, pairwise) -> None:
+    service = make_service([PRINTS, "<preference>A</preference>"])
+    request = JudgeRequest.model_validate(pairwise | {"tools": "auto"})
+    async with listen(create_app(service)) as url, JudgeClient(url) as client:
+        created, first, second, judgment = [event async for event in client.stream(request)]
+    assert isinstance(created, JudgmentCreated)
+    assert isinstance(first, JudgmentTurn)
+    assert isinstance(second, JudgmentTurn)
+    assert isinstance(judgment, Judgment)
+    assert created.id == judgment.id
+    assert first.turn.output == "1"
+    assert [first.turn, second.turn] == judgment.rollouts[0].turns
+    assert first.order == judgment.rollouts[0].order
+
+
+async def test_the_stream_is_named_as_one(make_service, connect, pairwise) -> None:
+    async with connect(create_app(make_service(["<preference>A</preference>"]))) as client:
+        response = await client.post("/v1/judge", json=pairwise | {"stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-judgment-id"].startswith("jdg_")
+    assert names(response.text) == ["judgment.created", "judgment.turn", "judgment.completed"]
+
+
+async def test_what_fails_after_the_first_event_is_the_last_event(make_service, connect) -> None:
+    too_long = {
+        "mode": "pointwise",
+        "prompt": "p" * 20_000,
+        "responses": ["r" * 20_000],
+        "stream": True,
+        "tools": "off",
+    }
+    async with connect(create_app(make_service([]))) as client:
+        response = await client.post("/v1/judge", json=too_long)
+    assert response.status_code == 200
+    assert names(response.text) == ["judgment.created", "error"]
+    assert '"param":"prompt"' in response.text
+
+
+async def test_a_bug_is_an_event_too_and_ends_up_in_the_log(make_service, connect, pairwise) -> None:
+    async with connect(create_app(make_service([]))) as client:  # the script is at its end: an AssertionError
+        response = await client.post("/v1/judge", json=pairwise | {"stream": True})
+    assert names(response.text) == ["judgment.created", "error"]
+    assert "script" not in response.text
+
+
+async def test_mistakes_are_plain_http_errors(connect, make_service, pairwise) -> None:
+    async with connect(create_app(make_service([]))) as client:
+        response = await client.post("/v1/judge", json=pairwise | {"stream": True, "responses": []})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "responses"
+
+
+async def test_a_quiet_stream_has_heartbeats(make_service) -> None:
+    service = make_service(["```python\nimport time\ntime.sleep(0.3)\n```\n```output", "<preference>A</preference>"])
+    request = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"])
+    blocks = [block async for block in judgment_events(service, request, judgment_id="jdg_1", heartbeat_s=0.05)]
+    assert blocks.count(HEARTBEAT) >= 2
+    assert blocks[-1].startswith(b"event: judgment.completed\n")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_hanging_up_frees_the_place_and_kills_the_program(make_service, listen, until, pairwise, stream) -> None:
+    service = make_service([SLEEPS])
+    sandbox = service.judge.sandbox
+    async with listen(create_app(service)) as url, httpx2.AsyncClient(base_url=url) as client:
+        asking = asyncio.create_task(client.post("/v1/judge", json=pairwise | {"tools": "auto", "stream": stream}))
+        await until(lambda: sandbox.stats().num_idle == 1)
+        asking.cancel()
+        await until(lambda: service.admission.num_running == 0 and sandbox.stats().num_idle == 2)
+
+
+async def test_leaving_a_stream_early_frees_the_place(make_service, listen, until, pairwise) -> None:
+    service = make_service([SLEEPS])
+    request = JudgeRequest.model_validate(pairwise | {"tools": "auto"})
+    async with listen(create_app(service)) as url, JudgeClient(url) as client:
+        async with aclosing(client.stream(request)) as events:
+            assert isinstance(await anext(events), JudgmentCreated)
+        await until(lambda: service.admission.num_running == 0)

@@ -1,0 +1,174 @@
+"""Measures a judge on synthetic items that its training never saw: other phrasings, words, topics, names and numbers.
+
+It judges through the loop that serves, with a real sandbox. Two controls say whether the verdict comes from what programs
+print: the same items without tools, and with every program's output replaced by noise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from random import Random
+
+from tirjudge.judge import Judge
+from tirjudge.loop import Bindings, Sandbox
+from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
+from tirjudge_training.examples import Example, Mixture, draw_examples
+
+CONCURRENCY = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSet:
+    """One set of held-out items and how they are judged."""
+
+    __test__ = False  # not a pytest class
+
+    name: str
+    mode: Mode
+    mixture: Mixture
+    tools: bool = True
+    noise: bool = False
+    """Whether programs' outputs are replaced by noise."""
+
+
+_VERIFIABLE = Mixture(numeric=0.12, conduct=0.0, toolless=0.0, ties=0.0, list_size=4)
+_ONE = replace(_VERIFIABLE, many_instructions=0.0)
+_MANY = replace(_VERIFIABLE, numeric=0.0, many_instructions=1.0)
+_CONDUCT = replace(_VERIFIABLE, conduct=1.0)
+
+TEST_SETS: tuple[TestSet, ...] = (
+    TestSet(name="pairwise, one instruction", mode=Mode.PAIRWISE, mixture=_ONE),
+    TestSet(name="pairwise, two or three", mode=Mode.PAIRWISE, mixture=_MANY),
+    TestSet(name="pointwise pairs, one instruction", mode=Mode.POINTWISE, mixture=_ONE),
+    TestSet(name="pointwise pairs, two or three", mode=Mode.POINTWISE, mixture=_MANY),
+    TestSet(name="listwise of four, one instruction", mode=Mode.LISTWISE, mixture=_ONE),
+    TestSet(name="listwise of four, two or three", mode=Mode.LISTWISE, mixture=_MANY),
+    TestSet(name="pairwise, tools off", mode=Mode.PAIRWISE, mixture=_VERIFIABLE, tools=False),
+    TestSet(name="listwise of four, tools off", mode=Mode.LISTWISE, mixture=_VERIFIABLE, tools=False),
+    TestSet(name="pairwise, outputs replaced by noise", mode=Mode.PAIRWISE, mixture=_VERIFIABLE, noise=True),
+    TestSet(name="listwise of four, outputs replaced by noise", mode=Mode.LISTWISE, mixture=_VERIFIABLE, noise=True),
+    TestSet(name="pairwise, nothing to compute", mode=Mode.PAIRWISE, mixture=_CONDUCT),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What was measured on one set."""
+
+    name: str
+    num_items: int
+    num_right: int
+    """Items whose best response the judge named; a tie or an abstention is not right."""
+    num_rollouts: int
+    num_calls: int
+    """Programs that ran."""
+    num_failed_calls: int
+    """Of those, how many did not end well."""
+    num_rollouts_with_calls: int
+    num_own_verdicts: int
+    """Rollouts that ended on a verdict of their own, not forced."""
+
+    @property
+    def accuracy(self) -> float:
+        return self.num_right / self.num_items
+
+    @property
+    def code_error_rate(self) -> float:
+        return self.num_failed_calls / max(1, self.num_calls)
+
+    @property
+    def tool_use_rate(self) -> float:
+        return self.num_rollouts_with_calls / max(1, self.num_rollouts)
+
+    @property
+    def no_verdict_rate(self) -> float:
+        return 1 - self.num_own_verdicts / max(1, self.num_rollouts)
+
+
+class NoiseSandbox:
+    """Runs the program for real and then says something else: letters and digits by chance, as long as what was printed."""
+
+    def __init__(self, sandbox: Sandbox, *, seed: int) -> None:
+        self._sandbox = sandbox
+        self._rng = Random(seed)
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        result = await self._sandbox.run(code, bindings=bindings)
+        noise = "".join(self._rng.choice("ABCDEFGHJKMNPQRSTUVWXYZ0123456789 \n") for _ in range(max(8, len(result.stdout))))
+        return replace(result, outcome=Outcome.OK, stdout=noise, error=None)
+
+
+def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tuple[JudgeRequest, int]]:
+    """Held-out requests and the index of the best response. Pointwise sets are pairs, each response judged alone."""
+    mode = Mode.PAIRWISE if test_set.mode is Mode.POINTWISE else test_set.mode
+    rng = Random(f"held-out/{seed}/{test_set.name}")
+    drawn = draw_examples(mode, rng=rng, held_out=True, mixture=test_set.mixture)
+    for example in islice(filter(_settled, drawn), num_items):
+        request = JudgeRequest(
+            mode=test_set.mode,
+            prompt=example.prompt,
+            responses=list(example.responses),
+            tools="auto" if test_set.tools else "off",
+        )
+        yield request, example.label
+
+
+def _settled(example: Example) -> bool:
+    return sum(share == max(example.met) for share in example.met) == 1
+
+
+async def measure(
+    judge: Judge, test_set: TestSet, *, num_items: int, seed: int, on_item: Callable[[], None] | None = None
+) -> Score:
+    """Judge one set.
+
+    Args:
+        judge: with a real sandbox.
+        test_set: what to draw.
+        num_items: how many items.
+        seed: of the draw; training's own seeds never coincide with it.
+        on_item: called after each item.
+    """
+    if test_set.noise:
+        assert judge.sandbox is not None
+        judge = replace(judge, sandbox=NoiseSandbox(judge.sandbox, seed=seed))
+    items = draw_items(test_set, num_items=num_items, seed=seed)
+    answers = await _at_most(CONCURRENCY, items, judge.judge, on_item)
+    judgments = [judgment for judgment, _ in answers]
+    turns = [turn for judgment in judgments for rollout in judgment.rollouts for turn in rollout.turns]
+    rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
+    return Score(
+        name=test_set.name,
+        num_items=len(answers),
+        num_right=sum(judgment.verdict.best == label for judgment, label in answers),
+        num_rollouts=len(rollouts),
+        num_calls=sum(turn.outcome is not None for turn in turns),
+        num_failed_calls=sum(turn.outcome not in (None, Outcome.OK) for turn in turns),
+        num_rollouts_with_calls=sum(any(turn.outcome is not None for turn in r.turns) for r in rollouts),
+        num_own_verdicts=sum(rollout.stop_reason.is_verdict for rollout in rollouts),
+    )
+
+
+async def _at_most(
+    limit: int,
+    items: Iterator[tuple[JudgeRequest, int]],
+    judge: Callable[[JudgeRequest], Awaitable[Judgment]],
+    on_item: Callable[[], None] | None,
+) -> Sequence[tuple[Judgment, int]]:
+    """All items judged, `limit` of them at a time, in their own order."""
+    answers: dict[int, tuple[Judgment, int]] = {}
+    numbered = enumerate(items)
+
+    async def work() -> None:
+        for number, (request, label) in numbered:
+            answers[number] = (await judge(request), label)
+            if on_item is not None:
+                on_item()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(limit):
+            group.create_task(work())
+    return [answers[number] for number in sorted(answers)]

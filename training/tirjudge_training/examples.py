@@ -1,0 +1,368 @@
+"""Synthetic items: a prompt, responses whose standing is known, and the judgment that a model should learn to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tirjudge.observation import observation_text, shown_output
+from tirjudge.parse import OUTPUT_FENCE
+from tirjudge.render import bindings
+from tirjudge.types import ExecResult, Mode, Outcome, label_of
+from tirjudge_training.conduct import draw_conduct
+from tirjudge_training.drafting import Conflict, Draft, write
+from tirjudge_training.instructions import KINDS, Kind, Params, phrasing
+from tirjudge_training.numeric import NUMERIC, explained, wrong_answer
+from tirjudge_training.programs import NUMBER_WORDS, Places, program, run_own
+from tirjudge_training.vocabulary import HELD_OUT, TRAINING, Vocabulary
+
+SCORE_SPAN = 9
+"""A response that meets everything scores 1 + 9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One item with its answer."""
+
+    mode: Mode
+    prompt: str
+    responses: tuple[str, ...]
+    met: tuple[float, ...]
+    """Share of what was asked that each response meets, 0 to 1."""
+    label: int
+    """Index of the best response; of equally good ones the one that the answer names."""
+    tools: bool
+    """Which prompt it is shown with."""
+    verifiable: bool
+    """Whether a program settles it."""
+    code: str | None
+    """The program to write; None where none must be written."""
+    plan: str
+    """What to say before the program, or before the verdict if there is none."""
+    num_asked: int
+    """How many instructions the prompt holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A piece of a judgment: written by the model (carries loss) or by the environment (does not)."""
+
+    text: str
+    by_model: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """Shares of what is drawn; what is left over is verifiable instructions with tools."""
+
+    numeric: float = 0.12
+    conduct: float = 0.06
+    """Prompts of the no-tool kind, shown half of the time with the prompt that offers tools."""
+    toolless: float = 0.03
+    """Verifiable instructions shown without tools. Their verdict is drawn at random: the model has no way to know."""
+    ties: float = 0.02
+    """Responses that meet equally much."""
+    many_instructions: float = 0.55
+    """Of the instruction items, how many hold two or three."""
+    long_lists: float = 0.06
+    """Of the listwise items, how many have more than eight responses."""
+    list_size: int | None = None
+    """Responses of every listwise item; None draws it."""
+
+
+# The task that comes with the instructions ------------------------------------------------------------------------------
+
+_TASKS = (
+    "Write a short story about {topic}.", "Explain {topic}.", "Describe {topic} to a friend.", "Tell me about {topic}.", "Write a blog post about {topic}.", "What is interesting about {topic}?",
+    "Give me an overview of {topic}.", "Write a poem about {topic}.", "Summarize what you know about {topic}.", "Write an email to {name} about {topic}.", "Can you write a note on {topic}?", "Compose a tweet about {topic}.",
+    "Help me understand {topic}.", "Why does {topic} matter?", "Write a product description for {topic}.", "Create an ad for {topic}.", "Draft a letter about {topic}.", "I need a speech on {topic}.",
+    "How would you introduce {topic}?", "Write a review of {topic}.", "Please say something about {topic}.", "Talk about {topic}.",
+)  # fmt: skip
+_DISTRACTING_TASKS = (
+    "Write about {topic} in the year {year}.", 'Review the book "{title}" about {topic}.', "List the {small} best things about {topic}.", "Explain {topic} to a {small} year old child.", "Write a story about {topic} and {small} friends.",
+    'Comment on the headline "{title}".', "What happened to {topic} in {year}?", "Compare {topic} in {year} and today.", "{name} said '{title}' about {topic}. What do you think?", "Tell me {small} facts about {topic}.",
+)  # fmt: skip
+
+
+def _task(*, rng: Random, vocabulary: Vocabulary) -> str:
+    template = rng.choice(_DISTRACTING_TASKS if rng.random() < 0.25 else _TASKS)
+    title = " ".join(vocabulary.sentence(rng, num_words=rng.randint(2, 5)))
+    return template.format(
+        topic=rng.choice(vocabulary.topics),
+        name=rng.choice(vocabulary.names),
+        year=rng.randint(1800, 2026),
+        small=rng.choice((str(rng.randint(2, 12)), rng.choice(NUMBER_WORDS[:9]))),
+        title=title.title() if rng.random() < 0.5 else title,
+    )
+
+
+# Instructions with their parameters placed in a prompt ------------------------------------------------------------------
+
+_QUOTES = (('"', '"'),) * 6 + (("'", "'"),) * 3 + (("“", "”"),)
+_MARK = re.compile("[\ue000\ue001](.*?)\ue002", re.DOTALL)
+
+
+def _said(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
+    """The instruction as a sentence; each parameter stands between marks, so that its place in the prompt can be found."""
+    sentence = phrasing(kind, params, rng=rng, held_out=held_out)
+    left, right = rng.choice(_QUOTES)
+    quoted = [f"{left}\ue001{text}\ue002{right}" for text in params.quotes]
+    if params.number is not None:
+        spoken = 2 <= params.number <= 12 and rng.random() < 0.25 and "{n}+" not in sentence and "{n}%" not in sentence
+        shown = NUMBER_WORDS[params.number - 2] if spoken else str(params.number)
+        if params.number == 1:
+            sentence = _singular(sentence)
+        sentence = sentence.replace("{n}", f"\ue000{shown}\ue002")
+    if len(quoted) > 1:
+        joined = f"{', '.join(quoted[:-1])}{rng.choice((' and ', ', ', ' and '))}{quoted[-1]}"
+    else:
+        joined = "".join(quoted)
+    sentence = sentence.replace("{qs}", joined).replace("{q}", joined)
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _singular(sentence: str) -> str:
+    """'at least {n} sentences' reads badly with 1; mostly it is said all the same, and here in the plain case it is not."""
+    return re.sub(r"(\{n\} (?:or more |or fewer |or less )?(?:\w+ )?\w+?)s\b(?! in| such| written)", r"\1", sentence, count=1)
+
+
+def _joined(request: str, sentences: Sequence[str], *, rng: Random, request_first: bool) -> str:
+    """One prompt from a task and its instructions, in one of the ways in which people write them."""
+    said = list(sentences)
+    if len(said) > 1 and rng.random() < 0.25:
+        a, b = said[0].rstrip("."), said[1]
+        said[:2] = [f"{a}{rng.choice((' and ', ', and ', '; '))}{_lower_first(b)}"]
+    if len(said) > 1 and rng.random() < 0.12:
+        instructions = "\n".join(f"- {sentence}" for sentence in said)
+        return f"{request}\n{instructions}"
+    instructions = " ".join(said)
+    if request_first:
+        return f"{request}\n{instructions}"
+    if rng.random() < 0.12:
+        return f"{instructions} {request}"
+    return request + rng.choice((" ", " ", " ", "\n", "\n\n", "")) + instructions
+
+
+def _lower_first(sentence: str) -> str:
+    return sentence if sentence.startswith(("I ", "\ue000", "\ue001", '"', "'", "“")) else sentence[:1].lower() + sentence[1:]
+
+
+def _unmark(marked: str) -> tuple[str, list[int]]:
+    """The prompt without its marks, and where each marked parameter begins in it, in order."""
+    text, offsets, end = "", [], 0
+    for match in _MARK.finditer(marked):
+        text += marked[end : match.start()]
+        offsets.append(len(text))
+        text += match[1]
+        end = match.end()
+    return text + marked[end:], offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A prompt and what it asks for, in the order in which it asks."""
+
+    prompt: str
+    request: str
+    instructions: tuple[tuple[Kind, Params], ...]
+    checks: tuple[str, ...]
+    """Each instruction's line of code."""
+
+
+def _ask(*, rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool) -> _Asked:
+    """A prompt with `num_asked` instructions.
+
+    Raises:
+        ValueError: a program could not find its parameters in it; draw again.
+    """
+    kinds = rng.sample(KINDS, num_asked)
+    drawn = [(kind, kind.draw(rng, vocabulary)) for kind in kinds]
+    request = _task(rng=rng, vocabulary=vocabulary)
+    sentences = [_said(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
+    request_first = any(kind.name == "repeat request" for kind in kinds)
+    marked = _joined(request, sentences, rng=rng, request_first=request_first)
+    prompt, offsets = _unmark(marked)
+    places = Places.of(prompt)
+    checks, taken = [], iter(offsets)
+    for sentence, (kind, params) in zip(sentences, drawn, strict=True):
+        marks = [match[0][0] for match in _MARK.finditer(sentence)]
+        at = [(mark, next(taken)) for mark in marks]
+        checks.append(
+            places.resolve(
+                kind.code,
+                op=params.op,
+                number_at=next((offset for mark, offset in at if mark == "\ue000"), None),
+                quotes_at=[offset for mark, offset in at if mark == "\ue001"],
+            )
+        )
+    return _Asked(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
+
+
+def _respond(asked: _Asked, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
+    """A response that follows just those instructions; None if none was found in a few tries."""
+    for _ in range(4):
+        draft = Draft()
+        try:
+            for (kind, params), follows in zip(asked.instructions, follow, strict=True):
+                kind.shape(draft, params, follows, rng, asked.request)
+            text = write(draft, rng=rng, vocabulary=vocabulary)
+        except Conflict:
+            continue
+        holds = [kind.holds(text, params, asked.request) for kind, params in asked.instructions]
+        if holds == list(follow):
+            return text
+    return None
+
+
+# Items ------------------------------------------------------------------------------------------------------------------
+
+
+def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) -> Iterator[Example]:
+    """Items without end. Held-out ones have phrasings, words, topics and names that training never sees."""
+    vocabulary = HELD_OUT if held_out else TRAINING
+    while True:
+        kind = rng.random()
+        tie = rng.random() < mixture.ties
+        if kind < mixture.conduct:
+            yield _conduct_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
+            continue
+        if kind < mixture.conduct + mixture.numeric:
+            example = _numeric_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
+        else:
+            example = _instruction_example(
+                mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture, tie=tie
+            )
+        if example is not None:
+            yield _without_tools(example, rng=rng) if rng.random() < mixture.toolless else example
+
+
+def _num_responses(mode: Mode, *, rng: Random, mixture: Mixture) -> int:
+    if mode is not Mode.LISTWISE:
+        return 1 if mode is Mode.POINTWISE else 2
+    if mixture.list_size is not None:
+        return mixture.list_size
+    return rng.randint(9, 26) if rng.random() < mixture.long_lists else rng.choice((2, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8))
+
+
+def _instruction_example(
+    mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture, tie: bool
+) -> Example | None:
+    num_asked = rng.choice((2, 2, 3)) if rng.random() < mixture.many_instructions else 1
+    try:
+        asked = _ask(rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out)
+    except ValueError:
+        return None
+    patterns = _patterns(_num_responses(mode, rng=rng, mixture=mixture), num_asked=num_asked, rng=rng, tie=tie)
+    responses = []
+    for pattern in patterns:
+        text = _respond(asked, pattern, rng=rng, vocabulary=vocabulary)
+        if text is None:
+            return None
+        responses.append(text)
+    met = [sum(pattern) / num_asked for pattern in patterns]
+    best = rng.choice([i for i, share in enumerate(met) if share == max(met)])
+    names = ", ".join(_check_name(kind, params) for kind, params in asked.instructions)
+    return Example(
+        mode=mode, prompt=asked.prompt, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
+        code=program(asked.checks, mode=mode), plan=f"To check: {names}.", num_asked=num_asked,
+    )  # fmt: skip
+
+
+def _check_name(kind: Kind, params: Params) -> str:
+    return kind.name if params.number is None else f"{kind.name} {params.op}"
+
+
+def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> list[list[bool]]:
+    """Which instructions each response follows. One is best, unless there shall be a tie; places are random."""
+
+    def following(count: int) -> list[bool]:
+        kept = set(rng.sample(range(num_asked), count))
+        return [i in kept for i in range(num_asked)]
+
+    if num_responses == 1:
+        return [following(num_asked if rng.random() < 0.5 else rng.randint(0, num_asked - 1))]
+    top = num_asked if rng.random() < 0.85 else rng.randint(1, num_asked)
+    counts = [top, *(rng.randint(0, top - 1) for _ in range(num_responses - 1))]
+    if tie:
+        counts[1] = top
+    rng.shuffle(counts)
+    return [following(count) for count in counts]
+
+
+def _numeric_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture) -> Example | None:
+    kind = rng.choice(NUMERIC)
+    numbers = kind.draw(rng)
+    shown = {"name": rng.choice(vocabulary.names), "noun": rng.choice([w for w in vocabulary.nouns if w.isalpha()])}
+    question = rng.choice(kind.held_out if held_out else kind.questions).format(*numbers, **shown)
+    places = Places.of(question)
+    offsets, start = [], 0
+    for number in numbers:  # questions name their numbers in order
+        start = question.find(str(number), start)
+        if start < 0 or start not in places.numbers:
+            return None
+        offsets.append(places.numbers.index(start))
+        start += len(str(number))
+    code = kind.code
+    for i, place in enumerate(offsets):
+        code = re.sub(rf"\bn{i}\b", f"n[{place}]", code)
+    code = re.sub(r"\bN\b", f"n[{offsets[0]}:{offsets[-1] + 1}]", code)
+    right = float(kind.answer(numbers))
+    num_responses = _num_responses(mode, rng=rng, mixture=mixture)
+    best = rng.randrange(num_responses)
+    good = [i == best for i in range(num_responses)] if num_responses > 1 else [rng.random() < 0.5]
+    values = [right if is_right else wrong_answer(right, rng=rng) for is_right in good]
+    check = f"last(r) == {code}"
+    return Example(
+        mode=mode, prompt=question, responses=tuple(explained(value, rng=rng, vocabulary=vocabulary) for value in values),
+        met=tuple(map(float, good)), label=best, tools=True, verifiable=True, code=program([check], mode=mode),
+        plan=f"To check: {kind.name}.", num_asked=1,
+    )  # fmt: skip
+
+
+def _conduct_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture) -> Example:
+    num_responses = _num_responses(mode, rng=rng, mixture=mixture)
+    case = draw_conduct(rng=rng, vocabulary=vocabulary, num_bad=max(1, num_responses - 1), held_out=held_out)
+    if num_responses == 1:
+        good = rng.random() < 0.5
+        responses, met, label = [case.good if good else case.bad[0]], [float(good)], 0
+    else:
+        label = rng.randrange(num_responses)
+        responses = list(case.bad[: num_responses - 1])
+        responses.insert(label, case.good)
+        met = [float(i == label) for i in range(num_responses)]
+    return Example(
+        mode=mode, prompt=case.prompt, responses=tuple(responses), met=tuple(met), label=label, tools=rng.random() < 0.5,
+        verifiable=False, code=None, plan=case.why, num_asked=0,
+    )  # fmt: skip
+
+
+def _without_tools(example: Example, *, rng: Random) -> Example:
+    """The same item with the prompt that offers no tools: the honest answer is a guess."""
+    score = rng.random() if example.mode is Mode.POINTWISE else 0.0
+    return Example(
+        mode=example.mode, prompt=example.prompt, responses=example.responses, tools=False, verifiable=True, code=None,
+        met=(score,) if example.mode is Mode.POINTWISE else example.met, label=rng.randrange(len(example.responses)),
+        plan="This needs a program.", num_asked=example.num_asked,
+    )  # fmt: skip
+
+
+def segments(example: Example) -> list[Segment]:
+    """The judgment to learn, with the output that its program really prints."""
+    verdict = _verdict(example)
+    if example.code is None:
+        return [Segment(text=f"{example.plan}\n{verdict}", by_model=True)]
+    bound = bindings(example.mode, prompt=example.prompt, responses=example.responses)
+    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_own(example.code, bindings=bound)), limit=8192)
+    return [
+        Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),
+        Segment(text=observation_text(output), by_model=False),
+        Segment(text=verdict, by_model=True),
+    ]
+
+
+def _verdict(example: Example) -> str:
+    if example.mode is Mode.POINTWISE:
+        return f"<score>{1 + int(SCORE_SPAN * example.met[0] + 1e-9)}</score>"
+    return f"<preference>{label_of(example.label)}</preference>"

@@ -1,0 +1,117 @@
+"""The program that the judge learns to write: checks of its own choosing over parameters read from the prompt.
+
+The model never copies a number or a keyword into its code. It says which one it means: `n[2]` is the third number in the
+prompt, `q[0]` the first quotation. What it has to learn is which checks are asked for and where their parameters stand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tirjudge.types import Mode
+
+NUMBER_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER = re.compile(rf"\d+|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.IGNORECASE)
+QUOTATION = re.compile(r"(?<!\w)[\"'“‘](.+?)[\"'”’](?!\w)")
+
+_NUMBERS = f'''\
+W = "{" ".join(NUMBER_WORDS)}".split()
+n = re.findall(r"\\d+|\\b(?:" + "|".join(W) + r")\\b", prompt, re.I)
+n = [int(x) if x.isdigit() else W.index(x.lower()) + 2 for x in n]
+'''
+_QUOTATIONS = f"""\
+q = re.findall(r"{QUOTATION.pattern}", prompt)
+"""
+_IS_JSON = """\
+def is_json(r):
+    try:
+        json.loads(r)
+        return True
+    except ValueError:
+        return False
+"""
+_LAST = """\
+def last(r):
+    x = re.findall(r"-?\\d+(?:\\.\\d+)?", r.replace(",", ""))
+    return float(x[-1]) if x else None
+"""
+_COMPARE = """\
+s = {k: checks(r) for k, r in responses.items()}
+for k, c in s.items():
+    print(k, *map(int, c))
+m = max(map(sum, s.values()))
+print("best", *[k for k, c in s.items() if sum(c) == m])
+"""
+_SCORE = """\
+c = checks(response)
+print(*map(int, c))
+print("score", 1 + 9 * sum(c) // len(c))
+"""
+
+END_OF_CHECKS = "    ]\n"
+"""Closes the list of checks. What follows it in a program follows from them: it is the same for all programs alike."""
+
+
+def program(checks: Sequence[str], *, mode: Mode) -> str:
+    """The whole program for some checks, each a Python expression over the response `r`."""
+    lines = "".join(f"        {check},\n" for check in checks)
+    said = "".join(checks)
+    parts = [
+        "import json\n" if "is_json(" in said else "",
+        "import math\n" if "math." in said else "",
+        "import re\n",
+        f"def checks(r):\n    return [\n{lines}{END_OF_CHECKS}",
+        _NUMBERS if re.search(r"\bn\[", said) else "",
+        _QUOTATIONS if re.search(r"\bq\[", said) else "",
+        _IS_JSON if "is_json(" in said else "",
+        _LAST if "last(" in said else "",
+        _SCORE if mode is Mode.POINTWISE else _COMPARE,
+    ]
+    return "".join(parts)
+
+
+def run_own(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
+    """What a program of ours prints. Only for text that `program` made from this package's own expressions: it runs here,
+    in this process, because data generation needs thousands a second; what a model wrote goes to the sandbox."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "<own program>", "exec"), dict(bindings))  # noqa: S102 (our own text, see above)
+    return printed.getvalue()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where numbers and quotations stand in a prompt, as its programs will find them."""
+
+    numbers: tuple[int, ...]
+    """Start offset of each number."""
+    quotations: tuple[int, ...]
+    """Start offset of the text inside each pair of quotation marks."""
+
+    @classmethod
+    def of(cls, prompt: str) -> Places:
+        return cls(
+            numbers=tuple(match.start() for match in NUMBER.finditer(prompt)),
+            quotations=tuple(match.start(1) for match in QUOTATION.finditer(prompt)),
+        )
+
+    def resolve(self, code: str, *, op: str, number_at: int | None, quotes_at: Sequence[int]) -> str:
+        """A check with `n0`, `q0` and `qs` replaced by the places of its parameters.
+
+        Raises:
+            ValueError: a program would not find a parameter where it stands.
+        """
+        code = code.replace("{op}", op)
+        if number_at is not None:
+            code = re.sub(r"\bn0\b", f"n[{self.numbers.index(number_at)}]", code)
+        if quotes_at:
+            found = [self.quotations.index(offset) for offset in quotes_at]
+            if found != list(range(found[0], found[0] + len(found))):
+                raise ValueError("the quotations of one instruction do not follow one another")
+            code = re.sub(r"\bq0\b", f"q[{found[0]}]", code)
+            code = re.sub(r"\bqs\b", f"q[{found[0]}:{found[-1] + 1}]", code)
+        return code

@@ -1,0 +1,103 @@
+"""The forward pass of Qwen3 for training on many short rows that begin alike.
+
+The weights are those of transformers' `Qwen3ForCausalLM`, and a test holds the hidden states to it; what differs is that a
+beginning shared by all rows is computed once and attended to by one large product, where a cache would be copied for each
+row. On a CPU this is about twice as fast.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+from transformers import Qwen3ForCausalLM
+
+
+def hidden_states(model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Final hidden states of the rows, normalised.
+
+    Args:
+        model: only its weights are used.
+        shared: (P,) ids that every row begins with; P may be 0.
+        ids: (B, T) what follows, padded on the right; a padded place gets a meaningless state and influences none before it.
+
+    Returns:
+        (B, T, hidden_size).
+    """
+    config = model.config
+    num_shared, (num_rows, length) = len(shared), ids.shape
+    flat = torch.cat([shared, ids.flatten()])
+    x = F.embedding(flat, model.model.embed_tokens.weight)
+    cos, sin = _rotations(num_shared, num_rows, length, model=model)
+    causal = torch.full((length, length), -torch.inf, device=ids.device).triu(1)
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        h = _rms_norm(x, layer.input_layernorm.weight, config.rms_norm_eps)
+        q = _heads(attention.q_proj(h), attention.q_norm.weight, config, cos, sin)
+        k = _heads(attention.k_proj(h), attention.k_norm.weight, config, cos, sin)
+        v = attention.v_proj(h).view(len(flat), -1, config.head_dim)
+        mixed = _attend(q, k, v, num_shared=num_shared, num_rows=num_rows, causal=causal)
+        x = x + attention.o_proj(mixed)
+        h = _rms_norm(x, layer.post_attention_layernorm.weight, config.rms_norm_eps)
+        x = x + mlp.down_proj(F.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
+    x = _rms_norm(x[num_shared:], model.model.norm.weight, config.rms_norm_eps)
+    return x.view(num_rows, length, -1)
+
+
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
+
+
+def _rotations(num_shared: int, num_rows: int, length: int, *, model: Qwen3ForCausalLM) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every place: (P + B*T, 1, head_dim)."""
+    frequencies = model.model.rotary_emb.inv_freq
+    places = torch.arange(num_shared + length, device=frequencies.device)
+    places = torch.cat([places[:num_shared], places[num_shared:].repeat(num_rows)])
+    angles = torch.outer(places.float(), frequencies)
+    angles = torch.cat([angles, angles], dim=-1)[:, None]
+    return angles.cos(), angles.sin()
+
+
+def _heads(
+    x: torch.Tensor, weight: torch.Tensor, config: object, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """(N, heads * head_dim) -> (N, heads, head_dim), normalised by head and rotated by place."""
+    x = x.view(len(x), -1, len(weight))
+    x = _rms_norm(x, weight, config.rms_norm_eps)  # type: ignore[attr-defined]
+    half = len(weight) // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+
+
+def _attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, num_shared: int, num_rows: int, causal: torch.Tensor
+) -> torch.Tensor:
+    """Each row attends to the shared beginning and to itself; the beginning to itself alone. Returns (N, heads * head_dim)."""
+    num_heads, num_kv_heads, dim = q.shape[1], k.shape[1], q.shape[2]
+    group, length = num_heads // num_kv_heads, len(causal)
+    q = q * dim**-0.5
+    begun = torch.empty(0, num_heads * dim, dtype=q.dtype, device=q.device)
+    if num_shared:
+        mask = torch.full((num_shared, num_shared), -torch.inf, device=q.device, dtype=q.dtype).triu(1)
+        first_k, first_v = (t[:num_shared].transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
+        scores = torch.baddbmm(mask, q[:num_shared].transpose(0, 1), first_k.transpose(1, 2))
+        begun = (scores.softmax(-1) @ first_v).transpose(0, 1).reshape(num_shared, -1)
+    # Rows: heads of one group share keys, so they stand side by side as more queries.
+    rows = q[num_shared:].view(num_rows, length, num_kv_heads, group, dim).permute(2, 0, 3, 1, 4)
+    own_q = rows.reshape(num_kv_heads * num_rows, group * length, dim)
+    own_k, own_v = (
+        t[num_shared:].view(num_rows, length, num_kv_heads, dim).permute(2, 0, 1, 3).reshape(-1, length, dim) for t in (k, v)
+    )
+    scores = torch.baddbmm(causal.to(q.dtype).repeat(group, 1), own_q, own_k.transpose(1, 2))
+    if num_shared:
+        shared_k, shared_v = (t[:num_shared].transpose(0, 1) for t in (k, v))
+        far_q = own_q.view(num_kv_heads, -1, dim)
+        far = torch.bmm(far_q, shared_k.transpose(1, 2)).view(num_kv_heads * num_rows, group * length, num_shared)
+        weights = torch.cat([far, scores], dim=-1).softmax(-1)
+        far_weights, own_weights = weights.split([num_shared, length], dim=-1)
+        mixed = torch.bmm(own_weights, own_v)
+        far_mixed = torch.bmm(far_weights.reshape(num_kv_heads, -1, num_shared), shared_v)
+        mixed = mixed + far_mixed.view_as(mixed)
+    else:
+        mixed = torch.bmm(scores.softmax(-1), own_v)
+    mixed = mixed.view(num_kv_heads, num_rows, group, length, dim).permute(1, 3, 0, 2, 4)
+    return torch.cat([begun, mixed.reshape(num_rows * length, num_heads * dim)])

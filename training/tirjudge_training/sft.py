@@ -1,0 +1,326 @@
+"""Supervised training on judgments with masked outputs: only what the model writes itself carries loss.
+
+Two things make it quick on a CPU. All prompts of one mode begin alike, so a batch computes that beginning once and shares
+it. And a program is settled once its checks are written, so of most examples only the part up to there is trained on;
+the rest (`Recipe.whole`) shows how a program, its output and the verdict go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from random import Random
+
+import torch
+import torch.distributed as dist
+from tokenizers import Tokenizer
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from tirjudge.profile import Profile
+from tirjudge.render import render_prompt
+from tirjudge.types import Mode
+from tirjudge_training.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.programs import END_OF_CHECKS
+from tirjudge_training.qwen3 import hidden_states
+from tirjudge_training.tokenizer import chat
+
+MAX_TOOL_CALLS = 3
+"""The number that every training prompt names; it is also the default of a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Everything that decides the checkpoint; the same recipe gives the same data in the same order."""
+
+    seed: int = 1
+    num_steps: int = 3000
+    examples_per_step: int = 64
+    examples_per_shard: int = 4096
+    """Examples are generated, sorted into batches and shuffled a shard at a time."""
+    batch_tokens: int = 5120
+    """Most tokens of one forward pass, padding and the shared beginning included."""
+    whole: float = 0.25
+    """Share of the examples that are trained on beyond the end of the checks."""
+    mode_shares: tuple[float, float, float] = (0.3, 0.4, 0.3)
+    """Pointwise, pairwise, listwise."""
+    matrix_lr: float = 0.02
+    """Peak learning rate of the weight matrices (Muon)."""
+    other_lr: float = 0.004
+    """Peak learning rate of the embedding and the norms (AdamW)."""
+    weight_decay: float = 0.02
+    warmup_steps: int = 50
+    decay_share: float = 0.6
+    """The last part of the run, over which the learning rate falls linearly to zero."""
+    vocab_size: int = 2048
+    hidden_size: int = 192
+    intermediate_size: int = 512
+    num_layers: int = 4
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 48
+    num_workers: int = 2
+    """Processes that share a step, each on one core; 1 on a GPU."""
+    mixture: Mixture = field(default_factory=Mixture)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One example as ids."""
+
+    ids: tuple[int, ...]
+    """Prompt and judgment."""
+    loss_from: tuple[tuple[int, int], ...]
+    """Spans [start, end) of `ids` that the model writes."""
+    kind: str
+    """Rows of one kind begin with the same tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows of one kind, padded on the right."""
+
+    shared: list[int]
+    """The ids that all rows begin with, at least one fewer than the shortest row's prompt."""
+    ids: torch.Tensor
+    """(rows, length): what follows the shared beginning."""
+    targets: torch.Tensor
+    """(rows, length): the next id where the model writes it, -100 elsewhere."""
+    num_rows: int
+
+    def to(self, device: str) -> Batch:
+        return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
+
+
+def model_config(recipe: Recipe, tokenizer: Tokenizer, *, context_tokens: int, eos: str) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=recipe.vocab_size,
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        num_key_value_heads=recipe.num_kv_heads,
+        head_dim=recipe.head_dim,
+        max_position_embeddings=context_tokens,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.token_to_id(eos),
+    )
+
+
+def render_example(example: Example, *, profile: Profile) -> str:
+    """The prompt, as serving renders it."""
+    text = render_prompt(
+        example.mode,
+        prompt=example.prompt,
+        responses=example.responses,
+        tools=example.tools,
+        max_tool_calls=MAX_TOOL_CALLS,
+        prompt_chars=profile.prompt_chars,
+        response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
+    )
+    return chat(text)
+
+
+def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> Row:
+    """Ids and loss spans of one example. Each segment is encoded by itself, as the loop does when it serves."""
+    ids = list(tokenizer.encode(render_example(example, profile=profile), add_special_tokens=False).ids)
+    spans = []
+    parts = segments(example) if whole or example.code is None else segments(example)[:1]
+    for part in parts:
+        text = part.text
+        if not whole and example.code is not None:
+            text = text[: text.index(END_OF_CHECKS) + len(END_OF_CHECKS)]
+        encoded = tokenizer.encode(text, add_special_tokens=False).ids
+        if part.by_model:
+            spans.append((len(ids), len(ids) + len(encoded)))
+        ids += encoded
+    kind = f"{example.mode}/{example.tools}/{len(example.responses)}"
+    return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
+
+
+def draw_mixed(*, rng: Random, mode_shares: Sequence[float], mixture: Mixture) -> Iterator[Example]:
+    """Training items of all modes."""
+    modes = list(Mode)
+    streams = {mode: draw_examples(mode, rng=rng, held_out=False, mixture=mixture) for mode in modes}
+    while True:
+        yield next(streams[rng.choices(modes, mode_shares)[0]])
+
+
+def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int) -> list[Row]:
+    """The rows of one shard: a pure function of its arguments."""
+    rng = Random(f"{recipe.seed}/{index}")
+    tokenizer = Tokenizer.from_str(tokenizer_json)
+    drawn = islice(draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture), recipe.examples_per_shard)
+    return [
+        encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole) for example in drawn
+    ]
+
+
+def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int, rng: Random) -> list[Batch]:
+    """Rows of one kind and of like length together, in random order."""
+    ordered = sorted(rows, key=lambda row: (row.kind, len(row.ids)))
+    batches, group = [], []
+    for row in ordered:
+        if group and (row.kind != group[0].kind or (len(group) + 1) * len(row.ids) > batch_tokens):
+            batches.append(_batch(group))
+            group = []
+        group.append(row)
+    if group:
+        batches.append(_batch(group))
+    rng.shuffle(batches)
+    return batches
+
+
+def _batch(rows: Sequence[Row]) -> Batch:
+    num_shared = min(row.loss_from[0][0] for row in rows) - 1
+    first, last = min(row.ids for row in rows), max(row.ids for row in rows)
+    while first[:num_shared] != last[:num_shared]:
+        num_shared -= 1
+    length = max(len(row.ids) for row in rows) - num_shared
+    ids = torch.zeros(len(rows), length, dtype=torch.long)
+    targets = torch.full((len(rows), length), -100, dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids) - num_shared] = torch.tensor(row.ids[num_shared:])
+        for start, end in row.loss_from:
+            targets[i, start - 1 - num_shared : end - 1 - num_shared] = torch.tensor(row.ids[start:end])
+    return Batch(shared=list(first[:num_shared]), ids=ids, targets=targets, num_rows=len(rows))
+
+
+def batch_loss(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Summed cross-entropy over the tokens that the model writes, and how many they are."""
+    shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
+    hidden = hidden_states(model, shared=shared, ids=batch.ids)
+    carries_loss = batch.targets != -100
+    logits = model.lm_head(hidden[carries_loss]).float()
+    loss = torch.nn.functional.cross_entropy(logits, batch.targets[carries_loss], reduction="sum")
+    return loss, int(carries_loss.sum())
+
+
+def learning_rate(step: int, recipe: Recipe) -> float:
+    """Share of the peak rate: linear warm-up, a plateau, linear decay to zero."""
+    decay_from = recipe.num_steps * (1 - recipe.decay_share)
+    if step < recipe.warmup_steps:
+        return (step + 1) / recipe.warmup_steps
+    if step < decay_from:
+        return 1.0
+    return (recipe.num_steps - step) / (recipe.num_steps - decay_from)
+
+
+def make_optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers (it learns this task in about half the steps), AdamW for the rest."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(matrices, lr=recipe.matrix_lr, weight_decay=recipe.weight_decay, momentum=0.95),
+        torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    step: int
+    loss: float
+    """Mean cross-entropy of the tokens that carried loss, in nats."""
+    num_tokens: int
+    """Tokens computed, by all workers."""
+    elapsed_s: float
+    """Since the first step began."""
+
+
+def train_sft(*, recipe: Recipe, profile: Profile, tokenizer: Tokenizer, eos: str) -> Generator[StepReport, None, Qwen3ForCausalLM]:
+    """Train from nothing. Yields a report after each step and returns the model.
+
+    On a CPU the work is shared by `recipe.num_workers` processes of one thread each, which is half as fast again as one
+    process of two threads. This process is the first of them; they add up their gradients over loopback.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        rendezvous = f"file://{folder}/rendezvous"
+        arguments = (rendezvous, recipe, profile, tokenizer.to_str(), eos)
+        context = multiprocessing.get_context("spawn")
+        others = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in range(1, recipe.num_workers)]
+        for process in others:
+            process.start()
+        try:
+            model = yield from _steps(0, *arguments)
+            for process in others:
+                process.join()
+        finally:
+            for process in others:
+                process.kill()
+        return model
+
+
+def _work(rank: int, rendezvous: str, recipe: Recipe, profile: Profile, tokenizer_json: str, eos: str) -> None:
+    for _ in _steps(rank, rendezvous, recipe, profile, tokenizer_json, eos):
+        pass
+
+
+def _steps(
+    rank: int, rendezvous: str, recipe: Recipe, profile: Profile, tokenizer_json: str, eos: str
+) -> Generator[StepReport, None, Qwen3ForCausalLM]:
+    """The training loop of one worker. All workers begin with the same weights and take the same steps."""
+    torch.set_num_threads(1)
+    torch.manual_seed(recipe.seed)
+    device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
+    tokenizer = Tokenizer.from_str(tokenizer_json)
+    model = Qwen3ForCausalLM(model_config(recipe, tokenizer, context_tokens=profile.context_tokens, eos=eos)).to(device)
+    optimizers = make_optimizers(model, recipe)
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    peaks = [group["lr"] for group in groups]
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=recipe.num_workers)
+    batches = _batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
+    started = time.perf_counter()
+    model.train()
+    for step, step_batches in enumerate(islice(batches, recipe.num_steps)):
+        for group, peak in zip(groups, peaks, strict=True):
+            group["lr"] = peak * learning_rate(step, recipe)
+        loss, num_targets, num_tokens = _add_gradients(model, step_batches, device=device)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        yield StepReport(
+            step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=time.perf_counter() - started
+        )
+    dist.destroy_process_group()
+    return model
+
+
+def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[Batch], *, device: str) -> tuple[float, int, int]:
+    """Leave on the parameters the gradient of the mean loss over the batches of all workers.
+
+    Returns:
+        Summed loss, tokens that carried it, tokens computed; over all workers.
+    """
+    bf16 = device == "cuda" or torch.cpu._is_avx512_bf16_supported()
+    totals = torch.zeros(3, dtype=torch.float32)
+    for batch in batches:
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
+            loss, num_targets = batch_loss(model, batch.to(device))
+        loss.backward()
+        totals += torch.tensor([float(loss.detach()), num_targets, batch.ids.numel() + len(batch.shared)])
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    flat = torch.cat([p.grad.flatten().cpu() for p in parameters if p.grad is not None] + [totals])
+    dist.all_reduce(flat)
+    total_loss, total_targets, total_tokens = flat[-3:].tolist()
+    mean = flat[:-3] / total_targets
+    for parameter, gradient in zip(parameters, mean.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = gradient.view_as(parameter).to(device)
+    return total_loss, int(total_targets), int(total_tokens)
+
+
+def _batches_for_steps(recipe: Recipe, *, rank: int, profile: Profile, tokenizer_json: str) -> Iterator[list[Batch]]:
+    """This worker's batches, a list a step, each of about its share of `examples_per_step` rows."""
+    share = recipe.examples_per_step / recipe.num_workers
+    for index in count(rank, recipe.num_workers):
+        rows = make_shard(recipe, profile, tokenizer_json, index)
+        taken: list[Batch] = []
+        for batch in rows_to_batches(rows, batch_tokens=recipe.batch_tokens, rng=Random(f"{recipe.seed}/order/{index}")):
+            taken.append(batch)
+            if sum(b.num_rows for b in taken) >= share:
+                yield taken
+                taken = []
