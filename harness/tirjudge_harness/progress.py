@@ -11,6 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tirjudge_harness.items import Task
 from tirjudge_harness.journal import Journal, Record
 
+SHOWN_FAILURES = 20
+"""How many failed items are named on the console; the output file has them all."""
+
 
 class RunProgress:
     """The progress of one run; use it as `with`.
@@ -55,10 +58,16 @@ class RunProgress:
             self.num_new += 1
         else:
             self.num_failed += 1
-            self._bar.console.print(f"{record.id}: {record.error}", markup=False, soft_wrap=True)
+            self._name_failure(record)
         if record.correct is not None:
             self._correct.append(record.correct)
         self._bar.update(self._task, advance=1, description=self._description())
+
+    def _name_failure(self, record: Record) -> None:
+        if self.num_failed <= SHOWN_FAILURES:
+            self._bar.console.print(f"{record.id}: {record.error}", markup=False, highlight=False, soft_wrap=True)
+        if self.num_failed == SHOWN_FAILURES:
+            self._bar.console.print("More failures are in the output file alone.")
 
     def _description(self) -> str:
         parts = [f"accuracy {sum(self._correct) / len(self._correct):.1%}"] if self._correct else []

@@ -12,7 +12,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.requests import ClientDisconnect
 
 from tirjudge.protocol import JUDGE_PATH, MODELS_PATH
 from tirjudge.types import Judgment, Mode
@@ -26,9 +25,6 @@ from tirjudge_server.streaming import EventStream, judgment_events
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The largest request that is read."""
-
-HUNG_UP = 499
-"""Noted for a caller that is gone; nobody receives it."""
 
 
 def create_app(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> FastAPI:
@@ -50,7 +46,9 @@ def create_app(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> Fas
     @app.post(JUDGE_PATH, response_model=Judgment)
     async def judge(request: Request) -> Response:
         """Judge responses to a prompt."""
-        asked = parse_request(await read_body(request, max_bytes=max_body_bytes))
+        async with service.until_shutdown():
+            body = await read_body(request, max_bytes=max_body_bytes)
+        asked = parse_request(body)
         service.check(asked)
         judgment_id = f"jdg_{uuid.uuid4().hex}"
         headers = {"x-judgment-id": judgment_id}
@@ -59,10 +57,7 @@ def create_app(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> Fas
             return EventStream(await anext(events), events, headers=headers)
         with service.admission.enter() as place:
             work = service.judgment(asked, judgment_id=judgment_id, place=place)
-            try:
-                judgment = await while_connected(request.receive, work)
-            except ClientDisconnect:
-                return Response(status_code=HUNG_UP)
+            judgment = await while_connected(request.receive, work)
         return Response(judgment.model_dump_json(), headers=headers, media_type="application/json")
 
     @app.get(MODELS_PATH)

@@ -6,14 +6,19 @@ from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, SandboxUnavailable
 from tirjudge.protocol import ErrorBody, Problem, invalid
 from tirjudge_server.admission import QueueFull, retry_headers
 from tirjudge_server.identity import identity_headers
 
 UNAVAILABLE_RETRY_S = 2.0
 """When to ask again after the engine or the sandbox failed."""
+
+
+HUNG_UP = 499
+"""The status of an answer that nobody receives."""
 
 
 class Refused(Exception):
@@ -34,7 +39,10 @@ class ShuttingDown(Exception):
     """The server is about to end, and takes or finishes no more requests."""
 
 
-JUDGING_FAILURES = (Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable)
+UNAVAILABLE = (EngineUnavailable, CheckpointError, SandboxUnavailable)
+"""What does not work on our side of a judgment; a `CheckpointError` is a remote engine that serves another model now."""
+
+JUDGING_FAILURES = (Refused, QueueFull, ShuttingDown, PromptTooLong, *UNAVAILABLE)
 """What can end a judgment; anything else is a bug of ours."""
 
 
@@ -51,10 +59,12 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             return 503, problem, retry_headers(UNAVAILABLE_RETRY_S)
         case PromptTooLong():
             return 400, invalid(f"prompt: {error}", param="prompt", code="context_length_exceeded"), {}
-        case EngineUnavailable() | SandboxUnavailable():
-            code = "engine_unavailable" if isinstance(error, EngineUnavailable) else "sandbox_unavailable"
+        case EngineUnavailable() | CheckpointError() | SandboxUnavailable():
+            code = "sandbox_unavailable" if isinstance(error, SandboxUnavailable) else "engine_unavailable"
             problem = Problem(message=str(error), type="server_error", code=code)
             return 503, problem, retry_headers(UNAVAILABLE_RETRY_S)
+        case ClientDisconnect():
+            return HUNG_UP, invalid("the caller hung up", param=None, code="hung_up"), {}
         case HTTPException():
             phrase = HTTPStatus(error.status_code).phrase
             problem = invalid(str(error.detail), param=None, code=phrase.lower().replace(" ", "_"))
@@ -78,5 +88,5 @@ def error_response(request: Request, error: Exception) -> Response:
 
 def answer_errors(app: FastAPI) -> None:
     """Let `error_response` answer for everything that `app` raises."""
-    for kind in (*JUDGING_FAILURES, HTTPException, Exception):
+    for kind in (*JUDGING_FAILURES, ClientDisconnect, HTTPException, Exception):
         app.add_exception_handler(kind, error_response)

@@ -55,12 +55,18 @@ class Server(uvicorn.Server):
 
     Args:
         config: of uvicorn.
+        on_start: called as soon as it listens.
         on_stop: called at the first signal.
     """
 
-    def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, *, on_start: Callable[[], None], on_stop: Callable[[], None]) -> None:
         super().__init__(config)
+        self._on_start = on_start
         self._on_stop = on_stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,13 +82,21 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def serve_app(app: FastAPI, *, bound: socket.socket, grace_s: float, on_stop: Callable[[], None]) -> None:
+async def serve_app(
+    app: FastAPI,
+    *,
+    bound: socket.socket,
+    grace_s: float,
+    on_start: Callable[[], None],
+    on_stop: Callable[[], None],
+) -> None:
     """Answer requests until a signal comes, then finish those under way.
 
     Args:
         app: what answers.
         bound: the socket to listen at.
         grace_s: how long `app` itself goes on after `on_stop`.
+        on_start: called as soon as it listens.
         on_stop: tells it to come to an end.
     """
     config = uvicorn.Config(
@@ -93,7 +107,7 @@ async def serve_app(app: FastAPI, *, bound: socket.socket, grace_s: float, on_st
         ws="none",
         timeout_graceful_shutdown=round(grace_s) + ANSWERING_S,
     )
-    await Server(config, on_stop=on_stop).serve(sockets=[bound])
+    await Server(config, on_start=on_start, on_stop=on_stop).serve(sockets=[bound])
 
 
 def run(main: Coroutine[Any, Any, None], *, log_level: str) -> None:

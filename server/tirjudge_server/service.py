@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge.judge import Judge, OnTurn
 from tirjudge.protocol import invalid
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.admission import Admission, Place
-from tirjudge_server.errors import Refused, ShuttingDown
+from tirjudge_server.errors import UNAVAILABLE, Refused, ShuttingDown
 from tirjudge_server.readiness import Readiness
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Service:
         self.fingerprint = fingerprint
         self.isolation = isolation
         self._deadlines: set[asyncio.Timeout] = set()
-        self._draining = False
+        self._ends_at: float | None = None  # on the loop's clock, once it is shutting down
 
     def check(self, request: JudgeRequest) -> None:
         """Whether this judge can take the request at all.
@@ -51,7 +52,7 @@ class Service:
             Refused: it asks for another model, or for tools where there are none.
             ShuttingDown: no more requests are taken.
         """
-        if self._draining:
+        if self._ends_at is not None:
             raise ShuttingDown
         name = self.judge.profile.name
         if request.model not in (None, name):
@@ -67,31 +68,42 @@ class Service:
         """Wait for the turn of `place`, then judge.
 
         Raises:
-            PromptTooLong, EngineUnavailable, SandboxUnavailable: as `Judge.judge`.
+            PromptTooLong, EngineUnavailable, CheckpointError, SandboxUnavailable: as `Judge.judge`.
             ShuttingDown: it took longer than a server that is shutting down waits.
         """
-        deadline = asyncio.timeout(None)
-        self._deadlines.add(deadline)
         try:
-            async with deadline:
+            async with self.until_shutdown():
                 queue_s = await place.turn()
                 judgment = await self.judge.judge(request, on_turn=on_turn)
-        except (EngineUnavailable, SandboxUnavailable) as error:
+        except UNAVAILABLE as error:
             logger.error("%s failed: %s", judgment_id, error)
             self.readiness.doubt(error)
             raise
+        logger.info("%s %s %s in %.2f s", judgment_id, request.mode, judgment.verdict.status, judgment.timing.total_s)
+        timing = judgment.timing.model_copy(update={"queue_s": queue_s})
+        return judgment.model_copy(update={"id": judgment_id, "timing": timing})
+
+    @asynccontextmanager
+    async def until_shutdown(self) -> AsyncIterator[None]:
+        """Cuts off what is done inside when a server that is shutting down waits no longer.
+
+        Raises:
+            ShuttingDown: it was cut off.
+        """
+        deadline = asyncio.timeout_at(self._ends_at)
+        self._deadlines.add(deadline)
+        try:
+            async with deadline:
+                yield
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             raise ShuttingDown from error
         finally:
             self._deadlines.discard(deadline)
-        logger.info("%s %s %s in %.2f s", judgment_id, request.mode, judgment.verdict.status, judgment.timing.total_s)
-        timing = judgment.timing.model_copy(update={"queue_s": queue_s})
-        return judgment.model_copy(update={"id": judgment_id, "timing": timing})
 
     def drain(self, *, grace_s: float) -> None:
         """Take no more requests, and end those under way after `grace_s`."""
-        self._draining = True
+        self._ends_at = asyncio.get_running_loop().time() + grace_s
         for deadline in self._deadlines:
-            deadline.reschedule(asyncio.get_running_loop().time() + grace_s)
+            deadline.reschedule(self._ends_at)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,9 +49,16 @@ async def serve_judge(
             isolation=pool.level,
         )
         app = create_app(service, max_body_bytes=max_body_bytes)
-        announcing = asyncio.create_task(_announce(service, url=url_of(bound)))
+        listening = asyncio.Event()
+        announcing = asyncio.create_task(_announce(service, url=url_of(bound), listening=listening))
         try:
-            await serve_app(app, bound=bound, grace_s=grace_s, on_stop=lambda: service.drain(grace_s=grace_s))
+            await serve_app(
+                app,
+                bound=bound,
+                grace_s=grace_s,
+                on_start=listening.set,
+                on_stop=lambda: service.drain(grace_s=grace_s),
+            )
         finally:
             announcing.cancel()
 
@@ -70,14 +76,15 @@ async def _open_sandbox(*, slots: int | None, allow_unsafe: bool) -> AsyncIterat
         await pool.close()
 
 
-async def _announce(service: Service, *, url: str) -> None:
+async def _announce(service: Service, *, url: str, listening: asyncio.Event) -> None:
+    await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name
     print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation})", flush=True)
 
 
 async def serve_worker(bound: socket.socket, *, checkpoint: Path | None, max_batch: int, grace_s: float) -> None:
-    """Serve the mini worker until a signal comes.
+    """Serve the mini worker until a signal comes; one line on stdout says when it is ready.
 
     Raises:
         CheckpointError: the checkpoint cannot be loaded.
@@ -85,8 +92,12 @@ async def serve_worker(bound: socket.socket, *, checkpoint: Path | None, max_bat
     folder = checkpoint_folder(checkpoint)
     name = load_profile(folder).name
     engine = EmbeddedEngine.load(folder, max_batch=max_batch)
+
+    def announce() -> None:
+        print(f"tirjudge worker is ready at {url_of(bound)} (model {name})", flush=True)
+
     try:
-        print(f"tirjudge worker at {url_of(bound)} (model {name})", file=sys.stderr)
-        await serve_app(create_worker(engine, name=name), bound=bound, grace_s=grace_s, on_stop=lambda: None)
+        app = create_worker(engine, name=name)
+        await serve_app(app, bound=bound, grace_s=grace_s, on_start=announce, on_stop=lambda: None)
     finally:
         engine.close()

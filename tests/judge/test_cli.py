@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 
-def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, before: str = "pass") -> subprocess.CompletedProcess[str]:
     """`tirjudge` in a process of its own."""
     script = f"import sys; {before}; from tirjudge.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", script or "pass", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
 
 
 def test_help_lists_the_commands_of_all_rooms() -> None:

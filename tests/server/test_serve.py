@@ -17,6 +17,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from tirjudge.errors import SandboxUnavailable
+from tirjudge_sandbox import SandboxPool
+from tirjudge_server.process import bind
+from tirjudge_server.serving import serve_judge
+
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
 SLOW = BODY | {"votes": 64, "temperature": 1.0, "mode": "pointwise", "responses": ["one"] * 12}
@@ -119,6 +124,20 @@ def test_after_the_grace_what_is_under_way_is_answered_with_503(start: Start) ->
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_an_upload_that_never_ends_is_dropped_quietly(start: Start, hangs_up: bool) -> None:
+    process = start("--grace-s", "0.2")
+    url = url_of(process)
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as uploading:
+        uploading.sendall(b"POST /v1/judge HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{")
+        if hangs_up:
+            uploading.close()
+        assert httpx2.get(f"{url}/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+
+
 def test_a_signal_before_it_is_ready_ends_it_quietly(start: Start) -> None:
     process = start()
     while not descendants(process.pid) and process.poll() is None:
@@ -156,10 +175,31 @@ def test_no_engine_is_one_line(start: Start) -> None:
 
 def test_it_judges_through_a_worker(start: Start) -> None:
     worker = start(command="worker")
-    assert worker.stderr is not None
-    found = re.search(r"http://\S+", worker.stderr.readline())
+    assert worker.stdout is not None
+    found = re.search(r"http://\S+", worker.stdout.readline())
     assert found
     server = start("--engine", found[0])
     response = httpx2.post(f"{url_of(server)}/v1/judge", json=BODY, timeout=60)
     assert response.status_code == 200, response.text
     assert response.json()["model"] == "random"
+
+
+async def test_without_isolation_it_refuses_and_says_what_would_do(random_checkpoint: Path, monkeypatch) -> None:
+    async def start(pool: SandboxPool) -> None:
+        raise SandboxUnavailable("no isolation that is allowed works here:\nlandlock: not in this kernel")
+
+    monkeypatch.setattr(SandboxPool, "start", start)
+    with bind("127.0.0.1", port=0) as bound, pytest.raises(SandboxUnavailable) as refused:
+        await serve_judge(
+            bound,
+            checkpoint=random_checkpoint,
+            engine_url=None,
+            slots=1,
+            max_concurrency=1,
+            max_queue=0,
+            max_body_bytes=1000,
+            grace_s=0.0,
+            allow_unsafe_sandbox=False,
+        )
+    assert "not in this kernel" in str(refused.value)
+    assert "--allow-unsafe-sandbox" in str(refused.value)

@@ -57,16 +57,16 @@ class Segment:
 class Mixture:
     """Shares of what is drawn; what is left over is verifiable instructions with tools."""
 
-    numeric: float = 0.12
-    conduct: float = 0.06
+    numeric: float = 0.1
+    conduct: float = 0.08
     """Prompts of the no-tool kind, shown half of the time with the prompt that offers tools."""
-    toolless: float = 0.03
+    toolless: float = 0.02
     """Verifiable instructions shown without tools. Their verdict is drawn at random: the model has no way to know."""
     ties: float = 0.02
     """Responses that meet equally much."""
     many_instructions: float = 0.55
     """Of the instruction items, how many hold two or three."""
-    long_lists: float = 0.06
+    long_lists: float = 0.05
     """Of the listwise items, how many have more than eight responses."""
     list_size: int | None = None
     """Responses of every listwise item; None draws it."""
@@ -108,6 +108,8 @@ def _said(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
     """The instruction as a sentence; each parameter stands between marks, so that its place in the prompt can be found."""
     sentence = phrasing(kind, params, rng=rng, held_out=held_out)
     left, right = rng.choice(_QUOTES)
+    if _can_stand_unquoted(sentence, params) and rng.random() < 0.3:
+        left = right = ""
     quoted = [f"{left}\ue001{text}\ue002{right}" for text in params.quotes]
     if params.number is not None:
         spoken = 2 <= params.number <= 12 and rng.random() < 0.25 and "{n}+" not in sentence and "{n}%" not in sentence
@@ -121,6 +123,12 @@ def _said(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
         joined = "".join(quoted)
     sentence = sentence.replace("{qs}", joined).replace("{q}", joined)
     return sentence[:1].upper() + sentence[1:]
+
+
+def _can_stand_unquoted(sentence: str, params: Params) -> bool:
+    """Whether the only quotation is one word that follows "the word" or "the letter", where a program finds it anyway."""
+    named = re.search(r"(?:word|term|letter)s? \{qs?\}", sentence) is not None
+    return named and len(params.quotes) == 1 and re.fullmatch(r"\w+", params.quotes[0]) is not None
 
 
 def _singular(sentence: str) -> str:
@@ -195,6 +203,7 @@ def _ask(*, rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool)
                 op=params.op,
                 number_at=next((offset for mark, offset in at if mark == "\ue000"), None),
                 quotes_at=[offset for mark, offset in at if mark == "\ue001"],
+                quoted=not re.search("\\w \ue001", sentence),
             )
         )
     return _Asked(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
@@ -243,7 +252,7 @@ def _num_responses(mode: Mode, *, rng: Random, mixture: Mixture) -> int:
         return 1 if mode is Mode.POINTWISE else 2
     if mixture.list_size is not None:
         return mixture.list_size
-    return rng.randint(9, 26) if rng.random() < mixture.long_lists else rng.choice((2, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8))
+    return rng.randint(9, 26) if rng.random() < mixture.long_lists else rng.choice((2, 3, 3, 4, 4, 4, 5, 6, 8))
 
 
 def _instruction_example(

@@ -13,9 +13,11 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 
 from tirjudge_training.drafting import Draft
+from tirjudge_training.paraphrase import paraphrase
 from tirjudge_training.vocabulary import Vocabulary
 
 
@@ -60,15 +62,18 @@ OPS: dict[str, Callable[[int, int], bool]] = {
 RELATIONS: dict[str, tuple[str, ...]] = {
     ">=": (
         "at least {n}", "a minimum of {n}", "no fewer than {n}", "no less than {n}", "{n} or more", "not less than {n}",
-        "at minimum {n}", "{n}+", "at least a total of {n}", "minimum {n}",
+        "at minimum {n}", "{n}+", "at least a total of {n}", "minimum {n}", "not below {n}", "not under {n}", "no lower than {n}",
+        "no smaller a number than {n}", "{n} at least or more", "{n} or even more", "{n} or above", "at the very least {n}", "never less than {n}",
     ),
     "<=": (
         "at most {n}", "no more than {n}", "a maximum of {n}", "up to {n}", "{n} or fewer", "not more than {n}",
-        "{n} or less", "at maximum {n}", "at most a total of {n}", "maximum {n}",
+        "{n} or less", "at maximum {n}", "at most a total of {n}", "maximum {n}", "not above {n}", "not over {n}", "no higher than {n}",
+        "no greater a number than {n}", "{n} or even fewer", "{n} or below", "at the very most {n}", "never more than {n}", "a limit of {n}",
     ),
-    "==": ("exactly {n}", "precisely {n}", "{n}", "a total of {n}", "just {n}", "exactly a total of {n}", "only {n}"),
-    "<": ("fewer than {n}", "less than {n}", "under {n}", "strictly fewer than {n}"),
-    ">": ("more than {n}", "over {n}", "above {n}", "strictly more than {n}"),
+    "==": ("exactly {n}", "precisely {n}", "{n}", "a total of {n}", "just {n}", "exactly a total of {n}", "only {n}", "neither more nor less than {n}",
+           "neither more nor fewer than {n}", "strictly {n}", "not more or less than {n}", "an exact total of {n}"),
+    "<": ("fewer than {n}", "less than {n}", "under {n}", "strictly fewer than {n}", "below {n}", "a number below {n}", "in total fewer than {n}", "strictly below {n}"),
+    ">": ("more than {n}", "over {n}", "above {n}", "strictly more than {n}", "upwards of {n}", "a number above {n}", "in total more than {n}", "strictly above {n}"),
 }  # fmt: skip
 HELD_OUT_RELATIONS: dict[str, tuple[str, ...]] = {
     ">=": ("not fewer than {n}", "a total of {n} or more", "at the minimum {n}"),
@@ -123,10 +128,26 @@ def phrasing(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
     sentence = rng.choice(kind.held_out if held_out else kind.phrasings)
     if sentence.startswith("@"):  # a counted noun: take one of the sentences that all counts share
         sentence = _count_sentence(sentence[1:], params.op, rng=rng, held_out=held_out)
+    if not held_out and rng.random() < 0.7:
+        said = paraphrase(sentence, rng=rng)
+        sentence = sentence if _is_held_out(said) else said
     if "{rel}" in sentence:
         relations = HELD_OUT_RELATIONS if held_out and rng.random() < 0.5 else RELATIONS
         sentence = sentence.replace("{rel}", rng.choice(relations[params.op]))
     return sentence
+
+
+def _is_held_out(sentence: str) -> bool:
+    """Whether a paraphrase happens to be a sentence that only a measurement may use."""
+    return sentence.lower() in _held_out_sentences()
+
+
+@cache
+def _held_out_sentences() -> frozenset[str]:
+    own = [sentence for kind in KINDS for sentence in kind.held_out]
+    nouns = {sentence[1:] for sentence in own if sentence.startswith("@")}
+    shared = [*_COUNT_HELD_OUT, *(sentence for group in _COUNT_OP_HELD_OUT.values() for sentence in group)]
+    return frozenset(sentence.lower() for sentence in (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns)))
 
 
 def _count_sentence(noun: str, op: str, *, rng: Random, held_out: bool) -> str:

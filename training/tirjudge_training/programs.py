@@ -1,7 +1,7 @@
 """The program that the judge learns to write: checks of its own choosing over parameters read from the prompt.
 
 The model never copies a number or a keyword into its code. It says which one it means: `n[2]` is the third number in the
-prompt, `q[0]` the first quotation. What it has to learn is which checks are asked for and where their parameters stand.
+prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". What it has to learn is which checks are asked for and where their parameters stand.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ NUMBER_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine",
 NUMBER = re.compile(rf"\d+|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.IGNORECASE)
 QUOTATION = re.compile(r"(?<!\w)[\"'“‘](.+?)[\"'”’](?!\w)")
 
+NAMED_WORD = re.compile(r"(?:word|term|letter)s? (\w+)", re.IGNORECASE)
+
 _NUMBERS = f'''\
 W = "{" ".join(NUMBER_WORDS)}".split()
 n = re.findall(r"\\d+|\\b(?:" + "|".join(W) + r")\\b", prompt, re.I)
@@ -25,6 +27,9 @@ n = [int(x) if x.isdigit() else W.index(x.lower()) + 2 for x in n]
 '''
 _QUOTATIONS = f"""\
 q = re.findall(r"{QUOTATION.pattern}", prompt)
+"""
+_NAMED_WORDS = f"""\
+w = re.findall(r"{NAMED_WORD.pattern}", prompt, re.I)
 """
 _IS_JSON = """\
 def is_json(r):
@@ -67,6 +72,7 @@ def program(checks: Sequence[str], *, mode: Mode) -> str:
         f"def checks(r):\n    return [\n{lines}{END_OF_CHECKS}",
         _NUMBERS if re.search(r"\bn\[", said) else "",
         _QUOTATIONS if re.search(r"\bq\[", said) else "",
+        _NAMED_WORDS if re.search(r"\bw\[", said) else "",
         _IS_JSON if "is_json(" in said else "",
         _LAST if "last(" in said else "",
         _SCORE if mode is Mode.POINTWISE else _COMPARE,
@@ -91,16 +97,26 @@ class Places:
     """Start offset of each number."""
     quotations: tuple[int, ...]
     """Start offset of the text inside each pair of quotation marks."""
+    named_words: tuple[int, ...]
+    """Start offset of what follows "word", "term" or "letter"."""
 
     @classmethod
     def of(cls, prompt: str) -> Places:
         return cls(
             numbers=tuple(match.start() for match in NUMBER.finditer(prompt)),
             quotations=tuple(match.start(1) for match in QUOTATION.finditer(prompt)),
+            named_words=tuple(match.start(1) for match in NAMED_WORD.finditer(prompt)),
         )
 
-    def resolve(self, code: str, *, op: str, number_at: int | None, quotes_at: Sequence[int]) -> str:
+    def resolve(self, code: str, *, op: str, number_at: int | None, quotes_at: Sequence[int], quoted: bool) -> str:
         """A check with `n0`, `q0` and `qs` replaced by the places of its parameters.
+
+        Args:
+            code: an instruction's line of Python.
+            op: stands for {op} in it.
+            number_at: where its number begins in the prompt.
+            quotes_at: where its quotations begin.
+            quoted: False if its only "quotation" stands without quotation marks, after "the word".
 
         Raises:
             ValueError: a program would not find a parameter where it stands.
@@ -109,9 +125,10 @@ class Places:
         if number_at is not None:
             code = re.sub(r"\bn0\b", f"n[{self.numbers.index(number_at)}]", code)
         if quotes_at:
-            found = [self.quotations.index(offset) for offset in quotes_at]
+            name, places = ("q", self.quotations) if quoted else ("w", self.named_words)
+            found = [places.index(offset) for offset in quotes_at]
             if found != list(range(found[0], found[0] + len(found))):
                 raise ValueError("the quotations of one instruction do not follow one another")
-            code = re.sub(r"\bq0\b", f"q[{found[0]}]", code)
-            code = re.sub(r"\bqs\b", f"q[{found[0]}:{found[-1] + 1}]", code)
+            code = re.sub(r"\bq0\b", f"{name}[{found[0]}]", code)
+            code = re.sub(r"\bqs\b", f"{name}[{found[0]}:{found[-1] + 1}]", code)
         return code

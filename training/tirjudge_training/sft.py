@@ -37,7 +37,7 @@ class Recipe:
     """Everything that decides the checkpoint; the same recipe gives the same data in the same order."""
 
     seed: int = 1
-    num_steps: int = 3000
+    num_steps: int = 2500
     examples_per_step: int = 64
     examples_per_shard: int = 4096
     """Examples are generated, sorted into batches and shuffled a shard at a time."""
@@ -45,7 +45,7 @@ class Recipe:
     """Most tokens of one forward pass, padding and the shared beginning included."""
     whole: float = 0.25
     """Share of the examples that are trained on beyond the end of the checks."""
-    mode_shares: tuple[float, float, float] = (0.3, 0.4, 0.3)
+    mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
     """Pointwise, pairwise, listwise."""
     matrix_lr: float = 0.02
     """Peak learning rate of the weight matrices (Muon)."""

@@ -1,0 +1,38 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make their own environment in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/.serving
+	$(BIN)/tirjudge demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.developing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(VENV)/.developing
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# What it takes to serve the bundled judge: about 60 MB of wheels, no torch.
+$(VENV)/.serving: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[server]'
+	touch $@
+
+# What it takes to test and to train: torch besides, which dominates the download.
+$(VENV)/.developing: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev --editable '.[server,train]'
+	touch $@ $(VENV)/.serving
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

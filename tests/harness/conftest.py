@@ -1,0 +1,96 @@
+"""Judgments made by hand, and files to judge."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tirjudge.types import (
+    JudgeRequest,
+    Judgment,
+    Mode,
+    Outcome,
+    RolloutRecord,
+    StopReason,
+    Timing,
+    TurnRecord,
+    Usage,
+    Verdict,
+)
+
+MakeJudgment = Callable[..., Judgment]
+
+
+@pytest.fixture
+def make_judgment() -> MakeJudgment:
+    def make(
+        *,
+        mode: Mode = Mode.PAIRWISE,
+        status: str = "decided",
+        best: int | None = 0,
+        scores: list[float | None] | None = None,
+        rollouts: Sequence[tuple[StopReason, Sequence[Outcome]]] = ((StopReason.VERDICT, ()),),
+    ) -> Judgment:
+        nothing = dict.fromkeys(("label", "probabilities", "confidence", "label_mass"))
+        return Judgment(
+            id="jdg_1",
+            created=0,
+            mode=mode,
+            model="judge",
+            verdict=Verdict.model_validate(
+                {**nothing, "status": status, "best": best, "scores": scores, "forced": False}
+            ),
+            rollouts=[
+                RolloutRecord(
+                    order=[0, 1],
+                    turns=[TurnRecord(text="x", code="1", output="", outcome=outcome) for outcome in outcomes],
+                    stop_reason=stop_reason,
+                    verdict=None,
+                )
+                for stop_reason, outcomes in rollouts
+            ],
+            usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=10, tool_calls=0, rollouts=1),
+            timing=Timing(total_s=0.1, engine_s=0.1, sandbox_s=0.0),
+        )
+
+    return make
+
+
+@pytest.fixture
+def write_lines(tmp_path: Path) -> Callable[..., Path]:
+    def write(lines: Sequence[dict[str, Any] | bytes], *, name: str = "in.jsonl") -> Path:
+        path = tmp_path / name
+        content = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def pairs() -> list[dict[str, Any]]:
+    """Ten pairs; the label is always the first."""
+    return [{"id": f"i{n}", "prompt": f"p{n}", "responses": ["a", "b"], "label": 0} for n in range(10)]
+
+
+class FirstIsBest:
+    """A judge that always names the first response, and remembers the prompts that it was given."""
+
+    def __init__(self, make_judgment: MakeJudgment) -> None:
+        self.prompts: list[str] = []
+        self.make_judgment = make_judgment
+
+    async def __call__(self, request: JudgeRequest) -> Judgment:
+        assert isinstance(request.prompt, str)
+        self.prompts.append(request.prompt)
+        return self.make_judgment(mode=request.mode)
+
+
+@pytest.fixture
+def first_is_best(make_judgment: MakeJudgment) -> FirstIsBest:
+    return FirstIsBest(make_judgment)

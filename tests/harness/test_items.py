@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from tirjudge.types import Mode
+from tirjudge_harness.items import InputError, Settings, read_tasks
+
+GOOD = {"id": "good", "prompt": "p", "responses": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz"])
+def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str) -> None:
+    path = write_lines(
+        [
+            {"id": 1, "prompt": "p", "responses": ["a"]},
+            {"id": "2", "prompt": "p", "responses": ["a", "b"], "label": 1, "subset": "hard", "meta": {}},
+            b"\n",
+            {"id": "3", "prompt": [{"role": "user", "content": "p"}], "responses": ["a", "b", "c"], "label": None},
+        ],
+        name=name,
+    )
+    tasks, bad = read_tasks(path, settings=Settings(seed=7))
+    assert bad == []
+    assert [task.request.mode for task in tasks] == [Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE]
+    assert [task.item.label for task in tasks] == [None, 1, None]
+    assert {task.request.seed for task in tasks} == {7}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"{not json\n", "not JSON"),
+        (b"\xff\n", "not JSON"),
+        (b"[" * 50_000 + b"\n", "not JSON"),
+        (b'{"id": "x", "prompt": "p", "responses": ["a", "b"], "label": NaN}\n', "NaN"),
+        (b"[]\n", "no JSON object"),
+        ({"prompt": "p", "responses": ["a", "b"]}, "id: not given"),
+        ({"id": "x", "responses": ["a", "b"]}, "prompt: not given"),
+        ({"id": "x", "prompt": "p"}, "responses: not given"),
+        ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given"),
+        ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": 2}, "label: 2 given, there are 2 responses"),
+        ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": -1}, "label: -1 given"),
+        ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": "0"}, 'label: "0" given'),
+        ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": True}, "label: true given"),
+    ],
+)
+def test_a_malformed_line_is_named_and_stops_no_other(write_lines, line: dict | bytes, says: str) -> None:
+    tasks, bad = read_tasks(write_lines([GOOD, line, GOOD | {"id": "last"}]), settings=Settings())
+    assert [task.item.id for task in tasks] == ["good", "last"]
+    assert [one.number for one in bad] == [2]
+    assert says in bad[0].problem
+
+
+def test_three_responses_do_not_suit_pairwise(write_lines) -> None:
+    lines = [GOOD, GOOD | {"id": "three", "responses": ["a", "b", "c"]}]
+    tasks, bad = read_tasks(write_lines(lines), settings=Settings(mode=Mode.PAIRWISE))
+    assert len(tasks) == 1
+    assert bad[0].problem == "responses: pairwise compares exactly 2 responses, 3 given"
+
+
+def test_the_same_id_twice_is_an_error_that_names_both_lines(write_lines) -> None:
+    with pytest.raises(InputError, match=r"lines 1 and 3 have the same id, 'good'"):
+        read_tasks(write_lines([GOOD, GOOD | {"id": "other"}, GOOD]), settings=Settings())
+
+
+def test_a_file_that_is_not_there_or_not_gzip_is_an_error(write_lines, tmp_path) -> None:
+    for path in (tmp_path / "nowhere.jsonl", write_lines([GOOD]).rename(tmp_path / "plain.jsonl.gz")):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_tasks(path, settings=Settings())

@@ -1,0 +1,210 @@
+"""Requests become judgments: orders, votes and groups, with a scripted engine."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from pydantic import ValidationError
+
+from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
+from tirjudge.errors import EngineUnavailable
+from tirjudge.judge import Judge, content_order
+from tirjudge.loop import Bindings
+from tirjudge.profile import Profile
+from tirjudge.types import Completion, ExecResult, JudgeRequest, Mode, Outcome, Sampling, TurnRecord
+
+
+class Echo:
+    """Prints what it finds bound, so that a test can see it."""
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        return ExecResult(outcome=Outcome.OK, stdout=str(sorted(bindings)))
+
+
+class PicksLongest:
+    """An engine with an opinion: the longest response is best, and it says so at once."""
+
+    eos_token_ids = frozenset[int]()
+
+    def __init__(self) -> None:
+        self.tokenizer = ByteTokenizer()
+        self.num_rollouts = 0
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        text = self.tokenizer.decode(token_ids)
+        shown = {m[1].upper(): m[2] for m in re.finditer(r"<response_([a-z]+)>\n(.*?)\n</response", text, re.DOTALL)}
+        best = max(shown, key=lambda label: len(shown[label]))
+        if sampling.allowed_token_ids is not None:
+            logprobs = {i: -0.1 if chr(i) == best else -3.0 for i in sampling.allowed_token_ids}
+            return Completion(
+                text=best, token_ids=(ord(best),), logprobs=(-0.1,), finish_reason="length", token_logprobs=logprobs
+            )
+        self.num_rollouts += 1
+        said = f"<preference>{best}</preference>"
+        return Completion(
+            text=said,
+            token_ids=tuple(said.encode()),
+            logprobs=(-0.1,) * len(said),
+            finish_reason="stop",
+            stop="</preference>",
+        )
+
+
+def judge(engine: ScriptedEngine | PicksLongest, profile: Profile | None = None) -> Judge:
+    return Judge(engine=engine, sandbox=Echo(), profile=profile or Profile(name="m"))
+
+
+def pairwise(**fields) -> JudgeRequest:
+    return JudgeRequest.model_validate(
+        {"mode": "pairwise", "prompt": "p", "responses": ["short", "the longer one"], **fields}
+    )
+
+
+async def test_the_same_responses_are_shown_in_the_same_order_however_they_are_sent() -> None:
+    there, back = pairwise(), pairwise(responses=["the longer one", "short"])
+    assert [there.responses[i] for i in content_order(there)] == [back.responses[i] for i in content_order(back)]
+    a, b = await judge(PicksLongest()).judge(there), await judge(PicksLongest()).judge(back)
+    assert (a.verdict.best, b.verdict.best) == (1, 0)
+
+
+def test_the_content_order_depends_on_prompt_and_seed_and_is_even() -> None:
+    first = sum(content_order(pairwise(prompt=f"p{i}"))[0] for i in range(400))
+    assert 150 < first < 250
+    assert len({content_order(pairwise(seed=i)) for i in range(20)}) == 2
+
+
+async def test_both_orders_are_shown_and_agree() -> None:
+    judgment = await judge(PicksLongest()).judge(pairwise(orders="both"))
+    assert sorted(r.order for r in judgment.rollouts) == [[0, 1], [1, 0]]
+    assert (judgment.verdict.status, judgment.verdict.best) == ("decided", 1)
+
+
+async def test_a_judge_that_always_says_a_ties_in_both_orders() -> None:
+    engine = ScriptedEngine(["<preference>A</preference>"] * 2, label_probs={"A": 0.9, "B": 0.1})
+    verdict = (await judge(engine).judge(pairwise(orders="both"))).verdict
+    assert (verdict.status, verdict.reason) == ("tie", "orders_disagree")
+
+
+async def test_votes_that_agree_stop_early() -> None:
+    engine = PicksLongest()
+    judgment = await judge(engine).judge(pairwise(votes=7))
+    assert engine.num_rollouts == 4
+    assert judgment.usage.rollouts == 4
+    assert judgment.verdict.best == 1
+
+
+async def test_votes_differ_in_seed_and_are_sampled_while_one_vote_is_greedy() -> None:
+    engine = ScriptedEngine(["<preference>A</preference>"] * 4, label_probs={"A": 0.9})
+    await judge(engine).judge(pairwise(votes=3))
+    voted = [sampling for _, sampling, _ in engine.calls if sampling.allowed_token_ids is None]
+    assert len({s.seed for s in voted}) == len(voted) == 2
+    assert {s.temperature for s in voted} == {1.0}
+    await judge(engine).judge(pairwise())
+    assert engine.calls[-2][1].temperature == 0.0
+
+
+@pytest.mark.parametrize("count", [2, 5, 26])
+async def test_listwise_judges_up_to_a_group_in_one_prompt(count: int) -> None:
+    engine = PicksLongest()
+    request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(count)])
+    verdict = (await judge(engine).judge(request)).verdict
+    assert engine.num_rollouts == 1
+    assert verdict.best == count - 1
+    assert verdict.probabilities is not None
+    assert sum(verdict.probabilities) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("count", [27, 60, 200])
+async def test_listwise_takes_any_number_by_groups_whose_winners_meet(count: int) -> None:
+    engine = PicksLongest()
+    request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(count)])
+    judgment = await judge(engine, Profile(name="m", context_tokens=200_000, all_responses_chars=10**9)).judge(request)
+    assert judgment.verdict.best == count - 1
+    assert judgment.verdict.probabilities is not None
+    assert sum(judgment.verdict.probabilities) == pytest.approx(1.0)
+    assert max(len(r.order) for r in judgment.rollouts) <= 26
+    shown = {i for r in judgment.rollouts for i in r.order}
+    assert shown == set(range(count))
+
+
+async def test_a_group_shrinks_until_its_prompt_fits_the_context() -> None:
+    profile = Profile(name="m", context_tokens=4000, rollout_tokens=500)
+    request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (700 + i) for i in range(8)])
+    judgment = await judge(PicksLongest(), profile).judge(request)
+    assert judgment.verdict.best == 7
+    assert max(len(r.order) for r in judgment.rollouts) < 8
+
+
+async def test_pointwise_judges_each_response_alone() -> None:
+    engine = ScriptedEngine(["<score>3</score>", "<score>9</score>"], label_probs={"3": 0.5, "9": 0.5})
+    judgment = await judge(engine).judge(JudgeRequest(mode=Mode.POINTWISE, prompt="p", responses=["a", "b"]))
+    assert [r.order for r in judgment.rollouts] == [[0], [1]]
+    assert judgment.verdict.scores is not None
+
+
+async def test_programs_find_the_responses_in_the_order_shown() -> None:
+    program = "```python\nprint(1)\n```\n```output"
+    engine = ScriptedEngine([program, "<preference>A</preference>"], label_probs={"A": 0.9})
+    judgment = await judge(engine).judge(pairwise())
+    assert judgment.rollouts[0].turns[0].output == "['prompt', 'response_a', 'response_b', 'responses']"
+
+
+async def test_turns_are_told_as_they_end() -> None:
+    seen: list[tuple[list[int], TurnRecord]] = []
+
+    async def on_turn(order: Sequence[int], turn: TurnRecord) -> None:
+        seen.append((list(order), turn))
+
+    program = "```python\nprint(1)\n```\n```output"
+    engine = ScriptedEngine([program, "<preference>A</preference>"], label_probs={"A": 0.9})
+    judgment = await judge(engine).judge(pairwise(), on_turn=on_turn)
+    assert [turn for _, turn in seen] == judgment.rollouts[0].turns
+    assert {tuple(order) for order, _ in seen} == {tuple(judgment.rollouts[0].order)}
+
+
+async def test_usage_counts_every_token_once() -> None:
+    engine = ScriptedEngine(["<preference>A</preference>"], label_probs={"A": 0.9})
+    judgment = await judge(engine).judge(pairwise())
+    assert judgment.usage.output_tokens == len("<preference>A</preference>")
+    assert judgment.usage.input_tokens == len(engine.calls[0][0])
+    assert judgment.usage.tool_calls == 0
+
+
+async def test_a_judge_without_a_sandbox_takes_only_requests_without_tools() -> None:
+    bare = Judge(engine=PicksLongest(), sandbox=None)
+    with pytest.raises(ValueError, match=r'tools: "auto" given.*"off" would do'):
+        await bare.judge(pairwise())
+    assert (await bare.judge(pairwise(tools="off"))).verdict.best == 1
+
+
+async def test_an_engine_that_fails_fails_the_judgment_and_cancels_its_siblings() -> None:
+    class Broken(PicksLongest):
+        async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+            raise EngineUnavailable("down")
+
+    with pytest.raises(EngineUnavailable, match="down"):
+        await judge(Broken()).judge(pairwise(orders="both"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"responses": []}, "responses"),
+        ({"responses": ["one"]}, "pairwise compares exactly 2 responses, 1 given"),
+        ({"mode": "listwise", "responses": ["one"]}, "at least 2 responses, 1 given"),
+        ({"mode": "tournament"}, "mode"),
+        ({"responses": ["x"] * 2000, "mode": "listwise"}, "responses"),
+        ({"colour": "blue"}, "colour"),
+        ({"votes": 0}, "votes"),
+        ({"prompt": [{"role": "user"}]}, "content"),
+        ({"temperature": -1}, "temperature"),
+    ],
+)
+def test_a_bad_request_names_the_field(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
+        pairwise(**fields)
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    request = pairwise(responses=["ok \ud83d", "\ud83d\ude00 fine"])
+    assert request.responses == ["ok \ufffd", "😀 fine"]

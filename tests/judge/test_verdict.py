@@ -1,0 +1,143 @@
+"""Rollouts become a verdict. Every number here is worked out by hand."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
+from tirjudge.verdict import Vote, majority, pointwise_verdict, preference_verdict, rollout_verdict, votes_still_needed
+
+
+def vote(
+    order: tuple[int, ...], label: str | None, probs: dict[str, float], *, calls: int = 0, needs_program: bool = False
+) -> Vote:
+    completion = Completion(text="", token_ids=(), logprobs=(), finish_reason="stop")
+    result = ExecResult(outcome=Outcome.OK)
+    turns = tuple(Turn(completion=completion, code="x", result=result, output="") for _ in range(calls))
+    rollout = Rollout(
+        prompt_ids=(),
+        turns=turns,
+        stop_reason=StopReason.NO_VERDICT if label is None else StopReason.VERDICT,
+        model="m",
+        label=label,
+        label_logprobs={name: math.log(p) for name, p in probs.items()},
+    )
+    return Vote(order=order, rollout=rollout, needs_program=needs_program)
+
+
+def test_a_label_names_the_response_that_was_shown_under_it() -> None:
+    said = rollout_verdict(vote((1, 0), "A", {"A": 0.6, "B": 0.2}), mode=Mode.PAIRWISE)
+    assert said is not None
+    assert said.best == 1
+    assert said.label_mass == pytest.approx(0.8)
+    assert said.probabilities == pytest.approx({"A": 0.75, "B": 0.25})
+
+
+def test_probabilities_speak_of_the_requests_own_order() -> None:
+    verdict = preference_verdict([vote((1, 0), "A", {"A": 0.6, "B": 0.2})], num_responses=2)
+    assert (verdict.status, verdict.best, verdict.label) == ("decided", 1, "B")
+    assert verdict.probabilities == pytest.approx([0.25, 0.75])
+    assert verdict.label_mass == pytest.approx(0.8)
+    assert verdict.confidence == pytest.approx(0.6)
+
+
+def test_orders_that_disagree_are_a_tie() -> None:
+    votes = [vote((0, 1), "A", {"A": 0.9, "B": 0.1}), vote((1, 0), "A", {"A": 0.7, "B": 0.3})]
+    verdict = preference_verdict(votes, num_responses=2)
+    assert (verdict.status, verdict.best, verdict.reason) == ("tie", None, "orders_disagree")
+    assert verdict.probabilities == pytest.approx([0.6, 0.4])
+
+
+def test_orders_that_agree_decide() -> None:
+    votes = [vote((0, 1), "A", {"A": 0.9, "B": 0.1}), vote((1, 0), "B", {"A": 0.3, "B": 0.7})]
+    verdict = preference_verdict(votes, num_responses=2)
+    assert verdict.best == 0
+    assert verdict.probabilities == pytest.approx([0.8, 0.2])
+
+
+def test_the_majority_of_votes_decides_and_an_even_split_is_a_tie() -> None:
+    a, b = vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((0, 1), "B", {"A": 0.2, "B": 0.8})
+    assert preference_verdict([a, a, b], num_responses=2).best == 0
+    split = preference_verdict([a, b], num_responses=2)
+    assert (split.status, split.reason) == ("tie", "votes_split")
+
+
+def test_a_vote_without_a_verdict_is_left_out_of_every_mean() -> None:
+    votes = [vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((0, 1), None, {})]
+    verdict = preference_verdict(votes, num_responses=2)
+    assert verdict.best == 0
+    assert verdict.probabilities == pytest.approx([0.6, 0.4])
+
+
+def test_no_verdict_at_all_is_an_abstention_with_its_reason() -> None:
+    verdict = preference_verdict([vote((0, 1), None, {})], num_responses=2)
+    assert (verdict.status, verdict.best, verdict.probabilities, verdict.reason) == (
+        "abstained",
+        None,
+        None,
+        "no_verdict",
+    )
+
+
+def test_an_order_without_a_counted_vote_is_an_abstention_even_if_the_other_has_one() -> None:
+    votes = [vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((1, 0), None, {})]
+    assert preference_verdict(votes, num_responses=2).status == "abstained"
+
+
+def test_a_verdict_that_needs_a_program_does_not_count_without_one() -> None:
+    probs = {"A": 0.6, "B": 0.4}
+    assert (
+        preference_verdict([vote((0, 1), "A", probs, needs_program=True)], num_responses=2).reason == "no_program_ran"
+    )
+    assert preference_verdict([vote((0, 1), "A", probs, needs_program=True, calls=1)], num_responses=2).best == 0
+
+
+def scores(**p: float) -> dict[str, float]:
+    return {str(s): p.get(f"s{s}", 1e-9) for s in range(1, 11)}
+
+
+def test_a_score_is_the_expected_value_over_the_score_tokens() -> None:
+    verdict = pointwise_verdict([vote((0,), "8", scores(s8=0.6, s4=0.2))], num_responses=1)
+    assert verdict.scores == pytest.approx([7.0], abs=1e-6)
+    assert verdict.probabilities == pytest.approx([0.75], abs=1e-6)
+    assert (verdict.status, verdict.best, verdict.label) == ("decided", None, "8")
+    assert verdict.confidence == pytest.approx(0.6, abs=1e-6)
+
+
+def test_the_highest_score_is_best_and_equal_scores_are_a_tie() -> None:
+    low, high = scores(s3=0.9), scores(s9=0.9)
+    best = pointwise_verdict([vote((0,), "3", low), vote((1,), "9", high)], num_responses=2)
+    assert (best.best, best.label) == (1, "B")
+    tie = pointwise_verdict([vote((0,), "9", high), vote((1,), "9", high)], num_responses=2)
+    assert (tie.status, tie.reason) == ("tie", "equal_scores")
+
+
+def test_a_missing_score_is_an_abstention_and_the_known_ones_are_told() -> None:
+    verdict = pointwise_verdict([vote((0,), "9", scores(s9=0.9)), vote((1,), None, {})], num_responses=2)
+    assert verdict.status == "abstained"
+    assert verdict.scores is not None
+    assert verdict.scores[1] is None
+
+
+def test_majority_needs_a_strict_lead() -> None:
+    assert majority([0, 0, 1]) == 0
+    assert majority([0, 1]) is None
+    assert majority([None, None]) is None
+
+
+def test_votes_stop_as_soon_as_the_rest_cannot_change_the_outcome() -> None:
+    assert votes_still_needed([], num_votes=5) == 3
+    assert votes_still_needed([0, 0, 0], num_votes=5) == 0
+    assert votes_still_needed([0, 0, 1], num_votes=5) == 1
+    assert votes_still_needed([0, 1], num_votes=2) == 0
+    assert votes_still_needed([0, None, None], num_votes=3) == 0
+
+
+@given(st.lists(st.integers(0, 2) | st.none(), min_size=1, max_size=9))
+def test_early_stop_never_changes_the_majority(choices: list[int | None]) -> None:
+    cast: list[int | None] = []
+    while needed := votes_still_needed(cast, num_votes=len(choices)):
+        cast += choices[len(cast) : len(cast) + needed]
+    assert majority(cast) == majority(choices)

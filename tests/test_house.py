@@ -1,0 +1,56 @@
+"""The house itself: imports point one way, and `import tirjudge` stays light."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {
+    "tirjudge": "judge",
+    "tirjudge_sandbox": "sandbox",
+    "tirjudge_server": "server",
+    "tirjudge_harness": "harness",
+    "tirjudge_training": "training",
+}
+MAY_IMPORT = {
+    "tirjudge": set[str](),
+    "tirjudge_sandbox": {"tirjudge"},
+    "tirjudge_server": {"tirjudge", "tirjudge_sandbox"},
+    "tirjudge_harness": {"tirjudge", "tirjudge_sandbox"},
+    "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
+}
+HEAVY = ("torch", "vllm", "fastapi", "transformers", "uvicorn")
+
+
+def _imported(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+
+
+def test_rooms_import_only_what_lies_below_them() -> None:
+    for package, room in ROOMS.items():
+        files = list((ROOT / room / package).rglob("*.py"))
+        assert files, f"{room}/{package} is empty"
+        for file in files:
+            for module in _imported(file.read_text(encoding="utf-8")):
+                other = module.split(".")[0]
+                if other in ROOMS and other != package:
+                    assert other in MAY_IMPORT[package], f"{file.relative_to(ROOT)} imports {module}"
+
+
+def test_importing_tirjudge_loads_nothing_heavy() -> None:
+    code = f"import sys, tirjudge, tirjudge.judge, tirjudge.cli; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_code_file_says_its_job_in_its_first_line() -> None:
+    for package, room in ROOMS.items():
+        for file in (ROOT / room / package).rglob("*.py"):
+            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), f"{file.relative_to(ROOT)} has no docstring"

@@ -1,0 +1,102 @@
+"""Synthetic items: the truth, the program that finds it, and the response that was written to order must agree."""
+
+from collections import Counter
+from itertools import islice
+from random import Random
+
+import pytest
+
+from tirjudge.parse import parse_code, parse_verdict
+from tirjudge.render import bindings, labels
+from tirjudge.types import Mode, label_of
+from tirjudge_training.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.instructions import KINDS
+from tirjudge_training.numeric import NUMERIC
+from tirjudge_training.programs import Places, run_own
+from tirjudge_training.vocabulary import HELD_OUT, TRAINING
+
+NUM_EXAMPLES = 1500
+
+
+def draw(mode: Mode, *, held_out: bool = False, seed: int = 1, num: int = NUM_EXAMPLES, **shares: float) -> list[Example]:
+    mixture = Mixture(**shares)  # type: ignore[arg-type]
+    return list(islice(draw_examples(mode, rng=Random(seed), held_out=held_out, mixture=mixture), num))
+
+
+def printed(example: Example) -> str:
+    assert example.code is not None
+    return run_own(example.code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses))
+
+
+@pytest.mark.parametrize("held_out", [False, True], ids=["training", "held out"])
+def test_every_program_finds_the_best_response(held_out: bool) -> None:
+    seen: Counter[str] = Counter()
+    for example in draw(Mode.PAIRWISE, held_out=held_out, conduct=0.0, toolless=0.0):
+        top = [label_of(i) for i, share in enumerate(example.met) if share == max(example.met)]
+        assert printed(example).splitlines()[-1] == f"best {' '.join(top)}", example
+        seen.update(name.split(" <")[0].split(" >")[0].split(" ==")[0] for name in example.plan[10:-1].split(", "))
+    assert {kind.name for kind in KINDS} | {kind.name for kind in NUMERIC} <= set(seen)
+
+
+def test_every_score_is_the_share_of_what_was_asked() -> None:
+    for example in draw(Mode.POINTWISE, conduct=0.0, toolless=0.0):
+        assert printed(example).splitlines()[-1] == f"score {1 + int(9 * example.met[0] + 1e-9)}"
+
+
+def test_lists_have_two_to_twenty_six_responses_and_one_is_best() -> None:
+    examples = draw(Mode.LISTWISE, conduct=0.0, toolless=0.0, ties=0.0, long_lists=0.3, num=600)
+    sizes = {len(example.responses) for example in examples}
+    assert min(sizes) == 2
+    assert max(sizes) > 20
+    assert all(sum(share == max(e.met) for share in e.met) == 1 for e in examples)
+    places = Counter(example.label for example in examples if len(example.responses) == 4)
+    assert set(places) == {0, 1, 2, 3}
+
+
+def test_what_is_learned_parses_as_the_loop_parses_it() -> None:
+    for mode in Mode:
+        for example in draw(mode, num=200):
+            parts = segments(example)
+            written = [part.text for part in parts if part.by_model]
+            assert parse_verdict(written, mode=mode, labels=labels(mode, len(example.responses))) is not None
+            assert parse_code(written[0]) == example.code
+            assert [part.by_model for part in parts] == ([True] if example.code is None else [True, False, True])
+
+
+def test_without_tools_and_where_nothing_can_be_computed_no_program_is_written() -> None:
+    for example in draw(Mode.PAIRWISE, conduct=0.5, toolless=0.5, num=400):
+        assert (example.code is None) == (not example.tools or not example.verifiable)
+
+
+def test_shown_without_tools_the_verdict_is_a_guess() -> None:
+    guesses = [example for example in draw(Mode.PAIRWISE, toolless=1.0, conduct=0.0, ties=0.0)]
+    right = sum(example.met[example.label] == max(example.met) for example in guesses)
+    assert 0.4 < right / len(guesses) < 0.6
+
+
+def test_held_out_words_and_phrasings_are_never_trained_on() -> None:
+    for part in ("nouns", "adjectives", "verbs", "topics", "names"):
+        assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part)), part
+    for kind in KINDS:
+        assert not set(kind.phrasings) & set(kind.held_out) - {p for p in kind.held_out if p.startswith("@")}, kind.name
+        assert len(kind.phrasings) >= 10 or any(p.startswith("@") for p in kind.phrasings), kind.name
+    assert len(KINDS) >= 25
+    for numeric in NUMERIC:
+        assert not set(numeric.questions) & set(numeric.held_out)
+
+
+def test_the_same_seed_draws_the_same_items() -> None:
+    assert draw(Mode.LISTWISE, num=50) == draw(Mode.LISTWISE, num=50)
+    assert draw(Mode.LISTWISE, num=50) != draw(Mode.LISTWISE, num=50, seed=2)
+
+
+def test_programs_find_numbers_quotations_and_named_words_where_they_stand() -> None:
+    prompt = "Don't use the word boat twice. Say 'it's late' and “so long” in three or 12 lines."
+    places = Places.of(prompt)
+    assert [prompt[i:].split()[0] for i in places.numbers] == ["three", "12"]
+    assert [prompt[i : i + 2] for i in places.quotations] == ["it", "so"]
+    assert [prompt[i : i + 4] for i in places.named_words] == ["boat"]
+    resolved = places.resolve("r.count(q0) {op} n0", op=">=", number_at=places.numbers[1], quotes_at=[places.quotations[0]], quoted=True)
+    assert resolved == "r.count(q[0]) >= n[1]"
+    with pytest.raises(ValueError):
+        places.resolve("r.count(q0)", op="==", number_at=None, quotes_at=[3], quoted=True)

@@ -1,0 +1,118 @@
+"""Supervised training: masks, batches, the forward pass, and that it learns."""
+
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import pytest
+import torch
+from transformers import Qwen3ForCausalLM
+
+from tirjudge.types import Mode
+from tirjudge_training.bundled import bundled_profile, make_tokenizer
+from tirjudge_training.examples import segments
+from tirjudge_training.qwen3 import hidden_states
+from tirjudge_training.sft import (
+    Recipe,
+    batch_loss,
+    draw_mixed,
+    encode_example,
+    learning_rate,
+    make_shard,
+    model_config,
+    render_example,
+    rows_to_batches,
+    train_sft,
+)
+from tirjudge_training.tokenizer import END_OF_TURN, TAGS
+
+SMALL = Recipe(
+    num_steps=12, examples_per_step=16, examples_per_shard=96, hidden_size=32, intermediate_size=64, num_layers=2, head_dim=16, num_heads=2,
+    num_kv_heads=1, vocab_size=1024, warmup_steps=3,
+)  # fmt: skip
+PROFILE = bundled_profile()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(SMALL, PROFILE)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(model_config(SMALL, tokenizer, context_tokens=512, eos=END_OF_TURN)).eval()
+
+
+def drawn(num: int):
+    return list(islice(draw_mixed(rng=Random(3), mode_shares=SMALL.mode_shares, mixture=SMALL.mixture), num))
+
+
+def test_fences_and_tags_are_single_tokens_and_any_text_survives(tokenizer) -> None:
+    for tag in (*TAGS, END_OF_TURN):
+        assert len(tokenizer.encode(tag).ids) == 1, tag
+    text = "Ünïcode 1234 \t\n 漢字 🎉 ```python <preference>"
+    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+    assert tokenizer.get_vocab_size() <= SMALL.vocab_size
+
+
+def test_only_what_the_model_writes_carries_loss(tokenizer) -> None:
+    for example in drawn(60):
+        row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, whole=True)
+        written = [tokenizer.decode(list(row.ids[a:b]), skip_special_tokens=False) for a, b in row.loss_from]
+        assert written == [part.text for part in segments(example) if part.by_model]
+        prompt = tokenizer.decode(list(row.ids[: row.loss_from[0][0]]), skip_special_tokens=False)
+        assert prompt == render_example(example, profile=PROFILE)
+
+
+def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> None:
+    rows = make_shard(SMALL, PROFILE, tokenizer.to_str(), 0)
+    batches = rows_to_batches(rows, batch_tokens=4096, rng=Random(0))
+    rebuilt = []
+    for batch in batches:
+        for ids, targets in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True):
+            places = [i for i, target in enumerate(targets) if target != -100]
+            assert all(targets[i] == ids[i + 1] for i in places if i + 1 < len(ids))
+            rebuilt.append((*batch.shared, *ids)[: len(batch.shared) + places[-1] + 2])
+    assert sorted(rebuilt) == sorted(row.ids for row in rows)
+
+
+def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
+    rows = [r for r in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if r.kind == f"{Mode.PAIRWISE}/True/2"][:5]
+    (batch,) = rows_to_batches(rows, batch_tokens=10**6, rng=Random(0))
+    assert len(batch.shared) > 50
+    with torch.no_grad():
+        states = hidden_states(model, shared=torch.tensor(batch.shared), ids=batch.ids)
+        whole = torch.cat([torch.tensor([batch.shared] * batch.num_rows), batch.ids], dim=1)
+        oracle = model.model(input_ids=whole).last_hidden_state[:, len(batch.shared) :]
+        nothing_shared = hidden_states(model, shared=torch.tensor([], dtype=torch.long), ids=whole)[:, len(batch.shared) :]
+    torch.testing.assert_close(states, oracle, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(nothing_shared, oracle, atol=1e-4, rtol=1e-4)
+
+
+def test_loss_is_the_cross_entropy_of_the_written_tokens(model, tokenizer) -> None:
+    row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, whole=True)
+    (batch,) = rows_to_batches([row], batch_tokens=10**6, rng=Random(0))
+    with torch.no_grad():
+        loss, num_targets = batch_loss(model, batch)
+        logprobs = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
+    expected = -sum(logprobs[i - 1, row.ids[i]] for a, b in row.loss_from for i in range(a, b))
+    assert num_targets == sum(b - a for a, b in row.loss_from)
+    torch.testing.assert_close(loss, expected, atol=1e-2, rtol=1e-4)
+
+
+def test_learning_rate_rises_stays_and_falls_to_zero() -> None:
+    recipe = replace(SMALL, num_steps=100, warmup_steps=10, decay_share=0.5)
+    assert [learning_rate(step, recipe) for step in (0, 9, 30, 50, 75, 100)] == pytest.approx([0.1, 1.0, 1.0, 1.0, 0.5, 0.0])
+
+
+@pytest.mark.slow
+def test_two_workers_learn_and_the_same_seed_gives_the_same_losses(tokenizer) -> None:
+    def losses() -> list[float]:
+        steps = train_sft(recipe=SMALL, profile=PROFILE, tokenizer=tokenizer, eos=END_OF_TURN)
+        return [report.loss for report in steps]
+
+    first = losses()
+    assert len(first) == SMALL.num_steps
+    assert first[-1] < 0.8 * first[0]
+    assert losses() == pytest.approx(first, rel=1e-3)

@@ -1,0 +1,154 @@
+"""Makes the bundled judge from nothing: data, tokenizer, training, measurement, checkpoint folder, card."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import Tokenizer
+from transformers import Qwen3ForCausalLM
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.judge import Judge
+from tirjudge.profile import LOOP_VERSION, Profile, load_profile
+from tirjudge.render import prompts_sha256
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.card import write_card
+from tirjudge_training.evaluate import TEST_SETS, Score, measure
+from tirjudge_training.examples import segments
+from tirjudge_training.sft import Recipe, StepReport, draw_mixed, render_example, train_sft
+from tirjudge_training.tokenizer import END_OF_TURN, train_tokenizer
+
+TOKENIZER_EXAMPLES = 6000
+EVALUATION_SEED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """How the training went."""
+
+    num_parameters: int
+    num_examples: int
+    num_tokens: int
+    """Computed in training, padding included."""
+    elapsed_s: float
+    losses: tuple[float, ...]
+    """Mean loss of each step, in nats a token."""
+    machine: str
+
+
+def bundled_profile() -> Profile:
+    """Sizes that fit a model of this size: responses are shown as little more than their ends."""
+    return Profile(
+        name="tirjudge-tiny",
+        context_tokens=3072,
+        rollout_tokens=640,
+        observation_tokens=320,
+        prompt_chars=1200,
+        response_chars=64,
+        all_responses_chars=416,
+        group_size=26,
+        loop_version=LOOP_VERSION,
+        prompts_sha256=prompts_sha256(),
+    )
+
+
+def make_tokenizer(recipe: Recipe, profile: Profile) -> Tokenizer:
+    """The tokenizer of a recipe, trained on prompts and judgments of its own data."""
+    drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
+    texts: list[str] = []
+    for example in islice(drawn, TOKENIZER_EXAMPLES):
+        texts.append(render_example(example, profile=profile))
+        texts += [segment.text for segment in segments(example)]
+    return train_tokenizer(texts, vocab_size=recipe.vocab_size)
+
+
+def train_bundled(recipe: Recipe, *, out: Path, on_step: Callable[[StepReport], None]) -> Trained:
+    """Train a checkpoint into the folder `out`, which is replaced as a whole when training has ended.
+
+    Args:
+        recipe: decides everything, seed included.
+        out: folder for model.safetensors (bfloat16), tokenizer.json, config.json, judge.json and recipe.json.
+        on_step: told of each step.
+    """
+    profile = bundled_profile()
+    tokenizer = make_tokenizer(recipe, profile)
+    steps = train_sft(recipe=recipe, profile=profile, tokenizer=tokenizer, eos=END_OF_TURN)
+    reports: list[StepReport] = []
+    while True:
+        try:
+            report = next(steps)
+        except StopIteration as ended:
+            model: Qwen3ForCausalLM = ended.value
+            break
+        reports.append(report)
+        on_step(report)
+    trained = Trained(
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        num_examples=recipe.num_steps * recipe.examples_per_step,
+        num_tokens=sum(report.num_tokens for report in reports),
+        elapsed_s=reports[-1].elapsed_s,
+        losses=tuple(round(report.loss, 5) for report in reports),
+        machine=f"{platform.machine()}, {torch.get_num_threads() * recipe.num_workers} cores, torch {torch.__version__}",
+    )
+    save_checkpoint(model, tokenizer=tokenizer, profile=profile, recipe=recipe, trained=trained, out=out)
+    return trained
+
+
+def save_checkpoint(
+    model: Qwen3ForCausalLM, *, tokenizer: Tokenizer, profile: Profile, recipe: Recipe, trained: Trained, out: Path
+) -> None:
+    """Write the folder beside its place, then put it there, so that a reader never finds half of it."""
+    fresh = out.with_name(f".{out.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(fresh)
+    tokenizer.save(str(fresh / "tokenizer.json"))
+    (fresh / "judge.json").write_text(profile.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    training = {"recipe": asdict(recipe), "trained": asdict(replace(trained, losses=trained.losses[-1:]))}
+    (fresh / "training.json").write_text(json.dumps(training, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(out, ignore_errors=True)
+    fresh.rename(out)
+
+
+async def measure_checkpoint(
+    checkpoint: Path, *, num_items: int, on_item: Callable[[str], None], only: Sequence[str] = ()
+) -> list[Score]:
+    """Every held-out set, judged by the embedded engine and a real sandbox."""
+    engine = EmbeddedEngine.load(checkpoint)
+    scores = []
+    try:
+        async with SandboxPool() as pool:
+            judge = Judge(engine=engine, sandbox=pool, profile=load_profile(checkpoint))
+            for test_set in TEST_SETS:
+                if not only or any(part in test_set.name for part in only):
+                    scores.append(
+                        await measure(
+                            judge,
+                            test_set,
+                            num_items=num_items,
+                            seed=EVALUATION_SEED,
+                            on_item=lambda name=test_set.name: on_item(name),
+                        )
+                    )
+    finally:
+        engine.close()
+    return scores
+
+
+def evaluate_and_write_card(checkpoint: Path, *, num_items: int, on_item: Callable[[str], None]) -> list[Score]:
+    """Measure a checkpoint and write `scores.json` and the model card beside it."""
+    started = time.perf_counter()
+    scores = asyncio.run(measure_checkpoint(checkpoint, num_items=num_items, on_item=on_item))
+    measured = {"seed": EVALUATION_SEED, "elapsed_s": round(time.perf_counter() - started, 1), "sets": [asdict(s) for s in scores]}
+    (checkpoint / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    write_card(checkpoint)
+    return scores
