@@ -15,7 +15,7 @@ test: check
 check: $(VENV)/.developing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/.developing
 	$(BIN)/ruff format .

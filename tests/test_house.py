@@ -53,4 +53,6 @@ def test_importing_tirjudge_loads_nothing_heavy() -> None:
 def test_every_code_file_says_its_job_in_its_first_line() -> None:
     for package, room in ROOMS.items():
         for file in (ROOT / room / package).rglob("*.py"):
-            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), f"{file.relative_to(ROOT)} has no docstring"
+            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), (
+                f"{file.relative_to(ROOT)} has no docstring"
+            )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment
 from tirjudge_harness.journal import Record
-from tirjudge_harness.statistics import ratio, wilson_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The loop on token ids. The engine is scripted, one id a byte; the sandbox is a function."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -82,7 +83,7 @@ async def test_each_turns_prompt_is_a_prefix_of_the_next() -> None:
     rollout = await roll(engine, printed("1"), printed("2"))
     asked = [ids for ids, sampling, _ in engine.calls if sampling.allowed_token_ids is None]
     assert asked[0] == tuple(PROMPT)
-    for earlier, later in zip(asked, asked[1:], strict=False):
+    for earlier, later in pairwise(asked):
         assert later[: len(earlier)] == earlier
     assert (*rollout.prompt_ids, *rollout.token_ids)[: len(asked[-1])] == asked[-1]
     assert {session for _, _, session in engine.calls} == {"s"}

@@ -18,7 +18,9 @@ from tirjudge_training.vocabulary import HELD_OUT, TRAINING
 NUM_EXAMPLES = 1500
 
 
-def draw(mode: Mode, *, held_out: bool = False, seed: int = 1, num: int = NUM_EXAMPLES, **shares: float) -> list[Example]:
+def draw(
+    mode: Mode, *, held_out: bool = False, seed: int = 1, num: int = NUM_EXAMPLES, **shares: float
+) -> list[Example]:
     mixture = Mixture(**shares)  # type: ignore[arg-type]
     return list(islice(draw_examples(mode, rng=Random(seed), held_out=held_out, mixture=mixture), num))
 
@@ -69,7 +71,7 @@ def test_without_tools_and_where_nothing_can_be_computed_no_program_is_written()
 
 
 def test_shown_without_tools_the_verdict_is_a_guess() -> None:
-    guesses = [example for example in draw(Mode.PAIRWISE, toolless=1.0, conduct=0.0, ties=0.0)]
+    guesses = draw(Mode.PAIRWISE, toolless=1.0, conduct=0.0, ties=0.0)
     right = sum(example.met[example.label] == max(example.met) for example in guesses)
     assert 0.4 < right / len(guesses) < 0.6
 
@@ -96,7 +98,9 @@ def test_programs_find_numbers_quotations_and_named_words_where_they_stand() -> 
     assert [prompt[i:].split()[0] for i in places.numbers] == ["three", "12"]
     assert [prompt[i : i + 2] for i in places.quotations] == ["it", "so"]
     assert [prompt[i : i + 4] for i in places.named_words] == ["boat"]
-    resolved = places.resolve("r.count(q0) {op} n0", op=">=", number_at=places.numbers[1], quotes_at=[places.quotations[0]], quoted=True)
+    resolved = places.resolve(
+        "r.count(q0) {op} n0", op=">=", number_at=places.numbers[1], quotes_at=[places.quotations[0]], quoted=True
+    )
     assert resolved == "r.count(q[0]) >= n[1]"
     with pytest.raises(ValueError):
         places.resolve("r.count(q0)", op="==", number_at=None, quotes_at=[3], quoted=True)

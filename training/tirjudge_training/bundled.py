@@ -110,7 +110,8 @@ def save_checkpoint(
     """Write the folder beside its place, then put it there, so that a reader never finds half of it."""
     fresh = out.with_name(f".{out.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(fresh)
+    torch.nn.Module.to(model, torch.bfloat16)
+    model.save_pretrained(fresh)
     tokenizer.save(str(fresh / "tokenizer.json"))
     (fresh / "judge.json").write_text(profile.model_dump_json(indent=1) + "\n", encoding="utf-8")
     training = {"recipe": asdict(recipe), "trained": asdict(replace(trained, losses=trained.losses[-1:]))}
@@ -148,7 +149,8 @@ def evaluate_and_write_card(checkpoint: Path, *, num_items: int, on_item: Callab
     """Measure a checkpoint and write `scores.json` and the model card beside it."""
     started = time.perf_counter()
     scores = asyncio.run(measure_checkpoint(checkpoint, num_items=num_items, on_item=on_item))
-    measured = {"seed": EVALUATION_SEED, "elapsed_s": round(time.perf_counter() - started, 1), "sets": [asdict(s) for s in scores]}
+    elapsed_s = round(time.perf_counter() - started, 1)
+    measured = {"seed": EVALUATION_SEED, "elapsed_s": elapsed_s, "sets": [asdict(score) for score in scores]}
     (checkpoint / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     write_card(checkpoint)
     return scores

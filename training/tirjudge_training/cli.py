@@ -11,7 +11,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Train judges.")
 
@@ -37,7 +45,9 @@ def bundled(
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint; replaced when training has ended.")] = BUNDLED,
     seed: Annotated[int, typer.Option(help="Decides data, order and weights.")] = 1,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps; fewer are for trying out.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that share the work, one core each. 1 uses a GPU.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the work, one core each. 1 uses a GPU.")
+    ] = None,
     items: Annotated[int, typer.Option(help="Held-out items to measure on in each set; 0 measures nothing.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:

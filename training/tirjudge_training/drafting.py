@@ -37,6 +37,10 @@ class Draft:
         if self.features.setdefault(feature, value) != value:
             raise Conflict(feature)
 
+    def wanted(self, feature: str) -> Any:
+        """The value that was asked for; None if none was."""
+        return self.features.get(feature)
+
     def insert(self, word: str, *, times: int) -> None:
         """Have `word` exactly `times` times."""
         if word.lower() in self.avoided:
@@ -57,7 +61,7 @@ class Draft:
 
 def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     """A text with the features of the draft."""
-    ask = draft.features.get
+    ask = draft.wanted
     if ask("json"):
         return _write_json(draft, rng=rng, vocabulary=vocabulary)
     sentences = _sentences(draft, rng=rng, vocabulary=vocabulary)
@@ -73,7 +77,7 @@ def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
 
 def _sentences(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> list[list[str]]:
     """The body as lists of words, with everything inserted that must be."""
-    ask = draft.features.get
+    ask = draft.wanted
     num_sentences = ask("sentences")
     if num_sentences is None:
         usual = rng.randint(2, 6) if ask("words") is None else max(1, ask("words") // rng.randint(7, 12))
@@ -86,7 +90,7 @@ def _sentences(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> list[lis
 
 
 def _clause(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> list[str]:
-    longest = draft.features.get("sentence_words")
+    longest = draft.wanted("sentence_words")
     num_words = rng.randint(5, 12) if longest is None else longest
     return _plain_words(draft, num_words, rng=rng, vocabulary=vocabulary)
 
@@ -123,7 +127,7 @@ def _stretch(sentences: list[list[str]], more: int, *, rng: Random, vocabulary: 
 
 def _assemble(draft: Draft, sentences: list[list[str]], *, rng: Random, vocabulary: Vocabulary) -> str:
     """The body with punctuation, and around it what stands at the start, the end and on lines of its own."""
-    ask = draft.features.get
+    ask = draft.wanted
     spoken = [_punctuate(draft, words, rng=rng) for words in sentences]
     num_paragraphs = min(ask("paragraphs") or rng.randint(1, max(1, min(3, len(spoken)))), max(1, len(spoken)))
     if ask("lines") is not None or ask("line_start") is not None:
@@ -154,7 +158,7 @@ def _in_lines(text: str, num_lines: int) -> list[str]:
 
 
 def _punctuate(draft: Draft, words: list[str], *, rng: Random) -> str:
-    commas = draft.features.get("commas")
+    commas = draft.wanted("commas")
     words = list(words)
     if commas is not False and len(words) > 4 and rng.random() < (0.9 if commas else 0.35):
         words[rng.randint(1, len(words) - 3)] += ","
@@ -164,7 +168,7 @@ def _punctuate(draft: Draft, words: list[str], *, rng: Random) -> str:
 
 def _add_lists(text: str, draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     """Bullets, numbered items and sections, on lines of their own below the body."""
-    ask = draft.features.get
+    ask = draft.wanted
     lines: list[str] = []
 
     def item() -> str:
@@ -181,7 +185,7 @@ def _add_lists(text: str, draft: Draft, *, rng: Random, vocabulary: Vocabulary) 
 
 def _dress(text: str, draft: Draft) -> str:
     """Case first, then what must be written exactly as asked."""
-    ask = draft.features.get
+    ask = draft.wanted
     if ask("question") is True:
         text = text.rstrip(".") + "?"
     text = text + "?" * (ask("question_marks") or 0) + "!" * (ask("exclamation_marks") or 0)
@@ -219,6 +223,6 @@ def _write_json(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     half = len(words) // 2
     fields = {"title": " ".join(words[:half]), "text": " ".join(words[half:])}
     text = json.dumps(fields, indent=rng.choice([None, 1]))
-    if draft.features.get("case") == "upper":
+    if draft.wanted("case") == "upper":
         return text.upper()
     return text

@@ -97,7 +97,9 @@ class NoiseSandbox:
 
     async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
         result = await self._sandbox.run(code, bindings=bindings)
-        noise = "".join(self._rng.choice("ABCDEFGHJKMNPQRSTUVWXYZ0123456789 \n") for _ in range(max(8, len(result.stdout))))
+        noise = "".join(
+            self._rng.choice("ABCDEFGHJKMNPQRSTUVWXYZ0123456789 \n") for _ in range(max(8, len(result.stdout)))
+        )
         return replace(result, outcome=Outcome.OK, stdout=noise, error=None)
 
 

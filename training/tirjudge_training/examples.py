@@ -133,7 +133,9 @@ def _can_stand_unquoted(sentence: str, params: Params) -> bool:
 
 def _singular(sentence: str) -> str:
     """'at least {n} sentences' reads badly with 1; mostly it is said all the same, and here in the plain case it is not."""
-    return re.sub(r"(\{n\} (?:or more |or fewer |or less )?(?:\w+ )?\w+?)s\b(?! in| such| written)", r"\1", sentence, count=1)
+    return re.sub(
+        r"(\{n\} (?:or more |or fewer |or less )?(?:\w+ )?\w+?)s\b(?! in| such| written)", r"\1", sentence, count=1
+    )
 
 
 def _joined(request: str, sentences: Sequence[str], *, rng: Random, request_first: bool) -> str:
@@ -154,7 +156,11 @@ def _joined(request: str, sentences: Sequence[str], *, rng: Random, request_firs
 
 
 def _lower_first(sentence: str) -> str:
-    return sentence if sentence.startswith(("I ", "\ue000", "\ue001", '"', "'", "“")) else sentence[:1].lower() + sentence[1:]
+    return (
+        sentence
+        if sentence.startswith(("I ", "\ue000", "\ue001", '"', "'", "“"))
+        else sentence[:1].lower() + sentence[1:]
+    )
 
 
 def _unmark(marked: str) -> tuple[str, list[int]]:
@@ -300,7 +306,9 @@ def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> 
     return [following(count) for count in counts]
 
 
-def _numeric_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture) -> Example | None:
+def _numeric_example(
+    mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
+) -> Example | None:
     kind = rng.choice(NUMERIC)
     numbers = kind.draw(rng)
     shown = {"name": rng.choice(vocabulary.names), "noun": rng.choice([w for w in vocabulary.nouns if w.isalpha()])}

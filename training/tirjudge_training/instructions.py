@@ -147,7 +147,9 @@ def _held_out_sentences() -> frozenset[str]:
     own = [sentence for kind in KINDS for sentence in kind.held_out]
     nouns = {sentence[1:] for sentence in own if sentence.startswith("@")}
     shared = [*_COUNT_HELD_OUT, *(sentence for group in _COUNT_OP_HELD_OUT.values() for sentence in group)]
-    return frozenset(sentence.lower() for sentence in (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns)))
+    return frozenset(
+        sentence.lower() for sentence in (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))
+    )
 
 
 def _count_sentence(noun: str, op: str, *, rng: Random, held_out: bool) -> str:
@@ -196,7 +198,9 @@ def _counted(
 
     def draw(rng: Random, vocabulary: Vocabulary) -> Params:
         op = fixed_op or rng.choice((">=", ">=", ">=", "<=", "<=", "==", "==", "==", "<", ">"))
-        return Params(number=rng.randrange(span[0], span[1] + 1, step) + (1 if op == "<" and span[0] == least else 0), op=op)
+        return Params(
+            number=rng.randrange(span[0], span[1] + 1, step) + (1 if op == "<" and span[0] == least else 0), op=op
+        )
 
     def holds(response: str, params: Params, request: str) -> bool:
         assert params.number is not None
@@ -504,10 +508,35 @@ def _shape_absent(draft: Draft, params: Params, follow: bool, rng: Random, reque
             draft.avoid(word)
 
 
-_OPENINGS = ("Dear reader", "Once upon a time", "To be honest", "In short", "Hello there", "Good news", "First of all", "Listen", "My friend")
-_CLOSINGS = ("Thank you", "The end", "Is there anything else I can help with", "That is all", "Have a nice day", "Over and out", "See you soon")
+_OPENINGS = (
+    "Dear reader",
+    "Once upon a time",
+    "To be honest",
+    "In short",
+    "Hello there",
+    "Good news",
+    "First of all",
+    "Listen",
+    "My friend",
+)
+_CLOSINGS = (
+    "Thank you",
+    "The end",
+    "Is there anything else I can help with",
+    "That is all",
+    "Have a nice day",
+    "Over and out",
+    "See you soon",
+)
 _MARKERS = ("P.S.", "P.P.S", "PS:", "N.B.", "Note:")
-_OPTIONS = (("yes", "no"), ("agree", "disagree"), ("true", "false"), ("yes", "no", "maybe"), ("red", "green", "blue"), ("hot", "cold"))
+_OPTIONS = (
+    ("yes", "no"),
+    ("agree", "disagree"),
+    ("true", "false"),
+    ("yes", "no", "maybe"),
+    ("red", "green", "blue"),
+    ("hot", "cold"),
+)
 
 
 def _draw_from(choices: tuple[str, ...]) -> Callable[[Random, Vocabulary], Params]:

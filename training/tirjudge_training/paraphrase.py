@@ -38,7 +38,18 @@ _CLASSES: tuple[tuple[str, ...], ...] = (
     ("without", "with no"),
     ("write", "compose", "produce", "give"),
 )
-_OPENINGS = ("please", "also,", "in addition,", "note:", "remember to", "important:", "and", "one more thing:", "kindly", "next,")
+_OPENINGS = (
+    "please",
+    "also,",
+    "in addition,",
+    "note:",
+    "remember to",
+    "important:",
+    "and",
+    "one more thing:",
+    "kindly",
+    "next,",
+)
 _IMPERATIVES = re.compile(
     r"(?:write|use|put|give|add|include|answer|keep|start|end|begin|finish|avoid|mention|repeat|highlight|do|make|ensure|let|have|respond|wrap)\b",
     re.IGNORECASE,
@@ -70,4 +81,6 @@ def paraphrase(sentence: str, *, rng: Random) -> str:
 def _after_to(sentence: str, match: re.Match[str]) -> bool:
     """'has to use' must not become 'has to making use of' or 'has must': leave what follows 'to' or a hyphen."""
     before = sentence[: match.start()].lower()
-    return before.endswith((" not to ", "-", "{")) or (match[0].lower() in ("must", "should") and "not" in sentence[match.end() :][:5])
+    return before.endswith((" not to ", "-", "{")) or (
+        match[0].lower() in ("must", "should") and "not" in sentence[match.end() :][:5]
+    )

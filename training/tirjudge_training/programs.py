@@ -1,7 +1,8 @@
 """The program that the judge learns to write: checks of its own choosing over parameters read from the prompt.
 
 The model never copies a number or a keyword into its code. It says which one it means: `n[2]` is the third number in the
-prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". What it has to learn is which checks are asked for and where their parameters stand.
+prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". What it has to learn is which checks are asked
+for and where their parameters stand.
 """
 
 from __future__ import annotations

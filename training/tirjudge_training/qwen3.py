@@ -7,9 +7,12 @@ row. On a CPU this is about twice as fast.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch.nn import functional as F
-from transformers import Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 
 def hidden_states(model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -29,7 +32,7 @@ def hidden_states(model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.T
     x = F.embedding(flat, model.model.embed_tokens.weight)
     cos, sin = _rotations(num_shared, num_rows, length, model=model)
     causal = torch.full((length, length), -torch.inf, device=ids.device).triu(1)
-    for layer in model.model.layers:
+    for layer in cast("list[Qwen3DecoderLayer]", model.model.layers):
         attention, mlp = layer.self_attn, layer.mlp
         h = _rms_norm(x, layer.input_layernorm.weight, config.rms_norm_eps)
         q = _heads(attention.q_proj(h), attention.q_norm.weight, config, cos, sin)
@@ -47,9 +50,11 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
     return F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
 
 
-def _rotations(num_shared: int, num_rows: int, length: int, *, model: Qwen3ForCausalLM) -> tuple[torch.Tensor, torch.Tensor]:
+def _rotations(
+    num_shared: int, num_rows: int, length: int, *, model: Qwen3ForCausalLM
+) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of every place: (P + B*T, 1, head_dim)."""
-    frequencies = model.model.rotary_emb.inv_freq
+    frequencies = cast(torch.Tensor, model.model.rotary_emb.inv_freq)
     places = torch.arange(num_shared + length, device=frequencies.device)
     places = torch.cat([places[:num_shared], places[num_shared:].repeat(num_rows)])
     angles = torch.outer(places.float(), frequencies)
@@ -58,11 +63,11 @@ def _rotations(num_shared: int, num_rows: int, length: int, *, model: Qwen3ForCa
 
 
 def _heads(
-    x: torch.Tensor, weight: torch.Tensor, config: object, cos: torch.Tensor, sin: torch.Tensor
+    x: torch.Tensor, weight: torch.Tensor, config: Qwen3Config, cos: torch.Tensor, sin: torch.Tensor
 ) -> torch.Tensor:
     """(N, heads * head_dim) -> (N, heads, head_dim), normalised by head and rotated by place."""
     x = x.view(len(x), -1, len(weight))
-    x = _rms_norm(x, weight, config.rms_norm_eps)  # type: ignore[attr-defined]
+    x = _rms_norm(x, weight, config.rms_norm_eps)
     half = len(weight) // 2
     turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
     return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
@@ -71,7 +76,7 @@ def _heads(
 def _attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, num_shared: int, num_rows: int, causal: torch.Tensor
 ) -> torch.Tensor:
-    """Each row attends to the shared beginning and to itself; the beginning to itself alone. Returns (N, heads * head_dim)."""
+    """Rows attend to the shared beginning and to themselves; the beginning to itself. Returns (N, heads * head_dim)."""
     num_heads, num_kv_heads, dim = q.shape[1], k.shape[1], q.shape[2]
     group, length = num_heads // num_kv_heads, len(causal)
     q = q * dim**-0.5
@@ -85,7 +90,8 @@ def _attend(
     rows = q[num_shared:].view(num_rows, length, num_kv_heads, group, dim).permute(2, 0, 3, 1, 4)
     own_q = rows.reshape(num_kv_heads * num_rows, group * length, dim)
     own_k, own_v = (
-        t[num_shared:].view(num_rows, length, num_kv_heads, dim).permute(2, 0, 1, 3).reshape(-1, length, dim) for t in (k, v)
+        t[num_shared:].view(num_rows, length, num_kv_heads, dim).permute(2, 0, 1, 3).reshape(-1, length, dim)
+        for t in (k, v)
     )
     scores = torch.baddbmm(causal.to(q.dtype).repeat(group, 1), own_q, own_k.transpose(1, 2))
     if num_shared:

@@ -154,9 +154,12 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     """The rows of one shard: a pure function of its arguments."""
     rng = Random(f"{recipe.seed}/{index}")
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    drawn = islice(draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture), recipe.examples_per_shard)
+    drawn = islice(
+        draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture), recipe.examples_per_shard
+    )
     return [
-        encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole) for example in drawn
+        encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole)
+        for example in drawn
     ]
 
 
@@ -231,7 +234,9 @@ class StepReport:
     """Since the first step began."""
 
 
-def train_sft(*, recipe: Recipe, profile: Profile, tokenizer: Tokenizer, eos: str) -> Generator[StepReport, None, Qwen3ForCausalLM]:
+def train_sft(
+    *, recipe: Recipe, profile: Profile, tokenizer: Tokenizer, eos: str
+) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Train from nothing. Yields a report after each step and returns the model.
 
     On a CPU the work is shared by `recipe.num_workers` processes of one thread each, which is half as fast again as one
@@ -241,7 +246,8 @@ def train_sft(*, recipe: Recipe, profile: Profile, tokenizer: Tokenizer, eos: st
         rendezvous = f"file://{folder}/rendezvous"
         arguments = (rendezvous, recipe, profile, tokenizer.to_str(), eos)
         context = multiprocessing.get_context("spawn")
-        others = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in range(1, recipe.num_workers)]
+        ranks = range(1, recipe.num_workers)
+        others = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in ranks]
         for process in others:
             process.start()
         try:
@@ -267,7 +273,8 @@ def _steps(
     torch.manual_seed(recipe.seed)
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    model = Qwen3ForCausalLM(model_config(recipe, tokenizer, context_tokens=profile.context_tokens, eos=eos)).to(device)
+    model = Qwen3ForCausalLM(model_config(recipe, tokenizer, context_tokens=profile.context_tokens, eos=eos))
+    torch.nn.Module.to(model, device)
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
@@ -319,7 +326,9 @@ def _batches_for_steps(recipe: Recipe, *, rank: int, profile: Profile, tokenizer
     for index in count(rank, recipe.num_workers):
         rows = make_shard(recipe, profile, tokenizer_json, index)
         taken: list[Batch] = []
-        for batch in rows_to_batches(rows, batch_tokens=recipe.batch_tokens, rng=Random(f"{recipe.seed}/order/{index}")):
+        for batch in rows_to_batches(
+            rows, batch_tokens=recipe.batch_tokens, rng=Random(f"{recipe.seed}/order/{index}")
+        ):
             taken.append(batch)
             if sum(b.num_rows for b in taken) >= share:
                 yield taken

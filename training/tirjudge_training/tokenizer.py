@@ -23,7 +23,10 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     """A byte-level BPE of `vocab_size` tokens, tags and chat tokens included. Any text can be encoded and decoded back."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

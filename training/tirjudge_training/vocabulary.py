@@ -26,7 +26,12 @@ class Vocabulary:
         """A clause of exactly `num_words` words, without its full stop."""
         words: list[str] = []
         while len(words) < num_words:
-            words += [rng.choice(_ARTICLES), rng.choice(self.adjectives), rng.choice(self.nouns), rng.choice(self.verbs)]
+            words += [
+                rng.choice(_ARTICLES),
+                rng.choice(self.adjectives),
+                rng.choice(self.nouns),
+                rng.choice(self.verbs),
+            ]
             words += [rng.choice(_PREPOSITIONS), rng.choice(_ARTICLES), rng.choice(self.nouns), rng.choice(_JOINS)]
         return words[:num_words]
 
@@ -81,11 +86,15 @@ HELD_OUT = Vocabulary(
         " algorithm biology currency democracy election fashion gravity housing industry justice logistics nutrition"
         " patience recipe strategy tourism violence wisdom xylophone".split()
     ),
-    verbs=tuple("lifts pushes greets borrows repairs ignores collects delivers observes replaces gathers answers".split()),
+    verbs=tuple(
+        "lifts pushes greets borrows repairs ignores collects delivers observes replaces gathers answers".split()
+    ),
     topics=tuple(
         "a stolen bicycle|deep sea fish|the city of Lisbon|raising chickens|urban planning|a talking clock|glass making|"
         "marathon training|the silk road|honest advertising|a haunted hotel|vegetarian cooking|desert plants|"
-        "the printing press|sailing alone|teenage budgets|night trains|a broken promise|coral reefs|public speaking".split("|")
+        "the printing press|sailing alone|teenage budgets|night trains|a broken promise|coral reefs|public speaking".split(
+            "|"
+        )
     ),
     names=tuple("Zara Otto Yusuf Vera Tomas Sofia Ravi Petra".split()),
 )

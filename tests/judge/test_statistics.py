@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tirjudge_harness.statistics import ratio, wilson_interval
+from tirjudge.statistics import ratio, wilson_interval
 
 
 @pytest.mark.parametrize(
