@@ -97,9 +97,17 @@ def show_request(request: JudgeRequest, *, console: Console) -> None:
 def show_judgment(judgment: Judgment, *, console: Console) -> None:
     """What the model wrote and ran, and the verdict."""
     for rollout in judgment.rollouts:
+        if len(rollout.order) > 1:
+            console.print(Text(shown_as(rollout), style="dim"))
         _show_rollout(rollout, console=console)
     console.print(verdict_line(judgment), style="bold green")
     console.print()
+
+
+def shown_as(rollout: RolloutRecord) -> str:
+    """Which response the judge saw under which letter; its program and output speak of those."""
+    names = (f"{label_of(index)} as {label_of(place)}" for place, index in enumerate(rollout.order))
+    return f"To keep position out of it, the judge is shown {', '.join(names)}."
 
 
 def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:
