@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
+from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge, content_order
 from tirjudge.loop import Bindings
 from tirjudge.profile import Profile
-from tirjudge.types import Completion, ExecResult, JudgeRequest, Mode, Outcome, Sampling, TurnRecord
+from tirjudge.types import ExecResult, JudgeRequest, Mode, Outcome, TurnRecord
 
 
 class Echo:
@@ -21,36 +21,25 @@ class Echo:
         return ExecResult(outcome=Outcome.OK, stdout=str(sorted(bindings)))
 
 
-class PicksLongest:
-    """An engine with an opinion: the longest response is best, and it says so at once."""
-
-    eos_token_ids = frozenset[int]()
-
-    def __init__(self) -> None:
-        self.tokenizer = ByteTokenizer()
-        self.num_rollouts = 0
-
-    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        text = self.tokenizer.decode(token_ids)
-        shown = {m[1].upper(): m[2] for m in re.finditer(r"<response_([a-z]+)>\n(.*?)\n</response", text, re.DOTALL)}
-        best = max(shown, key=lambda label: len(shown[label]))
-        if sampling.allowed_token_ids is not None:
-            logprobs = {i: -0.1 if chr(i) == best else -3.0 for i in sampling.allowed_token_ids}
-            return Completion(
-                text=best, token_ids=(ord(best),), logprobs=(-0.1,), finish_reason="length", token_logprobs=logprobs
-            )
-        self.num_rollouts += 1
-        said = f"<preference>{best}</preference>"
-        return Completion(
-            text=said,
-            token_ids=tuple(said.encode()),
-            logprobs=(-0.1,) * len(said),
-            finish_reason="stop",
-            stop="</preference>",
-        )
+def longest(sequence: str) -> str:
+    """The letter of the longest response shown."""
+    shown = {m[1].upper(): m[2] for m in re.finditer(r"<response_([a-z]+)>\n(.*?)\n</response", sequence, re.DOTALL)}
+    return max(shown, key=lambda label: len(shown[label]))
 
 
-def judge(engine: ScriptedEngine | PicksLongest, profile: Profile | None = None) -> Judge:
+def picks_longest() -> ScriptedEngine:
+    """An engine with an opinion, which it gives at once."""
+    return ScriptedEngine(
+        lambda sequence: f"<preference>{longest(sequence)}</preference>",
+        label_probs=lambda sequence: {chr(i): 0.01 for i in range(65, 91)} | {longest(sequence): 0.7},
+    )
+
+
+def num_rollouts(engine: ScriptedEngine) -> int:
+    return sum(sampling.allowed_token_ids is None for _, sampling, _ in engine.calls)
+
+
+def judge(engine: ScriptedEngine, profile: Profile | None = None) -> Judge:
     return Judge(engine=engine, sandbox=Echo(), profile=profile or Profile(name="m"))
 
 
@@ -63,7 +52,7 @@ def pairwise(**fields) -> JudgeRequest:
 async def test_the_same_responses_are_shown_in_the_same_order_however_they_are_sent() -> None:
     there, back = pairwise(), pairwise(responses=["the longer one", "short"])
     assert [there.responses[i] for i in content_order(there)] == [back.responses[i] for i in content_order(back)]
-    a, b = await judge(PicksLongest()).judge(there), await judge(PicksLongest()).judge(back)
+    a, b = await judge(picks_longest()).judge(there), await judge(picks_longest()).judge(back)
     assert (a.verdict.best, b.verdict.best) == (1, 0)
 
 
@@ -74,7 +63,7 @@ def test_the_content_order_depends_on_prompt_and_seed_and_is_even() -> None:
 
 
 async def test_both_orders_are_shown_and_agree() -> None:
-    judgment = await judge(PicksLongest()).judge(pairwise(orders="both"))
+    judgment = await judge(picks_longest()).judge(pairwise(orders="both"))
     assert sorted(r.order for r in judgment.rollouts) == [[0, 1], [1, 0]]
     assert (judgment.verdict.status, judgment.verdict.best) == ("decided", 1)
 
@@ -86,9 +75,9 @@ async def test_a_judge_that_always_says_a_ties_in_both_orders() -> None:
 
 
 async def test_votes_that_agree_stop_early() -> None:
-    engine = PicksLongest()
+    engine = picks_longest()
     judgment = await judge(engine).judge(pairwise(votes=7))
-    assert engine.num_rollouts == 4
+    assert num_rollouts(engine) == 4
     assert judgment.usage.rollouts == 4
     assert judgment.verdict.best == 1
 
@@ -105,10 +94,10 @@ async def test_votes_differ_in_seed_and_are_sampled_while_one_vote_is_greedy() -
 
 @pytest.mark.parametrize("count", [2, 5, 26])
 async def test_listwise_judges_up_to_a_group_in_one_prompt(count: int) -> None:
-    engine = PicksLongest()
+    engine = picks_longest()
     request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(count)])
     verdict = (await judge(engine).judge(request)).verdict
-    assert engine.num_rollouts == 1
+    assert num_rollouts(engine) == 1
     assert verdict.best == count - 1
     assert verdict.probabilities is not None
     assert sum(verdict.probabilities) == pytest.approx(1.0)
@@ -116,7 +105,7 @@ async def test_listwise_judges_up_to_a_group_in_one_prompt(count: int) -> None:
 
 @pytest.mark.parametrize("count", [27, 60, 200])
 async def test_listwise_takes_any_number_by_groups_whose_winners_meet(count: int) -> None:
-    engine = PicksLongest()
+    engine = picks_longest()
     request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(count)])
     judgment = await judge(engine, Profile(name="m", context_tokens=200_000, all_responses_chars=10**9)).judge(request)
     assert judgment.verdict.best == count - 1
@@ -130,7 +119,7 @@ async def test_listwise_takes_any_number_by_groups_whose_winners_meet(count: int
 async def test_a_group_shrinks_until_its_prompt_fits_the_context() -> None:
     profile = Profile(name="m", context_tokens=4000, rollout_tokens=500)
     request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (700 + i) for i in range(8)])
-    judgment = await judge(PicksLongest(), profile).judge(request)
+    judgment = await judge(picks_longest(), profile).judge(request)
     assert judgment.verdict.best == 7
     assert max(len(r.order) for r in judgment.rollouts) < 8
 
@@ -171,19 +160,18 @@ async def test_usage_counts_every_token_once() -> None:
 
 
 async def test_a_judge_without_a_sandbox_takes_only_requests_without_tools() -> None:
-    bare = Judge(engine=PicksLongest(), sandbox=None)
+    bare = Judge(engine=picks_longest(), sandbox=None)
     with pytest.raises(ValueError, match=r'tools: "auto" given.*"off" would do'):
         await bare.judge(pairwise())
     assert (await bare.judge(pairwise(tools="off"))).verdict.best == 1
 
 
 async def test_an_engine_that_fails_fails_the_judgment_and_cancels_its_siblings() -> None:
-    class Broken(PicksLongest):
-        async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-            raise EngineUnavailable("down")
+    def down(sequence: str) -> str:
+        raise EngineUnavailable("down")
 
     with pytest.raises(EngineUnavailable, match="down"):
-        await judge(Broken()).judge(pairwise(orders="both"))
+        await judge(ScriptedEngine(down)).judge(pairwise(orders="both"))
 
 
 @pytest.mark.parametrize(

@@ -56,18 +56,21 @@ def bundled(
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled import train_bundled
-    from tirjudge_training.sft import Recipe
+    from tirjudge_training.sft import Recipe, StepReport
 
     recipe = replace(Recipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     with _progress() as progress:
         task = progress.add_task("training", total=recipe.num_steps)
-        train_bundled(
-            recipe,
-            out=out,
-            on_step=lambda report: progress.update(task, advance=1, description=f"training, loss {report.loss:.4f}"),
-        )
+
+        def on_step(report: StepReport) -> None:
+            progress.update(task, advance=1, description=f"training, loss {report.loss:.4f}")
+            if not progress.console.is_terminal and report.step % 50 == 0:
+                line = f"step {report.step} of {recipe.num_steps}, loss {report.loss:.4f}, {report.elapsed_s:.0f} s"
+                progress.console.print(line)
+
+        train_bundled(recipe, out=out, on_step=on_step)
     if items:
         evaluate(checkpoint=out, items=items, json_output=json_output)
 

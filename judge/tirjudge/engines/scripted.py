@@ -6,8 +6,9 @@ Its tokens are the bytes of the text, so every length, mask and prefix in a test
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
 END_OF_TURN = 256
@@ -31,9 +32,10 @@ class ScriptedEngine:
     """Says its texts in turn, each cut at the first stop string, as a real engine would.
 
     Args:
-        texts: one a turn, over all rollouts in the order in which they ask.
+        script: one text a turn, over all rollouts in the order in which they ask; or a function that reads the whole
+            sequence so far, as text, and says what comes next.
         label_probs: text of a label's first token -> probability, the answer to every constrained read; what is not
-            named gets 1e-6.
+            named gets 1e-6. Or a function from the sequence to that.
 
     Attributes:
         calls: the (token_ids, sampling, session) of every request so far.
@@ -41,23 +43,35 @@ class ScriptedEngine:
 
     eos_token_ids = frozenset({END_OF_TURN})
 
-    def __init__(self, texts: Iterable[str], *, label_probs: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        script: Iterable[str] | Callable[[str], str],
+        *,
+        label_probs: Mapping[str, float] | Callable[[str], Mapping[str, float]] | None = None,
+    ) -> None:
         self.tokenizer = ByteTokenizer()
         self.calls: list[tuple[tuple[int, ...], Sampling, str]] = []
-        self._texts = iter(texts)
-        self._label_probs = dict(label_probs or {})
+        if callable(script):
+            self._next_text = script
+        else:
+            texts = iter(script)
+            self._next_text = lambda sequence: next(texts)
+        self._label_probs = label_probs if callable(label_probs) else lambda sequence: label_probs or {}
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         """The next text; a constrained read is answered from `label_probs` and uses up none.
 
         Raises:
-            AssertionError: the script is at its end.
+            EngineUnavailable: the script is at its end.
         """
         self.calls.append((tuple(token_ids), sampling, session))
+        sequence = self.tokenizer.decode(token_ids)
         if sampling.allowed_token_ids is not None:
-            return self._read(sampling.allowed_token_ids)
-        text = next(self._texts, None)
-        assert text is not None, "the script has no more texts"
+            return self._read(sampling.allowed_token_ids, probabilities=self._label_probs(sequence))
+        try:
+            text = self._next_text(sequence)
+        except StopIteration:
+            raise EngineUnavailable("the script has no more texts") from None
         ends = [(text.index(stop) + len(stop), stop) for stop in sampling.stop if stop in text]
         end, stop = min(ends, default=(len(text), None))
         ids = list(text[:end].encode()) + ([] if stop else [END_OF_TURN])
@@ -72,8 +86,8 @@ class ScriptedEngine:
             stop=stop,
         )
 
-    def _read(self, allowed: Sequence[int]) -> Completion:
-        logprobs = {i: math.log(self._label_probs.get(chr(i), 1e-6)) for i in allowed}
+    def _read(self, allowed: Sequence[int], *, probabilities: Mapping[str, float]) -> Completion:
+        logprobs = {i: math.log(probabilities.get(chr(i), 1e-6)) for i in allowed}
         best = max(allowed, key=lambda i: logprobs[i])
         return Completion(
             text=chr(best),
