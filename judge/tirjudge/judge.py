@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TypeVar
 
 from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
@@ -26,7 +27,21 @@ from tirjudge.types import (
     Verdict,
     prompt_text,
 )
-from tirjudge.verdict import Vote, chosen, pointwise_verdict, preference_verdict, rollout_verdict, votes_still_needed
+from tirjudge.verdict import (
+    Vote,
+    chosen,
+    pointwise_verdict,
+    preference_verdict,
+    rollout_verdict,
+    votes_still_needed,
+    walkover,
+)
+
+MIN_SHOWN_CHARS = 16
+"""Texts are not elided further than this to fit a prompt into a context."""
+
+MAX_ROLLOUTS = 16
+"""Most rollouts of one request under way at a time, so that a large one leaves room for the others."""
 
 OnTurn = Callable[[Sequence[int], TurnRecord], Awaitable[None]]
 """Told of each turn as it ends: the order that its rollout was shown, and the turn."""
@@ -49,7 +64,7 @@ class Judge:
             PromptTooLong: the request does not fit the model's context.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made; nothing is decided.
         """
-        if self.sandbox is None and request.tools != "off":
+        if self.sandbox is None and request.offers_tools:
             raise ValueError(f'tools: "{request.tools}" given, but this judge runs without a sandbox; "off" would do')
         started = time.perf_counter()
         session = _Session(judge=self, request=request, on_turn=on_turn)
@@ -77,6 +92,7 @@ class _Session:
     id: str = field(default_factory=lambda: f"jdg_{uuid.uuid4().hex}")
     ballots: dict[tuple[int, ...], list[Vote]] = field(default_factory=dict)
     """Order shown -> votes cast on it, in the order in which voting began."""
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ROLLOUTS))
 
     async def decide(self) -> Verdict:
         """The verdict over all responses."""
@@ -100,29 +116,19 @@ class _Session:
         for verdict in verdicts:
             if verdict.status == "abstained":
                 return verdict
-        chances = [verdict.probabilities or [] for verdict in verdicts]
-        winners = [max(group, key=lambda i: chance[i]) for group, chance in zip(groups, chances, strict=True)]
+        winners = [_winner(verdict) for verdict in verdicts]
         final = await self._best_of(tuple(winners), size=size)
-        if final.probabilities is None:
-            return final
-        weights = [final.probabilities[winner] for winner in winners]
-        probabilities = [
-            sum(w * p for w, p in zip(weights, column, strict=True)) for column in zip(*chances, strict=True)
-        ]
-        return final.model_copy(
-            update={
-                "probabilities": probabilities,
-                "confidence": max(probabilities) * (final.label_mass or 0.0),
-                "forced": final.forced or any(verdict.forced for verdict in verdicts),
-            }
-        )
+        return final if final.status == "abstained" else _combined(verdicts, winners=winners, final=final)
 
     async def _compare(self, order: tuple[int, ...]) -> Verdict:
         """The verdict of one prompt over the responses in `order`, shown in one or both orders."""
+        num_responses = len(self.request.responses)
+        if len(order) == 1:
+            return walkover(order[0], num_responses=num_responses)
         orders = [order, order[::-1]] if self.request.orders == "both" else [order]
         ballots = await _together([self._vote(shown) for shown in orders])
         votes = [vote for ballot in ballots for vote in ballot]
-        return preference_verdict(votes, num_responses=len(self.request.responses))
+        return preference_verdict(votes, num_responses=num_responses)
 
     async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
         """Votes on one order, cast in the fewest waves that can decide it. Scores are averaged, so all are cast."""
@@ -147,20 +153,21 @@ class _Session:
             temperature = 0.0 if request.votes == 1 else judge.profile.vote_temperature
         shown = [request.responses[index] for index in order]
         name = ".".join(map(str, (*order, number)))
-        rollout = await run_rollout(
-            prompt_ids,
-            mode=request.mode,
-            labels=labels(request.mode, len(order)),
-            engine=judge.engine,
-            sandbox=judge.sandbox if request.tools != "off" else None,
-            bindings=bindings(request.mode, prompt=prompt_text(request.prompt), responses=shown),
-            profile=judge.profile,
-            sampling=Sampling(max_tokens=0, temperature=temperature, seed=_seed(request.seed, name)),
-            session=f"{self.id}.{name}",
-            max_tool_calls=request.max_tool_calls,
-            force_verdict=request.force_verdict,
-            on_turn=self._observer(order),
-        )
+        async with self.places:
+            rollout = await run_rollout(
+                prompt_ids,
+                mode=request.mode,
+                labels=labels(request.mode, len(order)),
+                engine=judge.engine,
+                sandbox=judge.sandbox if request.offers_tools else None,
+                bindings=bindings(request.mode, prompt=prompt_text(request.prompt), responses=shown),
+                profile=judge.profile,
+                sampling=Sampling(max_tokens=0, temperature=temperature, seed=_seed(request.seed, prompt_ids, name)),
+                session=f"{self.id}.{name}",
+                max_tool_calls=request.max_tool_calls,
+                force_verdict=request.force_verdict,
+                on_turn=self._observer(order),
+            )
         return Vote(order=order, rollout=rollout, needs_program=request.tools == "on")
 
     def _observer(self, order: tuple[int, ...]) -> Callable[[Turn], Awaitable[None]] | None:
@@ -174,28 +181,73 @@ class _Session:
         return tell
 
     async def _encode(self, order: Sequence[int]) -> list[int]:
-        """The prompt that shows the responses in `order`, as ids."""
-        request, profile = self.request, self.judge.profile
+        """The prompt that shows the responses in `order`, as ids; less of each text is shown until the context is enough."""
+        profile = self.judge.profile
+        prompt_chars = profile.prompt_chars
+        response_chars = min(profile.response_chars, profile.all_responses_chars // len(order))
+        while True:
+            ids = await self._encode_shown(order, prompt_chars=prompt_chars, response_chars=response_chars)
+            if len(ids) <= self._room() or max(prompt_chars, response_chars) < MIN_SHOWN_CHARS:
+                return ids
+            prompt_chars, response_chars = -(-prompt_chars // 2), -(-response_chars // 2)
+
+    def _room(self) -> int:
+        """Tokens for a prompt that leave the answer what it needs, or half the context if that is less."""
+        profile = self.judge.profile
+        return profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
+
+    async def _encode_shown(self, order: Sequence[int], *, prompt_chars: int, response_chars: int) -> list[int]:
+        request = self.request
         text = render_prompt(
             request.mode,
             prompt=prompt_text(request.prompt),
             responses=[request.responses[index] for index in order],
-            tools=request.tools != "off",
+            tools=request.offers_tools,
             max_tool_calls=request.max_tool_calls,
-            prompt_chars=profile.prompt_chars,
-            response_chars=min(profile.response_chars, profile.all_responses_chars // len(order)),
+            prompt_chars=prompt_chars,
+            response_chars=response_chars,
         )
         return await self.judge.engine.tokenizer.encode_prompt(text)
 
     async def _group_size(self) -> int:
-        """How many responses one prompt can show, so that even the longest leave half the context for the answer."""
+        """How many responses one prompt can show at the length that the profile wants."""
         responses, profile = self.request.responses, self.judge.profile
         size = min(len(responses), profile.group_size)
         longest = sorted(range(len(responses)), key=lambda index: -len(responses[index]))
-        room = profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
-        while size > 2 and len(await self._encode(longest[:size])) > room:
+        while size > 2:
+            response_chars = min(profile.response_chars, profile.all_responses_chars // size)
+            shown = await self._encode_shown(
+                longest[:size], prompt_chars=profile.prompt_chars, response_chars=response_chars
+            )
+            if len(shown) <= self._room():
+                break
             size = max(2, size * 2 // 3)
         return size
+
+
+def _winner(verdict: Verdict) -> int:
+    """Who goes on from a group: its best, or after a tie the likeliest."""
+    chances = verdict.probabilities or []
+    return verdict.best if verdict.best is not None else max(range(len(chances)), key=lambda index: chances[index])
+
+
+def _combined(verdicts: Sequence[Verdict], *, winners: Sequence[int], final: Verdict) -> Verdict:
+    """The verdict of the winners' meeting, with the probabilities of everybody."""
+    met = final.probabilities or []
+    chances = [verdict.probabilities or [] for verdict in verdicts]
+    probabilities = [
+        sum(met[winner] * p for winner, p in zip(winners, column, strict=True)) for column in zip(*chances, strict=True)
+    ]
+    mass = fmean(verdict.label_mass for verdict in (*verdicts, final) if verdict.label_mass is not None)
+    top = max(probabilities) if final.best is None else probabilities[final.best]
+    return final.model_copy(
+        update={
+            "probabilities": probabilities,
+            "label_mass": mass,
+            "confidence": top * mass,
+            "forced": any(verdict.forced for verdict in (*verdicts, final)),
+        }
+    )
 
 
 def content_order(request: JudgeRequest) -> tuple[int, ...]:
@@ -203,17 +255,20 @@ def content_order(request: JudgeRequest) -> tuple[int, ...]:
 
     The same responses to the same prompt are shown in the same order on every machine, however the caller listed them.
     """
-    prompt = prompt_text(request.prompt)
+    begun = hashlib.sha256(f"{request.seed}\0{prompt_text(request.prompt)}\0".encode())
 
     def key(index: int) -> tuple[bytes, int]:
-        content = f"{request.seed}\0{prompt}\0{request.responses[index]}"
-        return hashlib.sha256(content.encode()).digest(), index
+        digest = begun.copy()
+        digest.update(request.responses[index].encode())
+        return digest.digest(), index
 
     return tuple(sorted(range(len(request.responses)), key=key))
 
 
-def _seed(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:7], "big")
+def _seed(seed: int, prompt_ids: Sequence[int], name: str) -> int:
+    """Another for each item, order and vote; the same for the same."""
+    content = hashlib.sha256(f"{seed}/{name}/".encode() + b"".join(i.to_bytes(4, "big") for i in prompt_ids))
+    return int.from_bytes(content.digest()[:7], "big")
 
 
 T = TypeVar("T")

@@ -15,15 +15,12 @@ from typing import Protocol
 
 from tirjudge.errors import PromptTooLong
 from tirjudge.observation import cut, observation_text, shown_output
-from tirjudge.parse import OUTPUT_FENCE, asks_for_run, parse_code, parse_verdict, stop_strings, verdict_tag
+from tirjudge.parse import OUTPUT_FENCE, asks_for_run, find_verdict, parse_code, stop_strings, verdict_tag
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, Sampling, StopReason, Turn
 
 Bindings = Mapping[str, str | Mapping[str, str]]
 """Variables a program finds: name -> text, or name -> (label -> text)."""
-
-MAX_CODE_CHARS = 65_536
-"""A longer program is refused unseen."""
 
 RESERVED_TOKENS = 32
 """Kept free at the end of the context for the fences of a last observation and for a forced verdict."""
@@ -116,43 +113,51 @@ async def run_rollout(
         PromptTooLong: the prompt leaves no room to answer.
         EngineUnavailable, SandboxUnavailable: from below, unchanged.
     """
-    room = min(profile.rollout_tokens, profile.context_tokens - len(prompt_ids) - RESERVED_TOKENS)
-    if room <= 0:
+    ids, end = list(prompt_ids), profile.context_tokens - RESERVED_TOKENS
+    if len(ids) >= end:
         raise PromptTooLong(
-            f"the prompt has {len(prompt_ids)} tokens; {profile.name} takes {profile.context_tokens} with the answer"
+            f"the prompt has {len(ids)} tokens; {profile.name} takes {profile.context_tokens} with the answer"
         )
-    ids = list(prompt_ids)
-    budget = len(ids) + room
-    stops = stop_strings(mode, tools=sandbox is not None)
+    sampling = replace(sampling, stop=stop_strings(mode, tools=sandbox is not None))
     turns: list[Turn] = []
-    num_generated = num_calls = 0
-    while True:
-        num_left = min(budget - len(ids), profile.rollout_tokens - num_generated)
+    stop_reason = None
+    while stop_reason is None:
+        num_generated = sum(len(turn.completion.token_ids) for turn in turns)
+        num_left = min(end - len(ids), profile.rollout_tokens - num_generated)
         if num_left <= 0:
             stop_reason = StopReason.LENGTH
             break
-        seed = None if sampling.seed is None else (sampling.seed + len(turns)) % 2**63
-        turn_sampling = replace(sampling, max_tokens=num_left, stop=stops, seed=seed)
-        started = perf_counter()
-        completion = await engine.generate(ids, sampling=turn_sampling, session=session)
-        engine_s = perf_counter() - started
-        num_generated += len(completion.token_ids)
-        wants_run, completion = _wants_run(completion, eos_token_ids=engine.eos_token_ids, tools=sandbox is not None)
-        may_run = wants_run and num_calls < max_tool_calls
-        turn = Turn(completion=completion, engine_s=engine_s)
-        if may_run and sandbox is not None:
-            num_tokens = min(profile.observation_tokens, max(0, budget - len(ids) - len(completion.token_ids)))
+        turn, wants_run = await _generate(
+            ids,
+            sampling=sampling,
+            num_left=num_left,
+            number=len(turns),
+            engine=engine,
+            session=session,
+            tools=sandbox is not None,
+        )
+        if wants_run and sandbox is not None and sum(turn.result is not None for turn in turns) < max_tool_calls:
+            num_tokens = min(profile.observation_tokens, max(0, end - len(ids) - len(turn.completion.token_ids)))
             turn = await _run_code(turn, sandbox=sandbox, bindings=bindings, engine=engine, num_tokens=num_tokens)
-            num_calls += 1
         turns.append(turn)
-        ids += [*completion.token_ids, *turn.observation_ids]
+        ids += [*turn.completion.token_ids, *turn.observation_ids]
         if on_turn is not None:
             await on_turn(turn)
-        if not may_run:
-            stop_reason = _why_it_ended(turns, mode=mode, labels=labels, wants_run=wants_run)
-            break
+        stop_reason = _why_it_ends(turns, mode=mode, labels=labels, wants_run=wants_run)
     rollout = Rollout(prompt_ids=tuple(prompt_ids), turns=tuple(turns), stop_reason=stop_reason, model=profile.name)
     return await _read_verdict(rollout, mode=mode, labels=labels, engine=engine, session=session, force=force_verdict)
+
+
+async def _generate(
+    ids: Sequence[int], *, sampling: Sampling, num_left: int, number: int, engine: Engine, session: str, tools: bool
+) -> tuple[Turn, bool]:
+    """The turn's completion, and whether it asks for its program to be run."""
+    seed = None if sampling.seed is None else (sampling.seed + number) % 2**63
+    started = perf_counter()
+    completion = await engine.generate(ids, sampling=replace(sampling, max_tokens=num_left, seed=seed), session=session)
+    engine_s = perf_counter() - started
+    wants_run, completion = _wants_run(completion, eos_token_ids=engine.eos_token_ids, tools=tools)
+    return Turn(completion=completion, engine_s=engine_s), wants_run
 
 
 def _wants_run(completion: Completion, *, eos_token_ids: frozenset[int], tools: bool) -> tuple[bool, Completion]:
@@ -166,11 +171,16 @@ def _wants_run(completion: Completion, *, eos_token_ids: frozenset[int], tools: 
     if completion.stop == OUTPUT_FENCE:
         return True, completion
     if completion.stop is None and completion.finish_reason == "stop" and asks_for_run(completion.text):
-        ids, logprobs = completion.token_ids, completion.logprobs
-        if ids and ids[-1] in eos_token_ids:
-            ids, logprobs = ids[:-1], logprobs[:-1]
-        return True, replace(completion, token_ids=ids, logprobs=logprobs)
+        return True, _without_end_of_turn(completion, eos_token_ids=eos_token_ids)
     return False, completion
+
+
+def _without_end_of_turn(completion: Completion, *, eos_token_ids: frozenset[int]) -> Completion:
+    """The completion as it stands in a sequence that goes on."""
+    ids = completion.token_ids
+    if not ids or ids[-1] not in eos_token_ids:
+        return completion
+    return replace(completion, token_ids=ids[:-1], logprobs=completion.logprobs[:-1])
 
 
 async def _run_code(turn: Turn, *, sandbox: Sandbox, bindings: Bindings, engine: Engine, num_tokens: int) -> Turn:
@@ -180,13 +190,11 @@ async def _run_code(turn: Turn, *, sandbox: Sandbox, bindings: Bindings, engine:
         result = ExecResult(
             outcome=Outcome.REFUSED, error="NoProgram: no closed ```python block before the output block"
         )
-    elif len(code) > MAX_CODE_CHARS:
-        result = ExecResult(outcome=Outcome.REFUSED, error=f"ProgramTooLong: more than {MAX_CODE_CHARS} characters")
     else:
         result = await sandbox.run(code, bindings=bindings)
     opening = "" if turn.completion.stop == OUTPUT_FENCE else f"\n{OUTPUT_FENCE}"
     output, ids = await _encode_observation(result, opening=opening, tokenizer=engine.tokenizer, num_tokens=num_tokens)
-    return replace(turn, code=code or "", result=result, output=output, observation_ids=tuple(ids))
+    return replace(turn, code=code, result=result, output=output, observation_ids=tuple(ids))
 
 
 async def _encode_observation(
@@ -198,13 +206,15 @@ async def _encode_observation(
         ids = await tokenizer.encode(opening + observation_text(output))
         if len(ids) <= num_tokens or not output:
             return output, ids
-        output = cut(output, limit=max(0, len(output) * num_tokens // (len(ids) + 16) - 16))
+        shorter = cut(output, limit=max(0, len(output) * num_tokens // (len(ids) + 16) - 16))
+        output = shorter if len(shorter) < len(output) else ""
 
 
-def _why_it_ended(turns: Sequence[Turn], *, mode: Mode, labels: Sequence[str], wants_run: bool) -> StopReason:
+def _why_it_ends(turns: Sequence[Turn], *, mode: Mode, labels: Sequence[str], wants_run: bool) -> StopReason | None:
+    """None: it goes on, because the last turn's program was run."""
     if wants_run:
-        return StopReason.TOOL_BUDGET
-    if parse_verdict([turn.completion.text for turn in turns], mode=mode, labels=labels) is not None:
+        return None if turns[-1].result is not None else StopReason.TOOL_BUDGET
+    if find_verdict([turn.completion.text for turn in turns], mode=mode, labels=labels) is not None:
         return StopReason.VERDICT
     last = turns[-1].completion
     if last.finish_reason != "stop":
@@ -216,23 +226,33 @@ async def _read_verdict(
     rollout: Rollout, *, mode: Mode, labels: Sequence[str], engine: Engine, session: str, force: bool
 ) -> Rollout:
     """The rollout with its label and the log-probability of every label at the verdict position."""
-    tag = verdict_tag(mode)
     texts = [turn.completion.text for turn in rollout.turns]
-    if rollout.stop_reason.is_verdict:
-        head = texts[-1][: texts[-1].rindex(f"<{tag}>") + len(tag) + 2]
-        before = [*rollout.prompt_ids, *_ids_of(rollout.turns[:-1])]
-        prefix = before + await engine.tokenizer.encode(head)
+    found = find_verdict(texts, mode=mode, labels=labels)
+    if found is not None:
+        head = await engine.tokenizer.encode(texts[found.turn][: found.start])
+        prefix = [*rollout.prompt_ids, *_ids_of(rollout.turns[: found.turn]), *head]
         logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session)
-        label = parse_verdict(texts, mode=mode, labels=labels)
-        return replace(rollout, label=label, label_logprobs=logprobs)
+        return replace(rollout, label=found.label, label_logprobs=logprobs)
     if not force:
         return rollout
+    return await _force_verdict(rollout, mode=mode, labels=labels, engine=engine, session=session)
+
+
+async def _force_verdict(
+    rollout: Rollout, *, mode: Mode, labels: Sequence[str], engine: Engine, session: str
+) -> Rollout:
+    """The rollout with the verdict tag opened for the model and its likeliest label in it, all of it marked as ours."""
+    turns = rollout.turns
+    if turns:
+        last = _without_end_of_turn(turns[-1].completion, eos_token_ids=engine.eos_token_ids)
+        turns = (*turns[:-1], replace(turns[-1], completion=last))
+    tag = verdict_tag(mode)
     opening = await engine.tokenizer.encode(f"\n<{tag}>")
-    sequence = [*rollout.prompt_ids, *rollout.token_ids]
-    logprobs = await read_labels([*sequence, *opening], labels=labels, engine=engine, session=session)
+    prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening]
+    logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session)
     label = max(logprobs, key=lambda name: logprobs[name])
     forced = (*opening, *await engine.tokenizer.encode(f"{label}</{tag}>"))
-    return replace(rollout, label=label, label_logprobs=logprobs, forced_ids=forced)
+    return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=forced)
 
 
 def _ids_of(turns: Sequence[Turn]) -> list[int]:

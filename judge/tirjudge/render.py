@@ -20,10 +20,10 @@ SCORES = tuple(str(score) for score in range(1, 11))
 
 _DELIMITERS = re.compile(
     r"`{3,}"
-    r"|<(?=\|)"
+    r"|<(?=[|｜])"
     r"|<(?=/?(?:prompt|responses?|response_[a-z]+|preference|score|think|tool_call|tool_response"
     r"|start_of_turn|end_of_turn|bos|eos|s|unk|pad)>)"
-    r"|\[(?=/?INST\])",
+    r"|\[(?=/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")

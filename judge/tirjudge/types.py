@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 MAX_RESPONSES = 1024
 """The most responses one request may carry; listwise judges them in groups."""
@@ -148,11 +148,11 @@ class Turn:
 
     completion: Completion
     code: str | None = None
-    """The program that was run; None when the turn asked for none or was not allowed one."""
+    """The program; None when the turn holds none, or was not allowed one."""
     result: ExecResult | None = None
-    """None exactly when no program was run."""
+    """How the run went that the turn asked for; None when it asked for none, or was not allowed one."""
     output: str | None = None
-    """What the model was shown of the program's output; None exactly when no program was run."""
+    """What the model was shown of that; None exactly when `result` is."""
     observation_ids: tuple[int, ...] = ()
     """The output between its fences, encoded once; follows the completion."""
     engine_s: float = 0.0
@@ -198,7 +198,13 @@ class Rollout:
 
     @property
     def num_calls(self) -> int:
+        """How often the model asked for a run, within its budget."""
         return sum(turn.result is not None for turn in self.turns)
+
+    @property
+    def num_programs(self) -> int:
+        """How many programs really ran."""
+        return sum(turn.result is not None and turn.result.outcome is not Outcome.REFUSED for turn in self.turns)
 
     @property
     def forced(self) -> bool:
@@ -236,7 +242,7 @@ class JudgeRequest(Wire):
     """One question to the judge. The same object over HTTP, in files, and in the library."""
 
     mode: Mode
-    prompt: Text | list[ChatMessage]
+    prompt: Text | Annotated[list[ChatMessage], Field(min_length=1)]
     """What the responses answer: text, or a conversation."""
     responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
     """The candidates: exactly 2 for pairwise, at least 2 for listwise, 1 or more (each judged alone) for pointwise."""
@@ -247,25 +253,33 @@ class JudgeRequest(Wire):
     the prompt without tools, and no sandbox."""
     orders: Literal["single", "both"] = "single"
     """`single`: one order, drawn from the content of the request. `both`: two opposite orders; if they disagree, a tie."""
-    votes: int = Field(default=1, ge=1, le=64)
+    votes: StrictInt = Field(default=1, ge=1, le=64)
     """Rollouts per order; the majority wins, and votes that cannot change the outcome any more are not cast."""
-    max_tool_calls: int = Field(default=3, ge=0, le=16)
-    force_verdict: bool = True
+    max_tool_calls: StrictInt = Field(default=3, ge=0, le=16)
+    """Programs per rollout; 0 is the same as `tools="off"`."""
+    force_verdict: StrictBool = True
     """Whether a rollout without a verdict is made to give one (marked `forced`), or abstains."""
     temperature: float | None = Field(default=None, ge=0.0, le=2.0)
     """None is greedy for one vote and 1.0 for several."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    stream: bool = False
+    seed: StrictInt = Field(default=0, ge=0, lt=2**63)
+    stream: StrictBool = False
     """Over HTTP: send each turn as it ends (server-sent events)."""
 
     @model_validator(mode="after")
-    def _number_of_responses_fits_the_mode(self) -> JudgeRequest:
+    def _fields_fit_one_another(self) -> JudgeRequest:
         given = len(self.responses)
         if self.mode is Mode.PAIRWISE and given != 2:
             raise ValueError(f"responses: pairwise compares exactly 2 responses, {given} given")
         if self.mode is Mode.LISTWISE and given < 2:
             raise ValueError(f"responses: listwise compares at least 2 responses, {given} given")
+        if self.tools == "on" and self.max_tool_calls == 0:
+            raise ValueError('max_tool_calls: 0 given with tools "on", which wants a program behind the verdict')
         return self
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether the judge may run programs."""
+        return self.tools != "off" and self.max_tool_calls > 0
 
 
 class Verdict(Wire):

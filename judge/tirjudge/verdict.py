@@ -17,6 +17,9 @@ from tirjudge.types import Mode, Rollout, RolloutVerdict, Verdict, label_of
 GOOD_SCORE = 6
 """The upper half of the 1 to 10 scale begins here."""
 
+SCORE_DIGITS = 3
+"""Scores are rounded to this: an engine's last digits change with its batch, and must not decide between equals."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
@@ -37,7 +40,7 @@ class Vote:
         """Why this vote does not count; None when it does."""
         if self.rollout.label is None:
             return self.rollout.stop_reason.value
-        if self.needs_program and self.rollout.num_calls == 0:
+        if self.needs_program and self.rollout.num_programs == 0:
             return "no_program_ran"
         return None
 
@@ -114,12 +117,12 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
     if any(not cast for cast in by_order.values()):
         return abstention(votes)
     decisions = {majority([chosen(vote) for vote in cast]) for cast in by_order.values()}
-    best = decisions.pop() if len(decisions) == 1 else None
+    best = next(iter(decisions)) if len(decisions) == 1 else None
     probabilities = [fmean(_probability(vote, index) for vote in counted) for index in range(num_responses)]
     mass = fmean(label_mass(vote.rollout) for vote in counted)
     reason = None
     if best is None:
-        reason = "orders_disagree" if len(by_order) > 1 else "votes_split"
+        reason = "votes_split" if None in decisions else "orders_disagree"
     return Verdict(
         status="tie" if best is None else "decided",
         best=best,
@@ -155,7 +158,7 @@ def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
     """
     counted = [vote for vote in votes if vote.abstains_because is None]
     by_response = [[vote.rollout for vote in counted if vote.order == (index,)] for index in range(num_responses)]
-    scores = [fmean(map(expected_score, rollouts)) if rollouts else None for rollouts in by_response]
+    scores = [round(fmean(map(expected_score, r)), SCORE_DIGITS) if r else None for r in by_response]
     known = [score for score in scores if score is not None]
     if len(known) < num_responses:
         return abstention(votes).model_copy(update={"scores": scores if known else None})
@@ -190,6 +193,20 @@ def highest(scores: Sequence[float]) -> int | None:
 
 def _good_mass(rollout: Rollout) -> float:
     return math.fsum(p for label, p in label_probabilities(rollout).items() if int(label) >= GOOD_SCORE)
+
+
+def walkover(index: int, *, num_responses: int) -> Verdict:
+    """The verdict over one response that had nobody to meet: nothing was asked of the judge."""
+    return Verdict(
+        status="decided",
+        best=index,
+        label=label_of(index),
+        scores=None,
+        probabilities=[float(i == index) for i in range(num_responses)],
+        confidence=1.0,
+        label_mass=None,
+        forced=False,
+    )
 
 
 def abstention(votes: Sequence[Vote]) -> Verdict:

@@ -1,5 +1,6 @@
 """Requests become judgments: orders, votes and groups, with a scripted engine."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge.judge import Judge, content_order
+from tirjudge.judge import MAX_ROLLOUTS, Judge, content_order
 from tirjudge.loop import Bindings
 from tirjudge.profile import Profile
 from tirjudge.types import ExecResult, JudgeRequest, Mode, Outcome, TurnRecord
@@ -196,3 +197,60 @@ def test_a_bad_request_names_the_field(fields: dict[str, object], named: str) ->
 def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     request = pairwise(responses=["ok \ud83d", "\ud83d\ude00 fine"])
     assert request.responses == ["ok \ufffd", "😀 fine"]
+
+
+async def test_groups_of_an_odd_number_judge_nobody_alone() -> None:
+    request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(5)], orders="both")
+    judgment = await judge(picks_longest(), Profile(name="m", group_size=2)).judge(request)
+    assert judgment.verdict.best == 4
+    assert all(len(rollout.order) == 2 for rollout in judgment.rollouts)
+    orders = [tuple(rollout.order) for rollout in judgment.rollouts]
+    assert len(set(orders)) == len(orders)
+
+
+async def test_the_confidence_of_groups_is_that_of_the_best() -> None:
+    request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(4)])
+    verdict = (await judge(picks_longest(), Profile(name="m", group_size=2)).judge(request)).verdict
+    assert verdict.probabilities is not None
+    assert verdict.best is not None
+    assert verdict.confidence == pytest.approx(verdict.probabilities[verdict.best] * (verdict.label_mass or 0))
+
+
+async def test_a_prompt_of_many_tokens_a_character_is_shown_shorter_instead_of_refused() -> None:
+    profile = Profile(name="m", context_tokens=3000, rollout_tokens=600, prompt_chars=1200)
+    judgment = await judge(picks_longest(), profile).judge(pairwise(prompt="海" * 1200))
+    assert judgment.verdict.status == "decided"
+
+
+async def test_a_large_request_has_only_so_many_rollouts_under_way() -> None:
+    running = most = 0
+
+    class Counting:
+        async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return ExecResult(outcome=Outcome.OK)
+
+    def script(sequence: str) -> str:
+        return "<score>5</score>" if "```\n" in sequence[-8:] else "```python\nx\n```\n```output"
+
+    counting = Judge(engine=ScriptedEngine(script, label_probs={"5": 0.9}), sandbox=Counting())
+    await counting.judge(JudgeRequest(mode=Mode.POINTWISE, prompt="p", responses=["r"] * 50))
+    assert 1 < most <= MAX_ROLLOUTS
+
+
+async def test_no_calls_allowed_is_the_prompt_without_tools() -> None:
+    engine = picks_longest()
+    await judge(engine).judge(pairwise(max_tool_calls=0))
+    assert b"```python" not in bytes(engine.calls[0][0])
+    with pytest.raises(ValidationError, match=r"max_tool_calls: 0 given with tools \"on\""):
+        pairwise(max_tool_calls=0, tools="on")
+
+
+@pytest.mark.parametrize("field", ["votes", "seed", "stream", "force_verdict"])
+def test_numbers_and_switches_are_not_guessed_from_other_types(field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        pairwise(**{field: "1"})

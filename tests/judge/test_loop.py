@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tirjudge.engines.scripted import END_OF_TURN, ScriptedEngine
 from tirjudge.errors import PromptTooLong, SandboxUnavailable
-from tirjudge.loop import Bindings, read_labels, run_rollout
+from tirjudge.loop import Bindings, _encode_observation, read_labels, run_rollout
+from tirjudge.observation import observation_text
 from tirjudge.profile import Profile
 from tirjudge.types import ExecResult, Mode, Outcome, Rollout, Sampling, StopReason
 
@@ -211,3 +212,37 @@ async def test_ids_mask_and_logprobs_align_whatever_is_said(texts: list[str], ou
     assert sum(rollout.loss_mask) == sampled
     assert all(bit == 1 or logprob == 0.0 for bit, logprob in zip(rollout.loss_mask, rollout.logprobs, strict=True))
     assert rollout.label in ("A", "B")
+
+
+@pytest.mark.parametrize("num_tokens", range(25))
+async def test_an_observation_is_cut_to_any_budget_however_small(num_tokens: int) -> None:
+    tokenizer = ScriptedEngine([]).tokenizer
+    output, ids = await _encode_observation(printed("x" * 200), opening="", tokenizer=tokenizer, num_tokens=num_tokens)
+    assert len(ids) <= max(num_tokens, len(observation_text("")))
+    assert observation_text(output).encode() == bytes(ids)
+
+
+async def test_generated_tokens_are_counted_apart_from_what_programs_print() -> None:
+    profile = Profile(rollout_tokens=len(PROGRAM) + 40)
+    rollout = await roll(script(PROGRAM, "<preference>A</preference>"), printed("x" * 300), profile=profile)
+    assert rollout.stop_reason is StopReason.VERDICT
+
+
+async def test_a_label_is_read_where_the_model_wrote_it() -> None:
+    engine = script("<preference> B </preference>")
+    rollout = await roll(engine)
+    assert rollout.label == "B"
+    assert engine.tokenizer.decode(engine.calls[-1][0]).endswith("<preference> ")
+
+
+async def test_a_forced_verdict_does_not_stand_behind_an_end_of_turn() -> None:
+    engine = script("I cannot say.")
+    rollout = await roll(engine)
+    assert END_OF_TURN not in rollout.token_ids
+    assert END_OF_TURN not in engine.calls[-1][0]
+
+
+async def test_a_turn_that_asks_for_a_run_without_a_program_ran_none() -> None:
+    rollout = await roll(script("```output", "<preference>A</preference>"))
+    assert (rollout.num_calls, rollout.num_programs) == (1, 0)
+    assert rollout.turns[0].code is None

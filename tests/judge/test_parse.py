@@ -72,3 +72,11 @@ def test_a_program_without_fences_comes_back_as_it_was_written(code: str, before
     normalised = "".join(f"{line}\n" for line in code.split("\n"))
     if "```python" not in before:
         assert parse_code(f"{before}\n```python\n{normalised}```\n```output") == normalised
+
+
+def test_a_block_that_was_never_closed_does_not_swallow_the_next() -> None:
+    assert parse_code("```python\nbroken(\n```python\nprint(1)\n```\n```output") == "print(1)\n"
+
+
+def test_blocks_with_other_case_and_line_ends_are_programs_too() -> None:
+    assert parse_code("```Python\r\nprint(1)\r\n```\r\n```output") == "print(1)\r\n"

@@ -141,3 +141,16 @@ def test_early_stop_never_changes_the_majority(choices: list[int | None]) -> Non
     while needed := votes_still_needed(cast, num_votes=len(choices)):
         cast += choices[len(cast) : len(cast) + needed]
     assert majority(cast) == majority(choices)
+
+
+def test_scores_that_differ_in_their_last_digits_are_equal() -> None:
+    verdict = pointwise_verdict(
+        [vote((0,), "9", scores(s9=0.9)), vote((1,), "9", scores(s9=0.9, s1=1.1e-9))], num_responses=2
+    )
+    assert verdict.reason == "equal_scores"
+
+
+def test_orders_that_each_split_are_split_votes() -> None:
+    there = [vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((0, 1), "B", {"A": 0.4, "B": 0.6})]
+    back = [vote((1, 0), "A", {"A": 0.6, "B": 0.4}), vote((1, 0), "B", {"A": 0.4, "B": 0.6})]
+    assert preference_verdict([*there, *back], num_responses=2).reason == "votes_split"

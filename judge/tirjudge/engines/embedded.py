@@ -42,6 +42,9 @@ PREFILL_TOKENS = 256
 SHARED_PREFIX_TOKENS = 32
 """A request waits for another that is about to compute this many tokens of its prompt or more."""
 
+GREEDY_BELOW = 1e-5
+"""A lower temperature is greedy, as in vLLM: float32 cannot divide by it."""
+
 _log = logging.getLogger(__name__)
 
 Array = Any
@@ -450,7 +453,7 @@ class EmbeddedEngine:
             sampling=sampling,
             session=session,
             future=Future(),
-            rng=np.random.default_rng(sampling.seed) if sampling.temperature > 0 else None,
+            rng=np.random.default_rng(sampling.seed) if sampling.temperature >= GREEDY_BELOW else None,
         )
 
     def close(self) -> None:
@@ -630,7 +633,8 @@ def _draw(logprobs: np.ndarray, *, temperature: float, top_p: float, rng: np.ran
     weights = np.exp((logprobs - logprobs.max()) / temperature)
     if top_p < 1:
         order = np.argsort(-weights, kind="stable")
-        before = weights[order].cumsum() - weights[order]
-        weights[order[before >= top_p * weights.sum()]] = 0
+        beyond = weights[order].cumsum() - weights[order] >= top_p * weights.sum()
+        beyond[0] = False  # the likeliest always stays
+        weights[order[beyond]] = 0
     cumulative = weights.cumsum(dtype=np.float64)
     return int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))

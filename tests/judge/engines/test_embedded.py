@@ -16,7 +16,16 @@ from tokenizers import Tokenizer
 
 from tirjudge.engines import embedded
 from tirjudge.engines.checkpoint import Qwen3Config
-from tirjudge.engines.embedded import Backend, EmbeddedEngine, KVCache, Qwen3, Span, choose_token, log_softmax
+from tirjudge.engines.embedded import (
+    GREEDY_BELOW,
+    Backend,
+    EmbeddedEngine,
+    KVCache,
+    Qwen3,
+    Span,
+    choose_token,
+    log_softmax,
+)
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.types import Completion, Sampling
@@ -421,3 +430,11 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, checkpoint):
 def test_an_unknown_backend_is_refused_by_name():
     with pytest.raises(ValueError, match="'jax' given"):
         Backend.parse("jax")
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1e-300, 1.0), (1e-46, 0.5), (1.0, 1e-300)])
+def test_sampling_at_the_edge_of_floats_is_greedy(temperature: float, top_p: float) -> None:
+    logprobs = np.log(np.array([0.2, 0.5, 0.3], dtype=np.float32))
+    sampling = Sampling(max_tokens=1, temperature=temperature, top_p=top_p)
+    rng = np.random.default_rng(0) if temperature >= GREEDY_BELOW else None
+    assert choose_token(logprobs, sampling=sampling, rng=rng) == 1
