@@ -93,7 +93,7 @@ def started_server(model: Path | None) -> Iterator[tuple[subprocess.Popen[str], 
 async def measure(url: str, *, pid: int, num_judgments: int, concurrency: int) -> dict[str, Any]:
     """A burst, then a long run."""
     async with JudgeClient(url) as client:
-        model = (await client.models())[0]["id"]
+        model = (await client.models())[0].id
         burst = await measure_burst(client, num_requests=concurrency)
         samples: list[dict[str, float]] = []
         watching = asyncio.create_task(watch_memory(pid, samples=samples))

@@ -8,11 +8,8 @@ from typing import Annotated
 
 import typer
 
-
-class ModeName(StrEnum):
-    POINTWISE = "pointwise"
-    PAIRWISE = "pairwise"
-    LISTWISE = "listwise"
+from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineUrl, Slots
+from tirjudge.types import Mode
 
 
 class Tools(StrEnum):
@@ -30,7 +27,7 @@ def judge(
     file: Annotated[Path, typer.Argument(help="JSONL, perhaps .gz: id, prompt, responses, perhaps label.")],
     out: Annotated[Path, typer.Option(help="JSONL to write, one judgment a line; if it exists, the run goes on.")],
     mode: Annotated[
-        ModeName | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
+        Mode | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
     ] = None,
     tools: Annotated[Tools, typer.Option(help="Whether the model may, must or cannot run Python.")] = Tools.AUTO,
     orders: Annotated[
@@ -38,28 +35,16 @@ def judge(
     ] = Orders.SINGLE,
     votes: Annotated[int, typer.Option(min=1, max=64, help="Rollouts per order.")] = 1,
     max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Programs per rollout.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of orders and samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of orders and samples.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first items.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Judgments under way at a time.")] = 16,
     url: Annotated[
         str | None, typer.Option(envvar="TIRJUDGE_URL", help="A server to ask; default: judge in this process.")
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIRJUDGE_ENGINE", help="URL of a vLLM server that runs the model; --model then gives its profile."
-        ),
-    ] = None,
-    slots: Annotated[
-        int | None, typer.Option(envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core.")
-    ] = None,
-    allow_unsafe_sandbox: Annotated[
-        bool,
-        typer.Option(envvar="TIRJUDGE_ALLOW_UNSAFE_SANDBOX", help="Run programs even where nothing isolates them."),
-    ] = False,
+    model: Checkpoint = None,
+    engine: EngineUrl = None,
+    slots: Slots = None,
+    allow_unsafe_sandbox: AllowUnsafeSandbox = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Judge a file, and say how often the judge is right.
@@ -67,6 +52,7 @@ def judge(
     Accuracy is over the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labelled
     response, else 0; pointwise, k responses that share the highest score get 1/k each. A tie in the other modes and an
     abstention score 0 and are counted by themselves as well. Items that failed are not scored; run again to retry them.
+    Exits 1 if an item failed, or if there is no judgment at all.
     """
     import asyncio
     from dataclasses import asdict
@@ -74,24 +60,21 @@ def judge(
 
     from rich.console import Console
 
-    from tirjudge.types import Mode
-    from tirjudge_harness.items import Settings
+    from tirjudge_harness.items import InputError, Settings
     from tirjudge_harness.judging import judge_file, local_judge, remote_judge
     from tirjudge_harness.summary import summary_table
 
-    settings = Settings(
-        mode=None if mode is None else Mode(mode),
-        tools=tools,
-        orders=orders,
-        votes=votes,
-        max_tool_calls=max_tool_calls,
-        seed=seed,
-    )
+    settings = Settings(mode=mode, tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls, seed=seed)
     if url is None:
         opening = local_judge(
             checkpoint=model, engine_url=engine, tools=tools != "off", slots=slots, allow_unsafe=allow_unsafe_sandbox
         )
     else:
+        ours = {"--model": model, "--engine": engine, "--slots": slots, "--allow-unsafe-sandbox": allow_unsafe_sandbox}
+        if unheeded := [name for name, value in ours.items() if value]:
+            raise InputError(
+                f"{', '.join(unheeded)} given with --url, whose server has a model and a sandbox; leave out one"
+            )
         opening = remote_judge(url)
     console = Console(stderr=True)
     judging = judge_file(
@@ -106,5 +89,5 @@ def judge(
         typer.echo(dumps(asdict(summary)))
     else:
         Console().print(summary_table(summary))
-    if summary.num_failed:
+    if summary.num_failed or not summary.num_judged:
         raise typer.Exit(1)

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.protocol import problem_of
+from tirjudge.protocol import parse_json, problem_of
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Text
 
 ItemId = Text | StrictInt
 
 
 class InputError(TirjudgeError, ValueError):
-    """A file that cannot be judged as a whole."""
+    """Files or options with which nothing can be judged."""
 
 
 class Item(BaseModel):
@@ -117,7 +116,7 @@ def read_tasks(path: Path, *, settings: Settings) -> tuple[list[Task], list[BadL
     line_of: dict[ItemId, int] = {}
     for number, line in _numbered_lines(path):
         try:
-            item = Item.model_validate(_parse_line(line))
+            item = Item.model_validate(parse_json(line))
             tasks.append(Task(item=item, request=settings.request(item)))
         except ValidationError as error:
             bad.append(BadLine(number=number, problem=problem_of(error).message))
@@ -140,11 +139,3 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-
-
-def _parse_line(line: bytes) -> Any:
-    return json.loads(line.decode(), parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")

@@ -1,7 +1,8 @@
 """The output file is the journal of the run: one line per item, appended when it is finished.
 
 Each line says how it was made, so that a run that was killed goes on where it stopped, and two different runs cannot end
-up in one file. Lines that do not count (a torn last one, and items that failed) are taken out when the file is opened.
+up in one file. Lines that do not count (a torn last one, and items that failed) are taken out when the file is opened,
+and the others are scored anew, by the labels that the input has now.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.types import Judgment
 from tirjudge_harness.items import InputError, Item, ItemId
+from tirjudge_harness.scoring import correctness
 
 SYNC_LINES = 32
 SYNC_S = 1.0
@@ -52,19 +54,19 @@ class Journal:
         items: the whole input; only what belongs to it may be in the file.
 
     Raises:
-        InputError: the file is damaged, or was made from another input or with another configuration.
+        InputError: the file cannot be written, is damaged, or was made from another input or with another configuration.
     """
 
     def __init__(self, path: Path, *, configuration: Mapping[str, Any], items: Sequence[Item]) -> None:
         self.path = path
         self._configuration = dict(configuration)
-        lines = _read_lines(path)
-        records = {record.id: record for record in lines if record.error is None}
-        self._check(records, items={item.id: item for item in items})
-        self.records: dict[ItemId, Record] = records
+        self.records: dict[ItemId, Record] = {}
         """The finished items, by id; those that failed are not among them."""
-        _rewrite(path, records=list(records.values()))
-        self._file = path.open("ab")
+        try:
+            self._take_up({item.id: item for item in items})
+            self._file = path.open("ab")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; --out needs a file that can be written") from error
         self._num_unsynced = 0
         self._synced = monotonic()
 
@@ -82,14 +84,13 @@ class Journal:
         item: Item,
         *,
         judgment: Judgment | None = None,
-        correct: float | None = None,
         error: str | None = None,
     ) -> Record:
-        """Add what became of an item."""
+        """Add what became of an item: its judgment, or why there is none."""
         record = Record(
             id=item.id,
             label=item.label,
-            correct=correct,
+            correct=_score(judgment, item=item),
             error=error,
             judgment=judgment,
             item_sha256=item.sha256,
@@ -109,8 +110,21 @@ class Journal:
         self._num_unsynced = 0
         self._synced = monotonic()
 
-    def _check(self, records: Mapping[ItemId, Record], *, items: Mapping[ItemId, Item]) -> None:
-        for record in records.values():
+    def _take_up(self, items: Mapping[ItemId, Item]) -> None:
+        """Go on from what the file has."""
+        content = self.path.read_bytes() if self.path.exists() else None
+        finished = [record for record in _parse(content or b"", path=self.path) if record.error is None]
+        self._check(finished, items=items)
+        for record in finished:
+            item = items[record.id]
+            update = {"label": item.label, "correct": _score(record.judgment, item=item)}
+            self.records[record.id] = record.model_copy(update=update)
+        counting = b"".join(map(_line, self.records.values()))
+        if content != counting:
+            _replace(self.path, content=counting)
+
+    def _check(self, records: Sequence[Record], *, items: Mapping[ItemId, Item]) -> None:
+        for record in records:
             if record.configuration != self._configuration:
                 differences = _differences(record.configuration, self._configuration)
                 raise InputError(f"{self.path} was made with another configuration ({differences}); {_WAY_OUT}")
@@ -133,16 +147,18 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return "; ".join(f"{name} was {there.get(name)!r} and is now {here.get(name)!r}" for name in names)
 
 
+def _score(judgment: Judgment | None, *, item: Item) -> float | None:
+    return None if judgment is None else correctness(judgment, label=item.label)
+
+
 def _line(record: Record) -> bytes:
     unset = {name for name in ("label", "correct", "error", "judgment") if getattr(record, name) is None}
     return record.model_dump_json(exclude=unset).encode() + b"\n"
 
 
-def _read_lines(path: Path) -> list[Record]:
+def _parse(content: bytes, *, path: Path) -> list[Record]:
     """The records of a file, without a last line that was never finished."""
-    if not path.exists():
-        return []
-    *lines, _torn = path.read_bytes().split(b"\n")
+    *lines, _torn = content.split(b"\n")
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -152,11 +168,8 @@ def _read_lines(path: Path) -> list[Record]:
     return records
 
 
-def _rewrite(path: Path, *, records: Sequence[Record]) -> None:
-    """The file with these records alone, replaced in one step if it says anything else."""
-    content = b"".join(map(_line, records))
-    if path.exists() and path.stat().st_size == len(content):
-        return
+def _replace(path: Path, *, content: bytes) -> None:
+    """The file with other content, in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         file.write(content)

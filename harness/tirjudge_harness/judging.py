@@ -39,7 +39,7 @@ async def remote_judge(url: str) -> AsyncIterator[OpenJudge]:
     """The judge behind a server."""
     async with JudgeClient(url) as client:
         card = (await client.models())[0]
-        yield OpenJudge(judge=client.judge, model=card["id"], fingerprint=card.get("fingerprint"))
+        yield OpenJudge(judge=client.judge, model=card.id, fingerprint=card.fingerprint)
 
 
 @asynccontextmanager

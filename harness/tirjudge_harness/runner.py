@@ -9,7 +9,6 @@ from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.items import Task
 from tirjudge_harness.journal import Journal, Record
-from tirjudge_harness.scoring import correctness
 
 JudgeOne = Callable[[JudgeRequest], Awaitable[Judgment]]
 """A judge in this process, or a client of one elsewhere."""
@@ -49,6 +48,5 @@ async def _work(
         except TirjudgeError as error:
             record = journal.append(task.item, error=f"{type(error).__name__}: {error}")
         else:
-            correct = correctness(judgment, label=task.item.label)
-            record = journal.append(task.item, judgment=judgment, correct=correct)
+            record = journal.append(task.item, judgment=judgment)
         on_record(record)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any
 
 import httpx2
 from pydantic import ValidationError
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.protocol import JUDGE_PATH, MODELS_PATH, ErrorBody, Event, Problem, decode_event
+from tirjudge.protocol import (
+    JUDGE_PATH,
+    MODELS_PATH,
+    ErrorBody,
+    Event,
+    ModelCard,
+    ModelList,
+    Problem,
+    decode_event,
+)
 from tirjudge.types import JudgeRequest, Judgment
 
 BUSY = (429, 503)
 """What the server answers when the same request may do better later."""
+
+KEEPALIVE_S = 2.0
+"""Idle connections are closed before the server, at 5 s, would close them under a request."""
 
 
 class RequestRefused(TirjudgeError, ValueError):
@@ -32,7 +43,7 @@ class RequestRefused(TirjudgeError, ValueError):
 
 
 class ServerUnavailable(TirjudgeError):
-    """The server could not be reached, stayed busy, or failed."""
+    """The server could not be reached, stayed busy, or failed; or something else is at that URL."""
 
 
 class JudgeClient:
@@ -44,6 +55,9 @@ class JudgeClient:
         max_attempts: how often one request is sent at most.
         max_wait_s: longest pause between two attempts, whatever the server asks for.
         transport: another way to the server than a socket.
+
+    Raises:
+        ServerUnavailable: `base_url` is no URL.
     """
 
     def __init__(
@@ -58,12 +72,15 @@ class JudgeClient:
         self.base_url = base_url.rstrip("/")
         self._max_attempts = max_attempts
         self._max_wait_s = max_wait_s
-        self._http = httpx2.AsyncClient(
-            base_url=self.base_url,
-            timeout=httpx2.Timeout(timeout_s, connect=10.0),
-            limits=httpx2.Limits(max_connections=None),
-            transport=transport,
-        )
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=self.base_url,
+                timeout=httpx2.Timeout(timeout_s, connect=10.0),
+                limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
+                transport=transport,
+            )
+        except httpx2.InvalidURL as error:
+            raise ServerUnavailable(f"{base_url} is no URL: {error}") from error
 
     async def __aenter__(self) -> JudgeClient:
         return self
@@ -82,7 +99,9 @@ class JudgeClient:
         """
         body = request.model_copy(update={"stream": False}).model_dump_json()
         async with self._answered("POST", JUDGE_PATH, content=body) as response:
-            return Judgment.model_validate_json(await response.aread())
+            content = await response.aread()
+        with self._understood():
+            return Judgment.model_validate_json(content)
 
     async def stream(self, request: JudgeRequest) -> AsyncIterator[Event]:
         """The events of one judgment as they happen; the last one is the `Judgment`.
@@ -92,8 +111,7 @@ class JudgeClient:
         """
         body = request.model_copy(update={"stream": True}).model_dump_json()
         async with self._answered("POST", JUDGE_PATH, content=body) as response:
-            async for sent in httpx2.EventSource(response, max_event_size=None):
-                event = decode_event(sent.event, data=sent.data)
+            async for event in self._events(response):
                 if isinstance(event, ErrorBody):
                     raise _failure(event.error)
                 yield event
@@ -101,11 +119,29 @@ class JudgeClient:
                     return
         raise ServerUnavailable(f"{self.base_url} ended the stream before the judgment")
 
-    async def models(self) -> list[dict[str, Any]]:
-        """The judges that the server offers, each as `/v1/models` describes it."""
+    async def models(self) -> list[ModelCard]:
+        """The judges that the server offers, one at least.
+
+        Raises:
+            ServerUnavailable: as `judge`.
+        """
         async with self._answered("GET", MODELS_PATH) as response:
-            await response.aread()
-            return response.json()["data"]
+            content = await response.aread()
+        with self._understood():
+            return ModelList.model_validate_json(content).data
+
+    async def _events(self, response: httpx2.Response) -> AsyncIterator[Event]:
+        with self._understood():
+            async for sent in httpx2.EventSource(response, max_event_size=None):
+                yield decode_event(sent.event, data=sent.data)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """An answer that makes no sense was not given by one of our servers."""
+        try:
+            yield
+        except (ValueError, httpx2.SSEError) as error:
+            raise ServerUnavailable(f"{self.base_url} is no tirjudge server, or one of another version") from error
 
     @asynccontextmanager
     async def _answered(self, method: str, path: str, *, content: str | None = None) -> AsyncIterator[httpx2.Response]:
@@ -126,7 +162,7 @@ class JudgeClient:
             except httpx2.ConnectError as error:
                 if is_last:
                     raise ServerUnavailable(f"{self.base_url} cannot be reached: {error}") from error
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 raise ServerUnavailable(f"{self.base_url} broke off: {error or type(error).__name__}") from error
             await asyncio.sleep(pause_s)
 
@@ -144,7 +180,8 @@ def _problem(response: httpx2.Response) -> Problem:
     try:
         return ErrorBody.model_validate_json(response.content).error
     except ValidationError:
-        return Problem(message=f"{response.url} answered: {response.text[:200]}", type="server_error")
+        head = " ".join(response.text[:200].split())
+        return Problem(message=f"{response.url} answered {response.status_code}: {head}", type="server_error")
 
 
 def _failure(problem: Problem) -> RequestRefused | ServerUnavailable:

@@ -26,6 +26,11 @@ class Model:
     fingerprint: str | None
     """A hash of the weights and the profile; None when they are out of sight, behind a URL."""
 
+    @property
+    def ended(self) -> str | None:
+        """Why the engine will never work again; None while it may, as one behind a URL always may."""
+        return getattr(self.engine, "ended", None)
+
 
 def bundled_checkpoint() -> Path:
     """The small judge that comes with the package."""

@@ -1,13 +1,16 @@
 """What crosses HTTP besides a request and its judgment: errors in OpenAI's shape, and the events of a stream.
 
-Server and client share these definitions. An event is one block of `text/event-stream`: its name, and one line of JSON.
+Server and client share these definitions; all that reads JSON of strangers reads it with `parse_json`. An event is one block
+of `text/event-stream`: its name, and one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, TurnRecord, Wire
 
@@ -19,6 +22,9 @@ HEARTBEAT = b": heartbeat\n\n"
 
 MAX_SHOWN_CHARS = 80
 """How much of a wrong value an error message repeats."""
+
+_LENGTHS = {"too_short": "at least {min_length} is needed", "too_long": "at most {max_length} are taken"}
+"""What pydantic says of a list with too few or too many elements, in fewer words."""
 
 
 class Problem(Wire):
@@ -38,6 +44,29 @@ class ErrorBody(Wire):
     """The body of every answer that is not a success, and the last event of a stream that failed."""
 
     error: Problem
+
+
+class ModelCard(Wire):
+    """A judge that a server offers, in OpenAI's shape."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    """When the server started, Unix time, seconds."""
+    owned_by: str
+    modes: list[Mode]
+    context_tokens: int
+    rollout_tokens: int
+    group_size: int
+    fingerprint: str | None
+    """A hash of the model; None if it is not known."""
+
+
+class ModelList(Wire):
+    """The answer at `MODELS_PATH`."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard] = Field(min_length=1)
 
 
 class JudgmentCreated(Wire):
@@ -83,9 +112,25 @@ def decode_event(name: str, *, data: str) -> Event:
     return _EVENTS[name].model_validate_json(data)
 
 
+def parse_json(data: bytes) -> Any:
+    """Strict JSON: no NaN, no infinities. The standard library's parser, because pydantic's refuses the lone surrogates
+    that JSON can spell.
+
+    Raises:
+        UnicodeDecodeError: not UTF-8.
+        RecursionError: nested too deeply.
+        ValueError: not JSON.
+    """
+    return json.loads(data.decode(), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def problem_of(error: ValidationError) -> Problem:
     """What is wrong with a request, in words that a caller can act on: the first field, at its deepest known place."""
-    errors = error.errors(include_url=False)
+    errors = [_at_the_key(other) for other in error.errors(include_url=False)]
     field = errors[0]["loc"][:1]
     worst = max((other for other in errors if other["loc"][:1] == field), key=lambda other: len(_path(other["loc"])))
     param, kind = _path(worst["loc"]), worst["type"]
@@ -100,9 +145,14 @@ def problem_of(error: ValidationError) -> Problem:
     if kind == "extra_forbidden":
         known = ", ".join(JudgeRequest.model_fields if len(param) == 1 else ChatMessage.model_fields)
         return invalid(f"{name}: unknown field; known are {known}", param=name, code="unknown_field")
+    if kind == "string_unicode":
+        return invalid(f"{name}: no name of a field, it holds half a surrogate pair", param=name, code="unknown_field")
+    given = f"{name}: {shown(worst['input'])} given"
+    if kind in _LENGTHS:
+        return invalid(f"{given}, {_LENGTHS[kind].format(**worst['ctx'])}", param=name, code=kind)
     wanted = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
     expected = " or ".join(message.removeprefix("Input should be ") for message in wanted)
-    return invalid(f"{name}: {_shown(worst['input'])} given; expected: {expected}", param=name, code=kind)
+    return invalid(f"{given}; expected: {expected}", param=name, code=kind)
 
 
 def invalid(message: str, *, param: str | None, code: str) -> Problem:
@@ -110,14 +160,20 @@ def invalid(message: str, *, param: str | None, code: str) -> Problem:
     return Problem(message=message, type="invalid_request_error", param=param, code=code)
 
 
+def _at_the_key(error: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A key that is no Unicode is reported at the object around it; it belongs with the other unknown ones."""
+    is_key = error["type"] == "string_unicode"
+    return {**error, "loc": (*error["loc"], error["input"])} if is_key else error
+
+
 def _path(loc: tuple[int | str, ...]) -> tuple[str, ...]:
     """`("responses", 3)` -> `("responses", "3")`; what pydantic adds for the branches of `str | list` is left out."""
     parts = [str(part) for part in loc if part != "list[ChatMessage]" and not str(part).startswith("function-")]
-    return tuple(part.encode("utf-8", "replace").decode()[:MAX_SHOWN_CHARS] for part in parts)
+    return tuple(part.encode("utf-8", "backslashreplace").decode()[:MAX_SHOWN_CHARS] for part in parts)
 
 
-def _shown(value: object) -> str:
-    """A wrong value: short ones as JSON, containers by their size."""
+def shown(value: object) -> str:
+    """A wrong value: as JSON, cut if it is long; containers by their size."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     text = json.dumps(value, default=str)

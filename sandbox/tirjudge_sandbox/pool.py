@@ -174,17 +174,18 @@ class SandboxPool:
         if len(code.encode("utf-8", "surrogatepass")) > self.limits.source_bytes:
             error = f"ProgramTooLong: more than {self.limits.source_bytes} bytes"
             return ExecResult(outcome=Outcome.REFUSED, error=error, level=self.level)
-        payload = json.dumps({"code": code, "bindings": {name: _plain(value) for name, value in bindings.items()}})
         queued = time.monotonic()
         slot = await self._queue.take()
-        return await self._run_in(slot, payload.encode(), queue_s=time.monotonic() - queued)
+        return await self._run_in(slot, code, bindings=bindings, queue_s=time.monotonic() - queued)
 
     # ---------------------------------------------------------------------------------------------------- one program
 
-    async def _run_in(self, slot: Slot, payload: bytes, *, queue_s: float) -> ExecResult:
+    async def _run_in(
+        self, slot: Slot, code: str, *, bindings: Mapping[str, str | Mapping[str, str]], queue_s: float
+    ) -> ExecResult:
         """Runs a program in a slot that is ours, and gives the slot back."""
         try:
-            result = await self._execute(slot, payload, queue_s=queue_s)
+            result = await self._execute(slot, _payload(code, bindings=bindings), queue_s=queue_s)
         except asyncio.CancelledError:
             self._in_background(self._recover(slot))
             raise
@@ -240,8 +241,7 @@ class SandboxPool:
             self._queue.give_back(slot)
 
     async def _runs_canary(self, slot: Slot) -> bool:
-        payload = json.dumps({"code": _CANARY_CODE, "bindings": {}}).encode()
-        with _memory_files(payload) as descriptors:
+        with _memory_files(_payload(_CANARY_CODE, bindings=_NO_BINDINGS)) as descriptors:
             ending = await slot.run(_job(self.limits), descriptors)
             output = os.pread(descriptors.stdout, len(_CANARY_OUTPUT) + 1, 0)
         return ending.wait_status == 0 and output.decode() == _CANARY_OUTPUT
@@ -332,5 +332,7 @@ def _memory_files(payload: bytes) -> Iterator[Descriptors]:
             os.close(descriptor)
 
 
-def _plain(value: str | Mapping[str, str]) -> str | dict[str, str]:
-    return value if isinstance(value, str) else dict(value)
+def _payload(code: str, *, bindings: Mapping[str, str | Mapping[str, str]]) -> bytes:
+    """What a process reads. A copy of all texts, so it is made when there is a slot for it."""
+    plain = {name: value if isinstance(value, str) else dict(value) for name, value in bindings.items()}
+    return json.dumps({"code": code, "bindings": plain}).encode()

@@ -8,12 +8,11 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from tirjudge.protocol import JUDGE_PATH, MODELS_PATH
+from tirjudge.protocol import JUDGE_PATH, MODELS_PATH, ModelCard, ModelList
 from tirjudge.types import Judgment, Mode
 from tirjudge_server.body import parse_request, read_body
 from tirjudge_server.connection import while_connected
@@ -61,22 +60,25 @@ def create_app(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> Fas
         return Response(judgment.model_dump_json(), headers=headers, media_type="application/json")
 
     @app.get(MODELS_PATH)
-    async def models() -> dict[str, Any]:
+    async def models() -> ModelList:
         """The judge that answers here, in OpenAI's shape."""
-        return {"object": "list", "data": [_model_card(service, created=created)]}
+        return ModelList(data=[_model_card(service, created=created)])
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
-        """Whether the process is alive; says nothing about the engine."""
-        admission = service.admission
-        return {
-            "status": "ok",
+    @app.head("/health", include_in_schema=False)
+    async def health() -> Response:
+        """Whether the process is worth keeping: 200, or 503 if its engine has ended for good."""
+        ended = service.engine_ended()
+        body = {
+            "status": "ok" if ended is None else ended,
             "sandbox": service.isolation,
-            "running": admission.num_running,
-            "waiting": admission.num_waiting,
+            "running": service.admission.num_running,
+            "waiting": service.admission.num_waiting,
         }
+        return JSONResponse(body, status_code=200 if ended is None else 503)
 
     @app.get("/ready")
+    @app.head("/ready", include_in_schema=False)
     async def ready() -> Response:
         """Whether a judgment can be made: 200, or 503 with the reason."""
         problem = service.readiness.problem
@@ -86,16 +88,15 @@ def create_app(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> Fas
     return app
 
 
-def _model_card(service: Service, *, created: int) -> dict[str, Any]:
+def _model_card(service: Service, *, created: int) -> ModelCard:
     profile = service.judge.profile
-    return {
-        "id": profile.name,
-        "object": "model",
-        "created": created,
-        "owned_by": "tirjudge",
-        "modes": list(Mode),
-        "context_tokens": profile.context_tokens,
-        "rollout_tokens": profile.rollout_tokens,
-        "group_size": profile.group_size,
-        "fingerprint": service.fingerprint,
-    }
+    return ModelCard(
+        id=profile.name,
+        created=created,
+        owned_by="tirjudge",
+        modes=list(Mode),
+        context_tokens=profile.context_tokens,
+        rollout_tokens=profile.rollout_tokens,
+        group_size=profile.group_size,
+        fingerprint=service.fingerprint,
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from fastapi import Request
 from pydantic import ValidationError
 
-from tirjudge.protocol import invalid, problem_of
+from tirjudge.protocol import invalid, parse_json, problem_of
 from tirjudge.types import JudgeRequest
 from tirjudge_server.errors import Refused
 
@@ -42,15 +41,14 @@ def parse_request(body: bytes) -> JudgeRequest:
         Refused: 400, not UTF-8, not JSON, or not a request.
     """
     try:
-        return JudgeRequest.model_validate(_parse_json(body))
+        return JudgeRequest.model_validate(_parsed(body))
     except ValidationError as error:
         raise Refused(problem_of(error)) from error
 
 
-def _parse_json(body: bytes) -> Any:
-    """The standard library's parser, because pydantic's refuses the lone surrogates that JSON can spell."""
+def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant)
+        return parse_json(body)
     except UnicodeDecodeError as error:
         message = f"body: not UTF-8, byte {error.start} is 0x{body[error.start]:02x}"
         raise Refused(invalid(message, param="body", code="not_utf8")) from error
@@ -58,7 +56,3 @@ def _parse_json(body: bytes) -> Any:
         raise Refused(invalid("body: nested too deeply", param="body", code="invalid_json")) from error
     except ValueError as error:
         raise Refused(invalid(f"body: not JSON: {error}", param="body", code="invalid_json")) from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")

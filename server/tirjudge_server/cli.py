@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineUrl, Slots
+
 Host = Annotated[str, typer.Option(envvar="TIRJUDGE_HOST", help="Address to listen at.")]
 Port = Annotated[int, typer.Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="0: any that is free.")]
-Checkpoint = Annotated[
-    Path | None, typer.Option("--model", envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
-]
 Grace = Annotated[float, typer.Option(min=0.0, help="Seconds that judgments under way get after SIGTERM.")]
 
 
@@ -28,17 +26,10 @@ Logging = Annotated[LogLevel, typer.Option(envvar="TIRJUDGE_LOG_LEVEL", help="`i
 
 def serve(
     model: Checkpoint = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIRJUDGE_ENGINE", help="URL of a vLLM server that runs the model; --model then gives its profile."
-        ),
-    ] = None,
+    engine: EngineUrl = None,
     host: Host = "127.0.0.1",
     port: Port = 8400,
-    slots: Annotated[
-        int | None, typer.Option(envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core.")
-    ] = None,
+    slots: Slots = None,
     max_concurrency: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_CONCURRENCY", min=1, help="Judgments side by side.")
     ] = 32,
@@ -49,10 +40,7 @@ def serve(
         int, typer.Option(envvar="TIRJUDGE_MAX_BODY_MB", min=1, help="Largest request, MiB; a larger one gets a 413.")
     ] = 16,
     grace_s: Grace = 30.0,
-    allow_unsafe_sandbox: Annotated[
-        bool,
-        typer.Option(envvar="TIRJUDGE_ALLOW_UNSAFE_SANDBOX", help="Run programs even where nothing isolates them."),
-    ] = False,
+    allow_unsafe_sandbox: AllowUnsafeSandbox = False,
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
     """Judge over HTTP: POST /v1/judge."""

@@ -11,6 +11,9 @@ from starlette.types import Receive
 
 T = TypeVar("T")
 
+HUNG_UP = 499
+"""The status of an answer that nobody receives."""
+
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do the work for as long as the caller is there.

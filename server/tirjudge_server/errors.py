@@ -11,14 +11,11 @@ from starlette.requests import ClientDisconnect
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, SandboxUnavailable
 from tirjudge.protocol import ErrorBody, Problem, invalid
 from tirjudge_server.admission import QueueFull, retry_headers
+from tirjudge_server.connection import HUNG_UP
 from tirjudge_server.identity import identity_headers
 
 UNAVAILABLE_RETRY_S = 2.0
 """When to ask again after the engine or the sandbox failed."""
-
-
-HUNG_UP = 499
-"""The status of an answer that nobody receives."""
 
 
 class Refused(Exception):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from tirjudge.judge import Judge, OnTurn
-from tirjudge.protocol import invalid
+from tirjudge.protocol import invalid, shown
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.admission import Admission, Place
 from tirjudge_server.errors import UNAVAILABLE, Refused, ShuttingDown
@@ -26,6 +26,7 @@ class Service:
         max_queue: how many requests may wait for that.
         fingerprint: a hash of the model, shown at `/v1/models`; None if it is not known.
         isolation: the level at which the sandbox runs, shown at `/health`; None if there is no sandbox.
+        engine_ended: says why the engine will never work again, None while it may; asked for `/health`.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Service:
         max_queue: int = 256,
         fingerprint: str | None = None,
         isolation: str | None = None,
+        engine_ended: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue)
         self.readiness = Readiness()
         self.fingerprint = fingerprint
         self.isolation = isolation
+        self.engine_ended = engine_ended
         self._deadlines: set[asyncio.Timeout] = set()
         self._ends_at: float | None = None  # on the loop's clock, once it is shutting down
 
@@ -56,7 +59,7 @@ class Service:
             raise ShuttingDown
         name = self.judge.profile.name
         if request.model not in (None, name):
-            message = f"model: {request.model!r} given, this server has {name!r}"
+            message = f"model: {shown(request.model)} given, this server has {shown(name)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
         if self.judge.sandbox is None and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; "off" would do'

@@ -47,6 +47,7 @@ async def serve_judge(
             max_queue=max_queue,
             fingerprint=model.fingerprint,
             isolation=pool.level,
+            engine_ended=lambda: model.ended,
         )
         app = create_app(service, max_body_bytes=max_body_bytes)
         listening = asyncio.Event()

@@ -6,31 +6,28 @@ the text is cut at a stop string. What the engine cannot do is refused by name, 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 import uuid
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import render_chatml
 from tirjudge.errors import EngineUnavailable, PromptTooLong
+from tirjudge.protocol import shown
 from tirjudge.types import ChatMessage, Completion, Sampling, Text
-
-CLIENT_CLOSED_REQUEST = 499
-"""Status of an answer that nobody reads any more."""
+from tirjudge_server.connection import HUNG_UP, while_connected
 
 TokenId = Annotated[int, Field(ge=0)]
-T = TypeVar("T")
 
 
 class _Body(BaseModel):
@@ -131,7 +128,7 @@ def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
 
     def check_model(given: str | None) -> None:
         if given not in (None, name):
-            raise HTTPException(404, f"The model `{given}` does not exist; this worker serves `{name}`.")
+            raise HTTPException(404, f"The model {shown(given)} does not exist; this worker serves `{name}`.")
 
     @app.post("/v1/completions")
     async def completions(
@@ -144,9 +141,7 @@ def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
         work = engine.sample(
             prompt_ids, sampling=_sampling(body), session=x_session_id or body.session_id or request_id
         )
-        completion = await _unless_disconnected(work, request=request)
-        if completion is None:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        completion = await while_connected(request.receive, work)
         counters.add(completion, num_prompt=len(prompt_ids))
         answer = _completion_answer(completion, prompt_ids=prompt_ids, body=body, engine=engine)
         return JSONResponse({"id": f"cmpl-{request_id}", "model": name, **answer})
@@ -172,6 +167,7 @@ def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
         return {"object": "list", "data": [{**model, "max_model_len": engine.context_tokens}]}
 
     @app.get("/health")
+    @app.head("/health")
     async def health() -> Response:
         return Response(status_code=200 if engine.ended is None else 503)
 
@@ -210,22 +206,6 @@ def _sampling(body: CompletionRequest) -> Sampling:
     )
 
 
-async def _unless_disconnected(work: Awaitable[T], *, request: Request) -> T | None:
-    """The result; None when the client left first, and then the work is cancelled."""
-
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
 def _completion_answer(
     completion: Completion, *, prompt_ids: list[int], body: CompletionRequest, engine: EmbeddedEngine
 ) -> dict[str, Any]:
@@ -259,12 +239,12 @@ def _visible_text(completion: Completion, *, body: CompletionRequest, engine: Em
 
 
 def _logprobs(completion: Completion, *, body: CompletionRequest, engine: EmbeddedEngine) -> dict[str, Any]:
-    def shown(token_id: int) -> str:
+    def name_of(token_id: int) -> str:
         return f"token_id:{token_id}" if body.return_tokens_as_token_ids else engine.tokenizer.decode([token_id])
 
-    tokens = [shown(i) for i in completion.token_ids]
+    tokens = [name_of(i) for i in completion.token_ids]
     sampled = [dict([pair]) for pair in zip(tokens, completion.logprobs, strict=True)]
-    sampled[0] |= {shown(i): logprob for i, logprob in completion.token_logprobs.items()}
+    sampled[0] |= {name_of(i): logprob for i, logprob in completion.token_logprobs.items()}
     offsets = [0, *itertools.accumulate(len(token) for token in tokens)]
     return {
         "tokens": tokens,
@@ -307,6 +287,10 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(EngineUnavailable)
     async def unavailable(_request: Request, error: EngineUnavailable) -> JSONResponse:
         return _error(503, str(error))
+
+    @app.exception_handler(ClientDisconnect)
+    async def hung_up(_request: Request, _error: ClientDisconnect) -> Response:
+        return Response(status_code=HUNG_UP)
 
     @app.exception_handler(HTTPException)
     async def refused(_request: Request, error: HTTPException) -> JSONResponse:

@@ -37,7 +37,7 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
         ({"prompt": "p", "responses": ["a", "b"]}, "id: not given"),
         ({"id": "x", "responses": ["a", "b"]}, "prompt: not given"),
         ({"id": "x", "prompt": "p"}, "responses: not given"),
-        ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given"),
+        ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given, at least 1 is needed"),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": 2}, "label: 2 given, there are 2 responses"),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": -1}, "label: -1 given"),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": "0"}, 'label: "0" given'),

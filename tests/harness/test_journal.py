@@ -42,6 +42,27 @@ async def test_a_second_run_judges_only_what_is_missing(write_lines, pairs, firs
     assert out.read_bytes() == before
 
 
+async def test_a_label_that_was_mended_is_scored_anew(write_lines, pairs, first_is_best, tmp_path) -> None:
+    out = tmp_path / "out.jsonl"
+    await run(write_lines(pairs[:4]), out=out, judge=first_is_best)
+    unlabelled = {key: value for key, value in pairs[2].items() if key != "label"}
+    mended = write_lines([pairs[0], pairs[1] | {"label": 1}, unlabelled, pairs[3]])
+    journal = await run(mended, out=out, judge=first_is_best)
+    assert first_is_best.prompts == ["p0", "p1", "p2", "p3"]
+    expected = [(0, 1.0), (1, 0.0), (None, None), (0, 1.0)]
+    assert [(record.label, record.correct) for record in journal.records.values()] == expected
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line.get("label"), line.get("correct")) for line in lines] == expected
+
+
+async def test_an_output_that_cannot_be_written_is_named(write_lines, pairs, first_is_best, tmp_path) -> None:
+    for out in (tmp_path, write_lines(pairs) / "out.jsonl"):
+        with pytest.raises(InputError, match="--out needs a file") as refused:
+            await run(write_lines(pairs), out=out, judge=first_is_best)
+        assert str(refused.value).startswith(f"{out}: ")
+    assert list(tmp_path.iterdir()) == [tmp_path / "in.jsonl"]
+
+
 @pytest.mark.parametrize("num_torn", [1, 40, 200])
 async def test_a_torn_last_line_is_judged_again(write_lines, pairs, first_is_best, tmp_path, num_torn: int) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +106,42 @@ def test_an_output_of_another_run_is_one_line(command: Command, write_lines, pai
     assert "Traceback" not in refused.stderr
 
 
-def test_a_file_is_judged_by_a_server(command: Command, write_lines, pairs, random_checkpoint: Path) -> None:
+def test_options_that_a_server_would_not_heed_are_refused_by_name(command: Command, write_lines, pairs) -> None:
+    refused = run(command(write_lines(pairs), "--url", "http://127.0.0.1:9", "--slots", "1", "--allow-unsafe-sandbox"))
+    assert refused.returncode == 2
+    assert "--model, --slots, --allow-unsafe-sandbox given with --url" in refused.stderr
+
+
+def test_a_run_without_any_judgment_is_a_failure(command: Command, write_lines) -> None:
+    done = run(command(write_lines([b"oops\n", b"[]\n"])))
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["num_malformed"] == 2
+
+
+def test_a_seed_that_no_request_takes_is_refused_at_once(command: Command, write_lines, pairs) -> None:
+    refused = run(command(write_lines(pairs), "--seed", str(2**63)))
+    assert refused.returncode == 2
+    assert "--seed" in refused.stderr
+
+
+def test_something_else_at_the_url_is_one_line(write_lines, pairs, tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other, ThreadPoolExecutor() as threads:
+        serving = threads.submit(other.serve_forever)
+        url = f"http://127.0.0.1:{other.server_port}"
+        done = run([*MAIN, "judge", str(write_lines(pairs)), "--out", str(tmp_path / "out"), "--url", url])
+        other.shutdown()
+        serving.result()
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tirjudge judge: {url}/v1/models answered 404: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_is_judged_by_a_server(write_lines, pairs, random_checkpoint: Path, tmp_path: Path) -> None:
     serve = [*MAIN, "serve", "--model", str(random_checkpoint), "--port", "0"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[4]
-        done = run(command(write_lines(pairs), "--url", url))
+        done = run([*MAIN, "judge", str(write_lines(pairs)), "--out", str(tmp_path / "out"), "--json", "--url", url])
         server.terminate()
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_judged"] == 10

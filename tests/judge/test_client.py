@@ -105,6 +105,38 @@ async def test_a_server_that_cannot_be_reached_is_an_error_of_ours(error: Except
             await client.judge(REQUEST)
 
 
+@pytest.mark.parametrize("content", [b"<html>hello</html>", b'{"data": []}', b"[]", b"\xff", b""])
+async def test_what_is_no_tirjudge_server_is_named_as_that(content: bytes) -> None:
+    client, _ = client_of(*(httpx2.Response(200, content=content) for _ in range(4)))
+    async with client:
+        with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+            await client.judge(REQUEST)
+        with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+            await client.models()
+        with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+            _ = [event async for event in client.stream(REQUEST)]
+
+
+@pytest.mark.parametrize("block", [b"data: hello\n\n", b"event: judgment.completed\ndata: {}\n\n"])
+async def test_a_stream_of_something_else_is_named_as_that(block: bytes) -> None:
+    client, _ = client_of(streamed(block))
+    async with client:
+        with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+            _ = [event async for event in client.stream(REQUEST)]
+
+
+async def test_the_page_of_another_server_is_shown_in_one_line() -> None:
+    client, _ = client_of(httpx2.Response(404, content=b"<html>\n<h1>File not found\n"))
+    async with client:
+        with pytest.raises(ServerUnavailable, match=r"http://judge/v1/models answered 404: <html> <h1>File not found$"):
+            await client.models()
+
+
+def test_what_is_no_url_is_an_error_of_ours() -> None:
+    with pytest.raises(ServerUnavailable, match="http://judge:port is no URL"):
+        JudgeClient("http://judge:port")
+
+
 def streamed(*blocks: bytes) -> httpx2.Response:
     return httpx2.Response(200, content=b"".join(blocks), headers={"content-type": "text/event-stream"})
 

@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -73,6 +73,38 @@ async def test_waiting_for_a_slot_is_told_apart_from_running(level):
         first, second = await asyncio.gather(pool.run("import time; time.sleep(0.2)"), pool.run("print(1)"))
     assert first.queue_s < 0.2 <= first.wall_s
     assert second.queue_s >= 0.2
+
+
+async def test_a_program_that_waits_has_no_copy_of_its_texts(level):
+    class Texts(Mapping[str, str]):
+        num_reads = 0
+
+        def __getitem__(self, key: str) -> str:
+            self.num_reads += 1
+            return key
+
+        def __iter__(self) -> Iterator[str]:
+            return iter("AB")
+
+        def __len__(self) -> int:
+            return 2
+
+    texts = Texts()
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        first = asyncio.create_task(pool.run(SPIN))
+        await until_busy(pool)
+        second = asyncio.create_task(pool.run("print(texts)", bindings={"texts": texts}))
+        await until(lambda: pool.stats().num_waiting == 1)
+        assert texts.num_reads == 0
+        first.cancel()
+        assert (await second).stdout == "{'A': 'A', 'B': 'B'}\n"
+
+
+async def test_bindings_that_cannot_be_sent_leave_the_slot_usable(level):
+    async with SandboxPool(slots=1, level=level) as pool:
+        with pytest.raises(TypeError):
+            await pool.run("print(1)", bindings={"text": 1})  # type: ignore[dict-item]
+        assert (await pool.run("print(1)")).stdout == "1\n"
 
 
 async def test_whoever_waited_longest_gets_the_slot():

@@ -36,7 +36,7 @@ def wait_until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
 
 @pytest.fixture
 def make_service(pool: SandboxPool) -> MakeService:
-    def make(texts: Iterable[str], **options: Any) -> Service:
+    def make(texts: Iterable[str] | Callable[[str], str], **options: Any) -> Service:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
         return Service(Judge(engine=engine, sandbox=pool), isolation=pool.level, **options)
 

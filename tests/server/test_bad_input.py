@@ -26,11 +26,11 @@ async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 4
 
 
 WRONG_FIELDS = {
-    "no responses": ({"responses": []}, "responses", "a list of 0 given"),
+    "no responses": ({"responses": []}, "responses", "responses: a list of 0 given, at least 1 is needed"),
     "one where two are needed": ({"responses": ["a"]}, "responses", "exactly 2 responses, 1 given"),
     "three where two are needed": ({"responses": ["a", "b", "c"]}, "responses", "exactly 2 responses, 3 given"),
     "one for listwise": ({"mode": "listwise", "responses": ["a"]}, "responses", "at least 2 responses, 1 given"),
-    "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given"),
+    "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given, at most 1024 are taken"),
     "responses no list": ({"responses": "ab"}, "responses", '"ab" given'),
     "a response no text": ({"responses": ["a", 3]}, "responses.1", "3 given"),
     "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
@@ -76,7 +76,6 @@ NO_REQUESTS = {
     "an encoded surrogate": (b'{"mode": "\xed\xa0\x80"}', "not_utf8"),
     "a list": (b"[]", "invalid_body"),
     "null": (b"null", "invalid_body"),
-    "a field name that is no Unicode": (b'{"\\ud800": 1}', "invalid_body"),
 }
 
 
@@ -84,6 +83,16 @@ NO_REQUESTS = {
 async def test_a_body_that_is_no_request_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
     error = await refusal(client, content=content)
     assert (error["param"], error["code"]) == ("body", code)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [({"x\ud800y": 1}, r"x\ud800y"), ({"prompt": [{"role": "user", "content": "x", "\udfff": 1}]}, r"prompt.0.\udfff")],
+)
+async def test_a_field_name_that_is_no_unicode_is_named(client: httpx2.AsyncClient, change: Any, param: str) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
+    error = await refusal(client, content=json.dumps(body).encode())
+    assert (error["param"], error["code"]) == (param, "unknown_field")
 
 
 async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient) -> None:
@@ -112,6 +121,13 @@ async def test_an_unknown_model_is_not_found(client: httpx2.AsyncClient) -> None
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "model": "gpt-7"}
     error = await refusal(client, content=json.dumps(body).encode(), status=404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
+    assert error["message"] == 'model: "gpt-7" given, this server has "judge"'
+
+
+async def test_a_long_value_does_not_come_back_whole(client: httpx2.AsyncClient) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "model": "x" * 90_000}
+    error = await refusal(client, content=json.dumps(body).encode(), status=404)
+    assert len(error["message"]) < 200
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/judgments", 404), ("GET", "/v1/judge", 405)])

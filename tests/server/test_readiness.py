@@ -5,9 +5,15 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
+import httpx2
+
+from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.errors import SandboxUnavailable
+from tirjudge.judge import Judge
+from tirjudge.model import open_model
 from tirjudge_server import readiness
 from tirjudge_server.app import create_app
+from tirjudge_server.service import Service
 
 PRINTS = "```python\nprint(1)\n```\n```output"
 
@@ -20,6 +26,26 @@ async def test_ready_only_after_a_whole_judgment(make_service, connect) -> None:
         async with app.router.lifespan_context(app):
             await service.readiness.wait()
             assert (await client.get("/ready")).json() == {"ready": True, "problem": None}
+
+
+async def test_an_engine_that_ended_for_good_is_unhealthy(pool, connect, random_checkpoint) -> None:
+    async with open_model(random_checkpoint) as model:
+        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
+        app = create_app(Service(judge, engine_ended=lambda: model.ended))
+        async with connect(app) as client:
+            assert (await client.get("/health")).json()["status"] == "ok"
+            assert isinstance(model.engine, EmbeddedEngine)
+            model.engine.close()
+            unhealthy = await client.get("/health")
+    assert unhealthy.status_code == 503
+    assert unhealthy.json()["status"] == "the embedded engine was closed"
+
+
+async def test_head_answers_as_get_without_the_body(make_service, listen) -> None:
+    async with listen(create_app(make_service([]))) as url, httpx2.AsyncClient(base_url=url) as client:
+        for path, status in (("/health", 200), ("/ready", 503)):
+            response = await client.head(path)
+            assert (response.status_code, response.content) == (status, b"")
 
 
 class Flaky:

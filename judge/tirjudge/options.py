@@ -1,0 +1,32 @@
+"""Options that commands of several rooms take: which model judges, and where its programs run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Checkpoint = Annotated[
+    Path | None, typer.Option("--model", envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
+]
+EngineUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        envvar="TIRJUDGE_ENGINE",
+        help="URL of a vLLM server that runs the model; --model then gives its profile.",
+    ),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots", envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core."),
+]
+AllowUnsafeSandbox = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsafe-sandbox/--no-allow-unsafe-sandbox",
+        envvar="TIRJUDGE_ALLOW_UNSAFE_SANDBOX",
+        help="Run programs even where nothing isolates them.",
+    ),
+]
