@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import platform
 import shutil
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -63,7 +65,9 @@ def bundled_profile() -> Profile:
 
 
 def make_tokenizer(recipe: Recipe, profile: Profile) -> Tokenizer:
-    """The tokenizer of a recipe, trained on prompts and judgments of its own data."""
+    """The tokenizer of a recipe: its parent's, or one trained on prompts and judgments of its own data."""
+    if recipe.parent is not None:
+        return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
     texts: list[str] = []
     for example in islice(drawn, TOKENIZER_EXAMPLES):
@@ -114,10 +118,25 @@ def save_checkpoint(
     model.save_pretrained(fresh)
     tokenizer.save(str(fresh / "tokenizer.json"))
     (fresh / "judge.json").write_text(profile.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    training = {"recipe": asdict(recipe), "trained": asdict(replace(trained, losses=trained.losses[-1:]))}
-    (fresh / "training.json").write_text(json.dumps(training, indent=1) + "\n", encoding="utf-8")
+    stages = [*_stages_of_parent(recipe), stage_record(recipe, trained)]
+    (fresh / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     fresh.rename(out)
+
+
+def stage_record(recipe: Recipe, trained: Trained) -> dict[str, Any]:
+    """What training.json keeps of one stage; its parent is named by the hash of its weights."""
+    parent = None
+    if recipe.parent is not None:
+        parent = hashlib.sha256(Path(recipe.parent, "model.safetensors").read_bytes()).hexdigest()
+    last = replace(trained, losses=trained.losses[-1:])
+    return {"recipe": asdict(replace(recipe, parent=parent)), "trained": asdict(last)}
+
+
+def _stages_of_parent(recipe: Recipe) -> list[dict[str, Any]]:
+    if recipe.parent is None:
+        return []
+    return json.loads(Path(recipe.parent, "training.json").read_text(encoding="utf-8"))["stages"]
 
 
 async def measure_checkpoint(

@@ -18,21 +18,19 @@ def write_card(checkpoint: Path) -> None:
     Raises:
         FileNotFoundError: one of the first three is missing. Without real_rows.json its table stays empty.
     """
-    training, scores = _read(checkpoint / "training.json"), _read(checkpoint / "scores.json")
-    recipe, trained, profile = training["recipe"], training["trained"], _read(checkpoint / "judge.json")
+    stages, scores = _read(checkpoint / "training.json")["stages"], _read(checkpoint / "scores.json")
+    recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
     real_rows = checkpoint / "real_rows.json"
-    architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size", "seed")
+    architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
     card = resources.files("tirjudge_training").joinpath("card.md").read_text(encoding="utf-8")
     text = card.format(
         **{key: recipe[key] for key in architecture},
-        **{key: trained[key] for key in ("num_examples", "num_tokens", "machine")},
+        stages="".join(map(_stage, stages)),
         name=profile["name"],
         context_tokens=profile["context_tokens"],
         parameters=trained["num_parameters"] / 1e6,
         num_kinds=len(KINDS),
         size_mb=(checkpoint / "model.safetensors").stat().st_size / 1e6,
-        minutes=trained["elapsed_s"] / 60,
-        last_loss=trained["losses"][-1],
         evaluation_seed=scores["seed"],
         num_items=scores["sets"][0]["num_items"],
         synthetic_rows="".join(map(_score_row, scores["sets"])),
@@ -43,6 +41,15 @@ def write_card(checkpoint: Path) -> None:
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _stage(stage: Mapping[str, Any]) -> str:
+    recipe, trained = stage["recipe"], stage["trained"]
+    begun = "from nothing" if recipe["parent"] is None else f"from the weights {recipe['parent'][:12]}"
+    return (
+        f"- {begun}: {trained['num_examples']:,} examples of seed {recipe['seed']}, {trained['num_tokens']:,} tokens in"
+        f" {trained['elapsed_s'] / 60:.0f} minutes ({trained['machine']}); last loss {trained['losses'][-1]:.4f}\n"
+    )
 
 
 def _score_row(score: Mapping[str, Any]) -> str:

@@ -48,6 +48,10 @@ def bundled(
     workers: Annotated[
         int | None, typer.Option(help="Processes that share the work, one core each. 1 uses a GPU.")
     ] = None,
+    parent: Annotated[
+        Path | None,
+        typer.Option("--from", help="Go on from this checkpoint, at a gentler rate; default: from nothing."),
+    ] = None,
     items: Annotated[int, typer.Option(help="Held-out items to measure on in each set; 0 measures nothing.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
@@ -56,9 +60,9 @@ def bundled(
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled import train_bundled
-    from tirjudge_training.sft import Recipe, StepReport
+    from tirjudge_training.sft import Recipe, StepReport, going_on
 
-    recipe = replace(Recipe(), seed=seed)
+    recipe = replace(Recipe() if parent is None else going_on(parent), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     with _progress() as progress:

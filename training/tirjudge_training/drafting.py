@@ -196,7 +196,9 @@ def _dress(text: str, draft: Draft) -> str:
     if ask("line_start") is not None:
         text = "\n".join(f"{ask('line_start')} {line}" for line in text.splitlines() if line.strip())
     if ask("title") is True:
-        text = f"<<{text.split(maxsplit=3)[1]}>>\n{text}"
+        if not text.strip():
+            raise Conflict("title")
+        text = f"<<{text.split(maxsplit=1)[0]}>>\n{text}"
     if ask("start") is not None:
         text = f"{ask('start')} {text}"
     if ask("postscript") is not None:

@@ -282,7 +282,7 @@ COUNTED = (
     _counted(
         "bullets", ("bullet points", "bullets", "bulleted items"), code='len(re.findall(r"(?m)^\\s*[*-] ", r))',
         count=lambda t: _num_lines_starting(t, r"\s*[*-] "), feature="bullets", span=(1, 8),
-        extra=("Format the answer as a list of {rel} bullet points.", "Add a list with {rel} bullets such as \"* item\".",
+        extra=("Format the answer as a list of {rel} bullet points.", "Add a list with {rel} bullets such as \"* item\".", "Use a bulleted list and give {rel} bullet points.", "Make bullets and have {rel} of them, as bullet points.", "List your points in {rel} bullets.",
                "Summarize it in {rel} bullet points."),
         extra_held_out=("Present the answer as {rel} bullet points.", "Use markdown bullets and write {rel} bullet points."),
     ),
@@ -296,7 +296,7 @@ COUNTED = (
     _counted(
         "lines", ("lines",), code="len([x for x in r.splitlines() if x.strip()])",
         count=lambda t: sum(bool(x.strip()) for x in t.splitlines()), feature="lines", span=(1, 8), least=1,
-        extra=("The poem should have {rel} lines.", "Put the text on {rel} lines.", "Break the text into {rel} lines."),
+        extra=("The poem should have {rel} lines.", "Put the text on {rel} lines.", "Lay the text out over {rel} lines.", "Have the text run over {rel} lines.", "Break the text into {rel} lines."),
         extra_held_out=("Spread the text over {rel} lines.", "Write it on {rel} lines."),
     ),
     _counted(
@@ -309,7 +309,7 @@ COUNTED = (
     _counted(
         "question marks", ("question marks",), code='r.count("?")', count=lambda t: len(re.findall(r"\?", t)),
         feature="question_marks", span=(1, 6),
-        extra=("Use the question mark {rel} times.", "Let the question mark appear {rel} times.", "Ask {rel} questions with a question mark."),
+        extra=("Use the question mark {rel} times.", "Let the question mark appear {rel} times.", "Place a question mark in your answer {rel} times.", "The question mark has to be in there {rel} times.", "Ask {rel} questions with a question mark."),
         extra_held_out=("The question mark should occur {rel} times.", "Put a question mark in the text {rel} times."),
     ),
     _counted(
@@ -404,6 +404,7 @@ COUNTED_QUOTED = (
     Kind(
         name="word frequency",
         phrasings=(
+            "Have {q} in the text {rel} times.", "Put {q} into your answer {rel} times.", "{q} has to be in there {rel} times.", "The count of {q} should be {rel}.", "See that {q} comes up {rel} times.", "Your message should hold {q} {rel} times.",
             "Use the word {q} {rel} times.", "The word {q} should appear {rel} times.", "Mention {q} {rel} times.",
             "Your response should contain the word {q} {rel} times.", "Include the keyword {q} {rel} times.",
             "Make sure the word {q} appears {rel} times.", "Repeat the word {q} {rel} times.", "Let {q} occur {rel} times in your answer.",
@@ -424,6 +425,7 @@ COUNTED_QUOTED = (
     Kind(
         name="letter frequency",
         phrasings=(
+            "Put the letter {q} into your answer {rel} times.", "The letter {q} has to be in there {rel} times.", "The count of the letter {q} should be {rel}.", "Have the letter {q} in the text {rel} times.",
             "The letter {q} should appear {rel} times.", "Use the letter {q} {rel} times.", "Let the letter {q} occur {rel} times.",
             "Your response should contain the letter {q} {rel} times.", "Make sure the letter {q} appears {rel} times.",
             "In your response, the letter {q} must appear {rel} times.", "Have the letter {q} show up {rel} times.",
@@ -442,6 +444,7 @@ COUNTED_QUOTED = (
     Kind(
         name="sections",
         phrasings=(
+            "Let each section open with {q} X and use {rel} sections.", "Every section begins with {q} X; there are {rel} sections.", "Use {q} X to mark sections and write {rel} of them.",
             "Your response must have {rel} sections, each beginning with {q} and its number.", "Mark the beginning of each section with {q} X and use {rel} sections.",
             "Divide the answer into {rel} sections headed {q} 1 and so on.", "Write {rel} sections and mark each with {q} and a number.",
             "Structure the text in {rel} parts, each starting with {q} followed by its number.", "There must be {rel} sections, each labelled {q} X.",
@@ -602,6 +605,7 @@ PLAIN = (
     Kind(
         name="all capitals",
         phrasings=(
+            "Lowercase is forbidden.", "Small letters may not appear.", "There must be no lowercase letters.", "Lowercase letters are not allowed anywhere.", "Do without lowercase letters.", "Small letters are forbidden.", "Everything has to be capitalized.",
             "Your entire response should be in English capital letters.", "Write in all capital letters.", "Use only uppercase letters.", "Answer in ALL CAPS.",
             "Everything must be uppercase.", "Use capital letters only.", "The whole reply should be in capitals.", "No lowercase letters are allowed.",
             "Write everything in upper case.", "Make your whole answer uppercase.", "Please respond in all caps.", "Do not use any lowercase letters.",
@@ -613,6 +617,7 @@ PLAIN = (
     Kind(
         name="all lowercase",
         phrasings=(
+            "Capitals are forbidden.", "Uppercase letters may not appear.", "There must be no capital letters.", "Capital letters are not allowed anywhere.", "Do without capital letters.", "Uppercase is forbidden.", "Nothing may be capitalized.",
             "Your entire response should be in lowercase letters.", "Write in all lowercase letters.", "Use only lowercase letters.", "No capital letters are allowed.",
             "Everything must be lowercase.", "Use small letters only.", "The whole reply should be in lower case.", "Do not use any capital letters.",
             "Write everything in lower case.", "Make your whole answer lowercase.", "Please respond in all lowercase.", "Avoid uppercase letters entirely.",
@@ -624,6 +629,7 @@ PLAIN = (
     Kind(
         name="keywords",
         phrasings=(
+            "The reply is to contain {qs}.", "There must be a mention of {qs}.", "Make sure {qs} come up.", "Take care to mention {qs}.", "Use {qs} when you write.", "Be careful to include {qs}.",
             "Include the keywords {qs} in your response.", "Use the words {qs}.", "Your answer must contain {qs}.", "Make sure to mention {qs}.",
             "The words {qs} must appear in the text.", "Be sure to include {qs}.", "The response should contain the keywords {qs}.", "Mention {qs} somewhere.",
             "Please use {qs} in your answer.", "Work {qs} into your reply.", "Do not forget to mention {qs}.", "Ensure that your text includes {qs}.",
@@ -636,6 +642,7 @@ PLAIN = (
     Kind(
         name="forbidden words",
         phrasings=(
+            "Be careful not to mention {qs}.", "Try not to use {qs}.", "Take care not to say {qs}.", "{qs} must be left out.", "Do without {qs}.", "Make sure {qs} do not come up.", "There must be no mention of {qs}.", "Your reply is not to contain {qs}.",
             "Do not include the keywords {qs} in your response.", "Do not use the words {qs}.", "Your answer must not contain {qs}.", "Avoid the words {qs}.",
             "The words {qs} must not appear in the text.", "Never mention {qs}.", "The response should not contain {qs}.", "Leave out {qs}.",
             "Please don't use {qs} in your answer.", "Keep {qs} out of your reply.", "Write it without the words {qs}.", "Refrain from using {qs}.",
@@ -648,6 +655,7 @@ PLAIN = (
     Kind(
         name="start",
         phrasings=(
+            "Write {q} first, then go on.", "The text opens with {q}.", "Use {q} to start your answer.",
             "Start your response with {q}.", "Begin with {q}.", "The first words must be {q}.", "Your answer should start with {q}.", "Open with the phrase {q}.",
             "Your reply has to begin with {q}.", "The response must start with the phrase {q}.", "Let the text start with {q}.", "Make {q} the beginning of your answer.",
             "Put {q} at the very start.", "Please begin your text with {q}.", "The opening words are to be {q}.",
@@ -659,6 +667,7 @@ PLAIN = (
     Kind(
         name="end",
         phrasings=(
+            "Write {q} last.", "The text closes with {q}.", "Use {q} to end your answer.", "Nothing may come after {q} at the end.",
             "Finish your response with {q}.", "End with {q}.", "The last words must be {q}.", "Your answer should end with {q}.", "Close with the phrase {q}.",
             "Your reply has to finish with {q}.", "The response must end with the phrase {q}.", "Let the text end with {q}.", "Make {q} the ending of your answer.",
             "Put {q} at the very end.", "Please finish your text with {q}. No other words should follow.", "The closing words are to be {q}.",
@@ -780,6 +789,7 @@ PLAIN = (
     Kind(
         name="short sentences",
         phrasings=(
+            "A sentence may have {n} words at most.", "Do not let a sentence run over {n} words.", "Sentences with more than {n} words are not allowed.",
             "No sentence should have more than {n} words.", "Each sentence must have at most {n} words.", "Keep every sentence to {n} words or fewer.", "Sentences may not be longer than {n} words.",
             "Use sentences of up to {n} words each.", "Every sentence has to have no more than {n} words.", "Limit each sentence to {n} words.", "Never write a sentence longer than {n} words.",
             "All sentences should be {n} words or shorter.", "Let no sentence exceed {n} words.",

@@ -2,7 +2,8 @@
 
 The model never copies a number or a keyword into its code. It says which one it means: `n[2]` is the third number in the
 prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". What it has to learn is which checks are asked
-for and where their parameters stand.
+for and where their parameters stand. A parameter that is not there counts as 0 or as nothing, so a check too many weighs
+on all responses alike instead of ending the program.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ NAMED_WORD = re.compile(r"(?:word|term|letter)s? (\w+)", re.IGNORECASE)
 _NUMBERS = f'''\
 W = "{" ".join(NUMBER_WORDS)}".split()
 n = re.findall(r"\\d+|\\b(?:" + "|".join(W) + r")\\b", prompt, re.I)
-n = [int(x) if x.isdigit() else W.index(x.lower()) + 2 for x in n]
+n = [int(x) if x.isdigit() else W.index(x.lower()) + 2 for x in n] + [0] * 9
 '''
 _QUOTATIONS = f"""\
-q = re.findall(r"{QUOTATION.pattern}", prompt)
+q = re.findall(r"{QUOTATION.pattern}", prompt) + [""] * 9
 """
 _NAMED_WORDS = f"""\
-w = re.findall(r"{NAMED_WORD.pattern}", prompt, re.I)
+w = re.findall(r"{NAMED_WORD.pattern}", prompt, re.I) + [""] * 9
 """
 _IS_JSON = """\
 def is_json(r):

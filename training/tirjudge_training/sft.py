@@ -13,10 +13,12 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from pathlib import Path
 from random import Random
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -65,6 +67,23 @@ class Recipe:
     num_workers: int = 2
     """Processes that share a step, each on one core; 1 on a GPU."""
     mixture: Mixture = field(default_factory=Mixture)
+    parent: str | None = None
+    """Checkpoint folder whose weights and tokenizer training goes on from; None: from nothing."""
+
+
+def going_on(parent: Path) -> Recipe:
+    """The recipe that improves a trained checkpoint on new data: an eighth of the steps, four tenths of the rates."""
+    recipe = Recipe()
+    return replace(
+        recipe,
+        num_steps=300,
+        matrix_lr=0.4 * recipe.matrix_lr,
+        other_lr=0.4 * recipe.other_lr,
+        warmup_steps=20,
+        decay_share=0.9,
+        whole=0.35,
+        parent=str(parent),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +293,8 @@ def _steps(
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
     tokenizer = Tokenizer.from_str(tokenizer_json)
     model = Qwen3ForCausalLM(model_config(recipe, tokenizer, context_tokens=profile.context_tokens, eos=eos))
+    if recipe.parent is not None:
+        model.load_state_dict(load_file(Path(recipe.parent, "model.safetensors")), strict=False)  # the head is tied
     torch.nn.Module.to(model, device)
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
