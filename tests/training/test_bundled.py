@@ -38,9 +38,9 @@ async def scored(judge: Judge, name: str) -> Score:
 )
 async def test_held_out_instructions_are_judged_right(judge: Judge, name: str) -> None:
     score = await scored(judge, name)
-    assert score.accuracy > 0.85
+    assert score.accuracy > 0.9
     assert score.tool_use_rate > 0.98
-    assert score.code_error_rate < 0.05
+    assert score.code_error_rate < 0.03
 
 
 @pytest.mark.parametrize("change", ["outputs replaced by noise", "tools off"])
