@@ -49,7 +49,8 @@ class Trained:
 
 
 def bundled_profile() -> Profile:
-    """Sizes that fit a model of this size: responses are shown as little more than their ends."""
+    """Sizes that fit a model of this size: responses are shown as little more than their ends, and longer lists, which are
+    rare in its training, are judged in groups."""
     return Profile(
         name="tirjudge-tiny",
         context_tokens=3072,
@@ -58,7 +59,7 @@ def bundled_profile() -> Profile:
         prompt_chars=1200,
         response_chars=64,
         all_responses_chars=416,
-        group_size=26,
+        group_size=8,
         loop_version=LOOP_VERSION,
         prompts_sha256=prompts_sha256(),
     )
