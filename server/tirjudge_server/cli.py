@@ -32,7 +32,7 @@ def serve(
     slots: Slots = None,
     max_concurrency: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_CONCURRENCY", min=1, help="Judgments side by side.")
-    ] = 32,
+    ] = 16,
     max_queue: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_QUEUE", min=0, help="Requests that may wait; one more gets a 429.")
     ] = 256,

@@ -33,7 +33,7 @@ class Service:
         self,
         judge: Judge,
         *,
-        max_concurrency: int = 32,
+        max_concurrency: int = 16,
         max_queue: int = 256,
         fingerprint: str | None = None,
         isolation: str | None = None,
