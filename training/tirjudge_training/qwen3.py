@@ -2,7 +2,7 @@
 
 The weights are those of transformers' `Qwen3ForCausalLM`, and a test holds the hidden states to it; what differs is that a
 beginning shared by all rows is computed once and attended to by one large product, where a cache would be copied for each
-row. On a CPU this is about twice as fast.
+row. That saves copies, and work.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def learning_rate(step: int, recipe: Recipe) -> float:
 
 
 def make_optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers (it learns this task in about half the steps), AdamW for the rest."""
+    """Muon for the matrices inside the layers, AdamW for the rest."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return [
@@ -258,8 +258,8 @@ def train_sft(
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Train from nothing. Yields a report after each step and returns the model.
 
-    On a CPU the work is shared by `recipe.num_workers` processes of one thread each, which is half as fast again as one
-    process of two threads. This process is the first of them; they add up their gradients over loopback.
+    On a CPU the work is shared by `recipe.num_workers` processes of one thread each, since the products are too small for
+    two threads to gain much. This process is the first of them; they add up their gradients over loopback.
     """
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
