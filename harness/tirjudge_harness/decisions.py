@@ -5,33 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tirjudge.counting import Decision
 from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord
 from tirjudge_harness.examples import Outline
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """One look at some responses of an example, shown in one order."""
-
-    shown: tuple[int, ...]
-    """Indexes into the example's responses, in the order shown; one of them alone if it was scored."""
-    best: int | None = None
-    """The response that was named; None: none was."""
-    tied: bool = False
-    """Whether they were said to be equally good."""
-    score: float | None = None
-    """Of a response shown alone, as the judge wrote it; None: no verdict, or a comparison."""
-    expected_score: float | None = None
-    """The mean over the judge's score tokens; None where it cannot be had."""
-    probabilities: tuple[float, ...] | None = None
-    """P(it is the best) of each shown, in that order; None where it cannot be had."""
-    forced: bool = False
-    whole: bool = False
-    """Whether it speaks for all votes and orders of a judgment made in groups, not for one look."""
-
-    @property
-    def has_verdict(self) -> bool:
-        return self.best is not None or self.tied or self.score is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

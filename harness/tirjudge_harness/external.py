@@ -22,9 +22,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
 
+from tirjudge.counting import Decision
 from tirjudge.protocol import parse_json, problem_of
 from tirjudge.types import Mode, label_of
-from tirjudge_harness.decisions import Decision, Judged
+from tirjudge_harness.decisions import Judged
 from tirjudge_harness.examples import Outline
 from tirjudge_harness.items import InputError, numbered_lines
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tirjudge.counting import TIED, Counting, choices_by_order
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import Judged
-from tirjudge_harness.evaluation import TIED, Evaluation, choices_by_order, evaluate
+from tirjudge_harness.evaluation import Evaluation, evaluate
 from tirjudge_harness.examples import Outline
 from tirjudge_harness.external import EVEN
-from tirjudge_harness.protocols import Counting, Protocol
+from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.sheet import Cell, Node, cells_by
 
 if TYPE_CHECKING:

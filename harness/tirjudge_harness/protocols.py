@@ -11,28 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tirjudge.counting import Counting
 from tirjudge.types import Mode
-
-CountedOrders = Literal["first", "mean", "net", "all"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counting:
-    """How the decisions on one comparison become its credit, 0 to 1."""
-
-    orders: CountedOrders = "first"
-    """`first`: the first order alone. `mean`: the mean over the orders. `net`: 1 if more orders are right than wrong, else
-    0. `all`: 1 if every order is right, else 0. Several votes on one order are one decision, their majority."""
-    tie: float = 0.5
-    """Credit of two responses said to be equal, or given equal scores."""
-    no_verdict: float = 0.0
-    """Credit where the judge decided nothing."""
-    share_ties: bool = False
-    """Of k responses that share the highest score each gets 1/k, instead of `tie`."""
-    expected: bool = False
-    """Whether scores are means over the score tokens, not the number that was written."""
-    unscored_loses: bool = False
-    """Whether a response without a score stands below all that have one; if not, one of them leaves no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ highest score get 1/k each. A tie in the other modes and an abstention score 0; 
 
 from __future__ import annotations
 
+from tirjudge.counting import Counting, Decision
 from tirjudge.types import Judgment, Mode
-from tirjudge_harness.decisions import Decision, Judged
+from tirjudge_harness.decisions import Judged
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.examples import Outline
-from tirjudge_harness.protocols import Counting
 
 COUNTING = Counting(tie=0.0, no_verdict=0.0, share_ties=True, expected=True)
 """Of the verdict over all votes and orders, which is one decision."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
-from tirjudge.deadline import Deadline, until
+from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
 from tirjudge.profile import Profile
@@ -21,6 +21,7 @@ from tirjudge.types import (
     JudgeRequest,
     Judgment,
     Mode,
+    Rollout,
     RolloutRecord,
     Sampling,
     Timing,
@@ -96,6 +97,120 @@ class Judge:
             timing=_timing(votes, total_s=time.perf_counter() - started),
         )
 
+    async def rollout(
+        self,
+        request: JudgeRequest,
+        *,
+        order: Sequence[int],
+        session: str,
+        number: int = 0,
+        read_probabilities: bool = True,
+        deadline: Deadline = NEVER,
+        on_turn: Callable[[Turn], Awaitable[None]] | None = None,
+    ) -> Rollout:
+        """One rollout on the responses in `order`: what each vote of a judgment is, token for token.
+
+        Args:
+            request: what to judge.
+            order: indexes of the responses to show, in this order; one for pointwise.
+            session: unique to this rollout.
+            number: which of the rollouts on this order it is; each has a seed of its own.
+            read_probabilities: as in `run_rollout`.
+            deadline, on_turn: as in `run_rollout`.
+
+        Raises:
+            PromptTooLong, EngineUnavailable, SandboxUnavailable: as in `run_rollout`.
+        """
+        return await self._roll(
+            request,
+            prompt_ids=await self.encode(request, order=order),
+            order=order,
+            session=session,
+            number=number,
+            read_probabilities=read_probabilities,
+            deadline=deadline,
+            on_turn=on_turn,
+        )
+
+    async def _roll(
+        self,
+        request: JudgeRequest,
+        *,
+        prompt_ids: Sequence[int],
+        order: Sequence[int],
+        session: str,
+        number: int,
+        read_probabilities: bool,
+        deadline: Deadline,
+        on_turn: Callable[[Turn], Awaitable[None]] | None,
+    ) -> Rollout:
+        temperature = request.temperature
+        if temperature is None:
+            temperature = 0.0 if request.votes == 1 else self.profile.vote_temperature
+        shown = [request.responses[index] for index in order]
+        return await run_rollout(
+            prompt_ids,
+            mode=request.mode,
+            labels=labels(request.mode, len(order)),
+            engine=self.engine,
+            sandbox=self.sandbox if request.offers_tools else None,
+            bindings=bindings(
+                request.mode, prompt=prompt_text(request.prompt), responses=shown, reference=request.reference
+            ),
+            profile=self.profile,
+            sampling=Sampling(
+                max_tokens=0, temperature=temperature, seed=_seed(request.seed, prompt_ids, rollout_name(order, number))
+            ),
+            session=session,
+            max_tool_calls=request.max_tool_calls,
+            force_verdict=request.force_verdict,
+            read_probabilities=read_probabilities,
+            deadline=deadline,
+            on_turn=on_turn,
+        )
+
+    async def encode(self, request: JudgeRequest, *, order: Sequence[int]) -> list[int]:
+        """The prompt that shows the responses in `order`, as ids; less of each text is shown until the context is enough."""
+        profile = self.profile
+        prompt_chars = profile.prompt_chars
+        response_chars = min(profile.response_chars, profile.all_responses_chars // len(order))
+        while True:
+            ids = await self.encode_shown(
+                request, order=order, prompt_chars=prompt_chars, response_chars=response_chars
+            )
+            if len(ids) <= self.room or max(prompt_chars, response_chars) < MIN_SHOWN_CHARS:
+                return ids
+            prompt_chars, response_chars = -(-prompt_chars // 2), -(-response_chars // 2)
+
+    @property
+    def room(self) -> int:
+        """Tokens for a prompt that leave the answer what it needs, or half the context if that is less."""
+        profile = self.profile
+        return profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
+
+    async def encode_shown(
+        self, request: JudgeRequest, *, order: Sequence[int], prompt_chars: int, response_chars: int
+    ) -> list[int]:
+        """The prompt with no more than so many characters of the question, and of each response."""
+        text = render_prompt(
+            request.mode,
+            prompt=prompt_text(request.prompt),
+            responses=[request.responses[index] for index in order],
+            reference=request.reference,
+            criteria=request.criteria or (),
+            rubric=request.rubric,
+            tools=request.offers_tools,
+            max_tool_calls=request.max_tool_calls,
+            prompt_chars=prompt_chars,
+            response_chars=response_chars,
+        )
+        return await self.engine.tokenizer.encode_prompt(text)
+
+
+def rollout_name(order: Sequence[int], number: int) -> str:
+    """What tells the rollouts of one request apart."""
+    return ".".join(map(str, (*order, number)))
+
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
@@ -149,7 +264,7 @@ class _Session:
     async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
         """Votes on one order, cast in the fewest waves that can decide it. Scores are averaged, so all are cast."""
         ballot = self.ballots.setdefault(order, [])
-        prompt_ids = await self._encode(order)
+        prompt_ids = await self.judge.encode(self.request, order=order)
         num_votes = self.request.votes
         while True:
             if self.request.mode is Mode.POINTWISE:
@@ -163,34 +278,18 @@ class _Session:
 
     async def _cast(self, order: tuple[int, ...], prompt_ids: Sequence[int], *, number: int) -> Vote:
         """One rollout."""
-        request, judge = self.request, self.judge
-        temperature = request.temperature
-        if temperature is None:
-            temperature = 0.0 if request.votes == 1 else judge.profile.vote_temperature
-        shown = [request.responses[index] for index in order]
-        name = ".".join(map(str, (*order, number)))
         async with self.places:
-            rollout = await run_rollout(
-                prompt_ids,
-                mode=request.mode,
-                labels=labels(request.mode, len(order)),
-                engine=judge.engine,
-                sandbox=judge.sandbox if request.offers_tools else None,
-                bindings=bindings(
-                    request.mode,
-                    prompt=prompt_text(request.prompt),
-                    responses=shown,
-                    reference=request.reference,
-                ),
-                profile=judge.profile,
-                sampling=Sampling(max_tokens=0, temperature=temperature, seed=_seed(request.seed, prompt_ids, name)),
-                session=f"{self.id}.{name}",
-                max_tool_calls=request.max_tool_calls,
-                force_verdict=request.force_verdict,
+            rollout = await self.judge._roll(
+                self.request,
+                prompt_ids=prompt_ids,
+                order=order,
+                session=f"{self.id}.{rollout_name(order, number)}",
+                number=number,
+                read_probabilities=True,
                 deadline=self.deadline,
                 on_turn=self._observer(order),
             )
-        return Vote(order=order, rollout=rollout, needs_program=request.tools == "on")
+        return Vote(order=order, rollout=rollout, needs_program=self.request.tools == "on")
 
     def _observer(self, order: tuple[int, ...]) -> Callable[[Turn], Awaitable[None]] | None:
         on_turn = self.on_turn
@@ -202,38 +301,6 @@ class _Session:
 
         return tell
 
-    async def _encode(self, order: Sequence[int]) -> list[int]:
-        """The prompt that shows the responses in `order`, as ids; less of each text is shown until the context is enough."""
-        profile = self.judge.profile
-        prompt_chars = profile.prompt_chars
-        response_chars = min(profile.response_chars, profile.all_responses_chars // len(order))
-        while True:
-            ids = await self._encode_shown(order, prompt_chars=prompt_chars, response_chars=response_chars)
-            if len(ids) <= self._room() or max(prompt_chars, response_chars) < MIN_SHOWN_CHARS:
-                return ids
-            prompt_chars, response_chars = -(-prompt_chars // 2), -(-response_chars // 2)
-
-    def _room(self) -> int:
-        """Tokens for a prompt that leave the answer what it needs, or half the context if that is less."""
-        profile = self.judge.profile
-        return profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
-
-    async def _encode_shown(self, order: Sequence[int], *, prompt_chars: int, response_chars: int) -> list[int]:
-        request = self.request
-        text = render_prompt(
-            request.mode,
-            prompt=prompt_text(request.prompt),
-            responses=[request.responses[index] for index in order],
-            reference=request.reference,
-            criteria=request.criteria or (),
-            rubric=request.rubric,
-            tools=request.offers_tools,
-            max_tool_calls=request.max_tool_calls,
-            prompt_chars=prompt_chars,
-            response_chars=response_chars,
-        )
-        return await self.judge.engine.tokenizer.encode_prompt(text)
-
     async def _group_size(self) -> int:
         """How many responses one prompt can show at the length that the profile wants."""
         responses, profile = self.request.responses, self.judge.profile
@@ -241,10 +308,13 @@ class _Session:
         longest = sorted(range(len(responses)), key=lambda index: -len(responses[index]))
         while size > 2:
             response_chars = min(profile.response_chars, profile.all_responses_chars // size)
-            shown = await self._encode_shown(
-                longest[:size], prompt_chars=profile.prompt_chars, response_chars=response_chars
+            shown = await self.judge.encode_shown(
+                self.request,
+                order=longest[:size],
+                prompt_chars=profile.prompt_chars,
+                response_chars=response_chars,
             )
-            if len(shown) <= self._room():
+            if len(shown) <= self.judge.room:
                 break
             size = max(2, size * 2 // 3)
         return size

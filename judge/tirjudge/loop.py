@@ -118,6 +118,7 @@ async def run_rollout(
     session: str,
     max_tool_calls: int = 3,
     force_verdict: bool = True,
+    read_probabilities: bool = True,
     deadline: Deadline = NEVER,
     on_turn: OnTurn | None = None,
 ) -> Rollout:
@@ -135,6 +136,8 @@ async def run_rollout(
         session: unique to this rollout.
         max_tool_calls: programs that may run; one more ends the rollout unrun.
         force_verdict: open the verdict tag and constrain the label if the model gave none; a `Conversation` is asked.
+        read_probabilities: ask the engine for the probability of every label where the model gave a verdict of its own;
+            a rollout for training does without, which saves a request.
         deadline: cuts off the turn, and the program, that would run past it. If not even the verdict can be read in
             time, the rollout has none.
         on_turn: told of each turn as it ends.
@@ -185,7 +188,15 @@ async def run_rollout(
             await on_turn(turn)
         stop_reason = _why_it_ends(turns, mode=mode, labels=labels, wants_run=wants_run)
     rollout = Rollout(prompt_ids=tuple(prompt_ids), turns=tuple(turns), stop_reason=stop_reason, model=profile.name)
-    reading = _read_verdict(rollout, mode=mode, labels=labels, engine=engine, session=session, force=force_verdict)
+    reading = _read_verdict(
+        rollout,
+        mode=mode,
+        labels=labels,
+        engine=engine,
+        session=session,
+        force=force_verdict,
+        read_probabilities=read_probabilities,
+    )
     return await until(deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
 
 
@@ -266,11 +277,20 @@ def _why_it_ends(turns: Sequence[Turn], *, mode: Mode, labels: Sequence[str], wa
 
 
 async def _read_verdict(
-    rollout: Rollout, *, mode: Mode, labels: Sequence[str], engine: Engine, session: str, force: bool
+    rollout: Rollout,
+    *,
+    mode: Mode,
+    labels: Sequence[str],
+    engine: Engine,
+    session: str,
+    force: bool,
+    read_probabilities: bool,
 ) -> Rollout:
     """The rollout with its label and the log-probability of every label at the verdict position, as far as it is known."""
     texts = [turn.completion.text for turn in rollout.turns]
     found = find_verdict(texts, mode=mode, labels=labels)
+    if found is not None and not read_probabilities:
+        return replace(rollout, label=found.label)
     if found is not None and isinstance(engine, Conversation):
         logprobs = label_logprobs(rollout.turns[found.turn].completion, start=found.start, labels=labels)
         return replace(rollout, label=found.label, label_logprobs=logprobs)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from tirjudge.counting import Decision
 from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord, RolloutVerdict, StopReason, TurnRecord
-from tirjudge_harness.decisions import Decision, decisions_of
+from tirjudge_harness.decisions import decisions_of
 from tirjudge_harness.scoring import correctness
 
 

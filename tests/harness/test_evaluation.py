@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from tirjudge.counting import Counting, Decision, over_orders
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, every_pair
-from tirjudge_harness.decisions import Decision, Judged
-from tirjudge_harness.evaluation import evaluate, marks_of, over_orders
+from tirjudge_harness.decisions import Judged
+from tirjudge_harness.evaluation import evaluate, marks_of
 from tirjudge_harness.examples import Outline
-from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Counting, Official, find_protocol
+from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Official, find_protocol
 from tirjudge_harness.sheet import Cell, Formula, Mean, cells_by
 
 FORTH, BACK = (0, 1), (1, 0)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tirjudge.counting import Counting
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import name, text
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.protocols import Counting, Official
+from tirjudge_harness.protocols import Official
 from tirjudge_harness.sheet import Cell, cells_by
 
 CATEGORIES = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tirjudge.counting import Counting
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import id_of, text, whole
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.protocols import Counting, Official
+from tirjudge_harness.protocols import Official
 from tirjudge_harness.sheet import Mean, cells_by
 
 REVISION = "900616bff90b6c6c8e1681f7d079250637c55992"

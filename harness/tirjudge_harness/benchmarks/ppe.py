@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
 
+from tirjudge.counting import score_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.ppe_curves import (
@@ -22,7 +23,6 @@ from tirjudge_harness.benchmarks.ppe_curves import (
 )
 from tirjudge_harness.columns import conversation, items, name, text, truths, wholes
 from tirjudge_harness.decisions import Judged
-from tirjudge_harness.evaluation import score_of
 from tirjudge_harness.examples import Example, Outline, example
 from tirjudge_harness.sheet import Formula, Mean, cells_by
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tirjudge.counting import Counting, score_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, name, text, texts
 from tirjudge_harness.decisions import Judged
-from tirjudge_harness.evaluation import score_of
 from tirjudge_harness.examples import Example, Outline, example
-from tirjudge_harness.protocols import Counting, Official
+from tirjudge_harness.protocols import Official
 from tirjudge_harness.sheet import Formula, Mean, cells_by
 
 TASKS = ("Factuality", "Precise IF", "Math", "Safety", "Focus")

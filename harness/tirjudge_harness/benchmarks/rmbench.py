@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tirjudge.counting import Counting
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, name, text, texts
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.protocols import Counting, Official
+from tirjudge_harness.protocols import Official
 from tirjudge_harness.sheet import Cell, Mark, Mean
 
 DOMAINS = ("chat", "math", "code", "safety")

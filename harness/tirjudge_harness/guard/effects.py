@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tirjudge.counting import Counting, score_of
 from tirjudge.types import Mode
 from tirjudge.verdict import GOOD_SCORE
 from tirjudge_harness.benchmark import Compared
 from tirjudge_harness.decisions import Judged
-from tirjudge_harness.evaluation import marks_of, score_of
+from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.guard.attacks import Attack
-from tirjudge_harness.protocols import Counting
 from tirjudge_harness.sheet import Mark
 from tirjudge_harness.statistics.intervals import Average, Share, average_of, share_of
 

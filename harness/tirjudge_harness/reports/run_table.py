@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from tirjudge.counting import Counting
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import Judged
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.protocols import Counting, Protocol
+from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import Scored
 from tirjudge_harness.reports.tables import Column, Entry, Kind, Row, Table, percent
 from tirjudge_harness.sheet import Mark

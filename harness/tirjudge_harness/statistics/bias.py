@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tirjudge.counting import Decision
 from tirjudge.statistics import Z_95
 from tirjudge.verdict import majority
-from tirjudge_harness.decisions import Decision, Judged
+from tirjudge_harness.decisions import Judged
 from tirjudge_harness.examples import Outline
 from tirjudge_harness.sheet import Mark
 from tirjudge_harness.statistics.binomial import binomial_test

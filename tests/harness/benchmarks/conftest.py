@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tirjudge.counting import Decision
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
-from tirjudge_harness.decisions import Decision, Judged
+from tirjudge_harness.decisions import Judged
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.examples import Example
 from tirjudge_harness.protocols import OFFICIAL, Protocol

@@ -20,7 +20,8 @@ import sys
 from pathlib import Path
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import asked_of, find_benchmark
-from tirjudge_harness.decisions import Decision, Judged
+from tirjudge.counting import Decision
+from tirjudge_harness.decisions import Judged
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.protocols import OFFICIAL
 from tirjudge_harness.sources import load_examples

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tirjudge.counting import Decision
 from tirjudge.types import (
     Judgment,
     Mode,
@@ -18,7 +19,7 @@ from tirjudge.types import (
     Usage,
     Verdict,
 )
-from tirjudge_harness.decisions import Decision, Judged, decisions_of
+from tirjudge_harness.decisions import Judged, decisions_of
 from tirjudge_harness.examples import Outline
 from tirjudge_harness.sheet import Mark
 

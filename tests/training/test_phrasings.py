@@ -1,0 +1,78 @@
+"""Choices and opposites: what training says is whole, its own, and never what is kept for measurement."""
+
+import re
+from random import Random
+
+import pytest
+
+from tirjudge_training.instructions import KINDS, OPS, Kind, Params, phrasing
+from tirjudge_training.phrasings import (
+    COUNTS,
+    INSTRUCTIONS,
+    NUMERIC,
+    OPPOSITES,
+    RELATIONS,
+    Phrasings,
+    plainly,
+    resolved,
+)
+
+TABLES = {"instruction": INSTRUCTIONS, "count": COUNTS, "relation": RELATIONS, "numeric": NUMERIC}
+SAID = [(f"{table} {name}", phrasings) for table, group in TABLES.items() for name, phrasings in group.items()]
+SLOTS = {"rel", "n", "noun", "q", "qs", "name"}
+
+
+def draws(phrasings: Phrasings, *, num: int = 200) -> list[str]:
+    rng = Random(1)
+    return [phrasings.pick(rng=rng, held_out=False) for _ in range(num)]
+
+
+def test_one_of_each_choice_is_drawn_and_other_parentheses_stay() -> None:
+    said = {resolved("(Use|Write) gcd(1, 2)( (now|soon)|) (like this).", rng=Random(seed)) for seed in range(100)}
+    assert said == {f"{a} gcd(1, 2){b} (like this)." for a in ("Use", "Write") for b in (" now", " soon", "")}
+
+
+@pytest.mark.parametrize("phrasings", [p for _, p in SAID], ids=[name for name, _ in SAID])
+def test_every_choice_resolves_and_nothing_is_left_over(phrasings: Phrasings) -> None:
+    rng = Random(1)
+    for template in phrasings.training:
+        for _ in range(60):
+            sentence = resolved(template, rng=rng)
+            assert "|" not in sentence
+            assert sentence.count("(") == sentence.count(")")
+            assert not re.search(r"\s\s|^\s|\s[.,]|\s$", sentence), sentence
+            slots = set(re.findall(r"\{(.*?)\}", sentence))
+            assert all(slot in SLOTS or slot.isdigit() for slot in slots), sentence
+            assert re.sub(r"\{\w+\}", "", sentence).count("{") == 0
+
+
+@pytest.mark.parametrize("phrasings", [p for _, p in SAID], ids=[name for name, _ in SAID])
+def test_no_drawn_sentence_is_kept_for_measurement(phrasings: Phrasings) -> None:
+    assert not {plainly(s) for s in draws(phrasings)} & {plainly(s) for s in phrasings.held_out}
+
+
+def test_a_sentence_that_is_kept_for_measurement_is_drawn_again() -> None:
+    said = Phrasings(training=("(Use|Avoid) {q}.",), held_out=("avoid {q}",))
+    assert set(draws(said)) == {"Use {q}."}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_instruction_is_said_as_any_kind_is_for_measurement(kind: Kind) -> None:
+    apart = {plainly(s) for name, p in SAID if name.startswith("instruction") for s in p.held_out if "{rel}" not in s}
+    rng = Random(1)
+    for i in range(200):
+        params = Params(number=3, op=list(OPS)[i % len(OPS)])
+        assert plainly(phrasing(kind, params, rng=rng, held_out=False)) not in apart
+
+
+@pytest.mark.parametrize("kinds", OPPOSITES, ids="/".join)
+def test_opposites_say_the_same_templates_in_words_of_their_own(kinds: tuple[str, ...]) -> None:
+    one, other = (set(INSTRUCTIONS[kind].training) for kind in kinds)
+    assert not one & other
+    drawn = [set(map(plainly, draws(INSTRUCTIONS[kind], num=2000))) for kind in kinds]
+    assert not drawn[0] & drawn[1]
+    assert all(len(said) > 400 for said in drawn)
+
+
+def test_the_kinds_that_are_most_easily_confused_are_opposites() -> None:
+    assert {"all capitals", "keywords", "no commas", "start"} <= {kinds[0] for kinds in OPPOSITES}
