@@ -18,7 +18,7 @@ from random import Random
 
 from tirjudge_training.drafting import Draft
 from tirjudge_training.paraphrase import paraphrase
-from tirjudge_training.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings
+from tirjudge_training.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, plainly
 from tirjudge_training.vocabulary import Vocabulary
 
 
@@ -66,14 +66,17 @@ OPS: dict[str, Callable[[int, int], bool]] = {
 
 def phrasing(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
     """One sentence that says the instruction, its number and quotations still to be filled in."""
+
+    def reworded(sentence: str) -> str:
+        if "{noun}" in sentence:
+            sentence = sentence.replace("{noun}", rng.choice(kind.nouns))
+        return paraphrase(sentence, rng=rng) if not held_out and rng.random() < 0.7 else sentence
+
     if rng.random() < len(kind.nouns) / (len(kind.nouns) + 1):  # each noun weighs as much as the kind's own sentences
-        group = params.op if rng.random() < 0.3 else "any"
-        sentence = COUNTS[group].pick(rng=rng, held_out=held_out).replace("{noun}", rng.choice(kind.nouns))
+        phrasings = COUNTS[params.op if rng.random() < 0.3 else "any"]
     else:
-        sentence = kind.phrasings.pick(rng=rng, held_out=held_out)
-    if not held_out and rng.random() < 0.7:
-        said = paraphrase(sentence, rng=rng)
-        sentence = sentence if said.lower() in _held_out_sentences() else said
+        phrasings = kind.phrasings
+    sentence = phrasings.pick(rng=rng, held_out=held_out, reword=reworded, apart=_held_out_sentences())
     if "{rel}" in sentence:
         relation = RELATIONS[params.op].pick(rng=rng, held_out=held_out and rng.random() < 0.5)
         sentence = sentence.replace("{rel}", relation)
@@ -82,11 +85,11 @@ def phrasing(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
 
 @cache
 def _held_out_sentences() -> frozenset[str]:
-    """What a paraphrase must not happen to be: a sentence that only a measurement may use."""
+    """What training must not happen to say: the sentences of all kinds that only a measurement may use."""
     own = [sentence for kind in KINDS for sentence in kind.phrasings.held_out]
     nouns = {noun for kind in KINDS for noun in kind.nouns}
     shared = [sentence for said in COUNTS.values() for sentence in said.held_out]
-    return frozenset(s.lower() for s in (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns)))
+    return frozenset(map(plainly, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
 
 
 def count_for(op: str, number: int, *, follow: bool, rng: Random, least: int = 0) -> int:
