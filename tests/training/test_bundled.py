@@ -11,9 +11,9 @@ from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
-from tirjudge_training.bundled import bundled_profile
-from tirjudge_training.card import write_card
-from tirjudge_training.evaluate import TEST_SETS, Score, measure
+from tirjudge_training.bundled.build import bundled_profile
+from tirjudge_training.bundled.card import write_card
+from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 
 NUM_ITEMS = 120
 SEED = 11

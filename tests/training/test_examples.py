@@ -11,12 +11,12 @@ from tirjudge.parse import parse_code, parse_verdict
 from tirjudge.render import bindings, labels
 from tirjudge.types import Mode, label_of
 from tirjudge_training import phrasings
-from tirjudge_training.examples import Example, Mixture, draw_examples, segments
-from tirjudge_training.instructions import KINDS
-from tirjudge_training.numeric import NUMERIC
-from tirjudge_training.phrasings import COUNTS, HARM, INSTRUCTIONS, PLAIN, RELATIONS
-from tirjudge_training.programs import Places, run_own
-from tirjudge_training.vocabulary import HELD_OUT, TRAINING
+from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.synthetic.instructions import KINDS
+from tirjudge_training.synthetic.numeric import NUMERIC
+from tirjudge_training.synthetic.phrasings import COUNTS, HARM, INSTRUCTIONS, PLAIN, RELATIONS
+from tirjudge_training.synthetic.programs import Places, run_own
+from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING
 
 NUM_EXAMPLES = 1500
 

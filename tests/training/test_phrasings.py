@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from tirjudge_training.instructions import KINDS, OPS, Kind, Params, phrasing
-from tirjudge_training.phrasings import (
+from tirjudge_training.synthetic.instructions import KINDS, OPS, Kind, Params, phrasing
+from tirjudge_training.synthetic.phrasings import (
     COUNTS,
     INSTRUCTIONS,
     NUMERIC,

@@ -9,10 +9,9 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from tirjudge.types import Mode
-from tirjudge_training.bundled import bundled_profile, make_tokenizer
-from tirjudge_training.examples import segments
-from tirjudge_training.qwen3 import hidden_states
-from tirjudge_training.sft import (
+from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
+from tirjudge_training.bundled.qwen3 import hidden_states
+from tirjudge_training.bundled.sft import (
     Recipe,
     batch_loss,
     draw_mixed,
@@ -24,7 +23,8 @@ from tirjudge_training.sft import (
     rows_to_batches,
     train_sft,
 )
-from tirjudge_training.tokenizer import END_OF_TURN, TAGS
+from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
+from tirjudge_training.synthetic.examples import segments
 
 SMALL = Recipe(
     num_steps=12,

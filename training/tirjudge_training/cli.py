@@ -64,8 +64,8 @@ def bundled(
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
-    from tirjudge_training.bundled import train_bundled
-    from tirjudge_training.sft import Recipe, StepReport, going_on
+    from tirjudge_training.bundled.build import train_bundled
+    from tirjudge_training.bundled.sft import Recipe, StepReport, going_on
 
     recipe = replace(Recipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
@@ -96,8 +96,8 @@ def evaluate(
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Measure a checkpoint on held-out synthetic items and write its card."""
-    from tirjudge_training.bundled import evaluate_and_write_card
-    from tirjudge_training.evaluate import TEST_SETS
+    from tirjudge_training.bundled.build import evaluate_and_write_card
+    from tirjudge_training.bundled.evaluate import TEST_SETS
 
     with _progress() as progress:
         task = progress.add_task("measuring", total=items * len(TEST_SETS))

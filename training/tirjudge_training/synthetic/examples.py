@@ -11,12 +11,12 @@ from tirjudge.observation import observation_text, shown_output
 from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.render import bindings
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
-from tirjudge_training.conduct import draw_conduct, draw_task
-from tirjudge_training.drafting import Conflict, Draft, write
-from tirjudge_training.instructions import KINDS, Kind, Params, phrasing
-from tirjudge_training.numeric import NUMERIC, explained, wrong_answer
-from tirjudge_training.programs import NUMBER_WORDS, Places, program, run_own
-from tirjudge_training.vocabulary import HELD_OUT, TRAINING, Vocabulary
+from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
+from tirjudge_training.synthetic.drafting import Conflict, Draft, write
+from tirjudge_training.synthetic.instructions import KINDS, Kind, Params, phrasing
+from tirjudge_training.synthetic.numeric import NUMERIC, explained, wrong_answer
+from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_own
+from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING, Vocabulary
 
 SCORE_SPAN = 9
 """A response that meets everything scores 1 + 9."""

@@ -15,7 +15,7 @@ from random import Random
 from tirjudge.judge import Judge
 from tirjudge.loop import Bindings, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
-from tirjudge_training.examples import Example, Mixture, draw_examples
+from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples
 
 CONCURRENCY = 16
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 
 from tirjudge_training import phrasings
-from tirjudge_training.phrasings import Phrasings
-from tirjudge_training.vocabulary import Vocabulary
+from tirjudge_training.synthetic.phrasings import Phrasings
+from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

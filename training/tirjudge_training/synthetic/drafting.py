@@ -11,7 +11,7 @@ import json
 from random import Random
 from typing import Any
 
-from tirjudge_training.vocabulary import Vocabulary
+from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 class Conflict(Exception):

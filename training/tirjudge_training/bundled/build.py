@@ -24,11 +24,11 @@ from tirjudge.judge import Judge
 from tirjudge.profile import LOOP_VERSION, Profile, load_profile
 from tirjudge.render import prompts_sha256
 from tirjudge_sandbox import SandboxPool
-from tirjudge_training.card import write_card
-from tirjudge_training.evaluate import TEST_SETS, Score, measure
-from tirjudge_training.examples import segments
-from tirjudge_training.sft import Recipe, StepReport, draw_mixed, render_example, train_sft
-from tirjudge_training.tokenizer import END_OF_TURN, train_tokenizer
+from tirjudge_training.bundled.card import write_card
+from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
+from tirjudge_training.bundled.sft import Recipe, StepReport, draw_mixed, render_example, train_sft
+from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer
+from tirjudge_training.synthetic.examples import segments
 
 TOKENIZER_EXAMPLES = 6000
 EVALUATION_SEED = 7

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tirjudge_training.phrasings import HARM, PLAIN, RESPONSES, TASKS
-from tirjudge_training.programs import NUMBER_WORDS
-from tirjudge_training.vocabulary import Vocabulary
+from tirjudge_training.synthetic.phrasings import HARM, PLAIN, RESPONSES, TASKS
+from tirjudge_training.synthetic.programs import NUMBER_WORDS
+from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def _filled(template: str, fillings: dict[str, str]) -> str:
 
 def _read() -> dict[str, Any]:
     """The file, the templates of opposites written out among the training sentences of their kinds."""
-    read = tomllib.loads(files("tirjudge_training").joinpath("phrasings.toml").read_text(encoding="utf-8"))
+    read = tomllib.loads(files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8"))
     for opposites in read["opposites"]:
         for kind, fillings in opposites["kinds"].items():
             training = read["instructions"][kind]["training"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.statistics import wilson_interval
-from tirjudge_training.instructions import KINDS
+from tirjudge_training.synthetic.instructions import KINDS
 
 
 def write_card(checkpoint: Path) -> None:
@@ -22,7 +22,7 @@ def write_card(checkpoint: Path) -> None:
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
     real_rows = checkpoint / "real_rows.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
-    card = resources.files("tirjudge_training").joinpath("card.md").read_text(encoding="utf-8")
+    card = resources.files("tirjudge_training.bundled").joinpath("card.md").read_text(encoding="utf-8")
     text = card.format(
         **{key: recipe[key] for key in architecture},
         stages="".join(map(_stage, stages)),

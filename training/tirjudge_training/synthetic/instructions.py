@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
-from tirjudge_training.drafting import Draft
-from tirjudge_training.paraphrase import paraphrase
-from tirjudge_training.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, plainly
-from tirjudge_training.vocabulary import Vocabulary
+from tirjudge_training.synthetic.drafting import Draft
+from tirjudge_training.synthetic.paraphrase import paraphrase
+from tirjudge_training.synthetic.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, plainly
+from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

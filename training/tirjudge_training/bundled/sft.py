@@ -25,10 +25,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from tirjudge.profile import Profile
 from tirjudge.render import render_prompt
 from tirjudge.types import Mode
-from tirjudge_training.examples import Example, Mixture, draw_examples, segments
-from tirjudge_training.programs import END_OF_CHECKS
-from tirjudge_training.qwen3 import hidden_states
-from tirjudge_training.tokenizer import chat
+from tirjudge_training.bundled.qwen3 import hidden_states
+from tirjudge_training.bundled.tokenizer import chat
+from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
 MAX_TOOL_CALLS = 3
 """The number that every training prompt names; it is also the default of a request."""

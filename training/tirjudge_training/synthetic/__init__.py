@@ -1,0 +1,1 @@
+"""Generated items: prompts whose instructions a program can check, responses to order, and what is right about them."""
