@@ -10,7 +10,7 @@ import pytest
 from tirjudge.parse import parse_code, parse_verdict
 from tirjudge.render import bindings, labels
 from tirjudge.types import Mode, label_of
-from tirjudge_training import phrasings
+from tirjudge_training.synthetic import phrasings
 from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.instructions import KINDS
 from tirjudge_training.synthetic.numeric import NUMERIC

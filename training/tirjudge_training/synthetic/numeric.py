@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tirjudge_training import phrasings
+from tirjudge_training.synthetic import phrasings
 from tirjudge_training.synthetic.phrasings import Phrasings
 from tirjudge_training.synthetic.vocabulary import Vocabulary
 
