@@ -30,6 +30,10 @@ from tirjudge_training.bundled.tokenizer import chat
 from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
+SHARED_STEP, LENGTH_STEP = 16, 32
+"""Shapes of batches are multiples of these: oneDNN compiles a product anew for each shape that it has not met, and without
+this hardly two batches have the same."""
+
 MAX_TOOL_CALLS = 3
 """The number that every training prompt names; it is also the default of a request."""
 
@@ -187,7 +191,7 @@ def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int, rng: Random) -> l
     ordered = sorted(rows, key=lambda row: (row.kind, len(row.ids)))
     batches, group = [], []
     for row in ordered:
-        if group and (row.kind != group[0].kind or (len(group) + 1) * len(row.ids) > batch_tokens):
+        if group and (row.kind != group[0].kind or (len(group) + 1) * _rounded(len(row.ids)) > batch_tokens):
             batches.append(_batch(group))
             group = []
         group.append(row)
@@ -197,12 +201,17 @@ def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int, rng: Random) -> l
     return batches
 
 
+def _rounded(length: int) -> int:
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
 def _batch(rows: Sequence[Row]) -> Batch:
     num_shared = min(row.loss_from[0][0] for row in rows) - 1
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
     while first[:num_shared] != last[:num_shared]:
         num_shared -= 1
-    length = max(len(row.ids) for row in rows) - num_shared
+    num_shared -= num_shared % SHARED_STEP
+    length = _rounded(max(len(row.ids) for row in rows) - num_shared)
     ids = torch.zeros(len(rows), length, dtype=torch.long)
     targets = torch.full((len(rows), length), -100, dtype=torch.long)
     for i, row in enumerate(rows):
