@@ -27,6 +27,7 @@ from tirjudge.render import render_prompt
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.tokenizer import chat
+from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
 from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
@@ -71,6 +72,8 @@ class Recipe:
     num_workers: int = 2
     """Processes that share a step, each on one core; 1 on a GPU."""
     mixture: Mixture = field(default_factory=Mixture)
+    erring: Erring = field(default_factory=Erring)
+    """How often the teacher errs: never, but where a weak start is wanted."""
     parent: str | None = None
     """Checkpoint folder whose weights and tokenizer training goes on from; None: from nothing."""
 
@@ -165,21 +168,24 @@ def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, 
     return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
 
-def draw_mixed(*, rng: Random, mode_shares: Sequence[float], mixture: Mixture) -> Iterator[Example]:
-    """Training items of all modes."""
+def draw_mixed(
+    *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: Erring = NEVER
+) -> Iterator[Example]:
+    """Training items of all modes, as the teacher answers them."""
     modes = list(Mode)
     streams = {mode: draw_examples(mode, rng=rng, held_out=False, mixture=mixture) for mode in modes}
+    kinds = mixture.drawn_kinds
     while True:
-        yield next(streams[rng.choices(modes, mode_shares)[0]])
+        example = next(streams[rng.choices(modes, mode_shares)[0]])
+        yield example if erring == NEVER else as_taught(example, erring=erring, kinds=kinds, rng=rng)
 
 
 def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int) -> list[Row]:
     """The rows of one shard: a pure function of its arguments."""
     rng = Random(f"{recipe.seed}/{index}")
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    drawn = islice(
-        draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture), recipe.examples_per_shard
-    )
+    mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
+    drawn = islice(mixed, recipe.examples_per_shard)
     return [
         encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole)
         for example in drawn

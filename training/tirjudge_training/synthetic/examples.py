@@ -70,6 +70,23 @@ class Mixture:
     """Of the listwise items, how many have more than eight responses."""
     list_size: int | None = None
     """Responses of every listwise item; None draws it."""
+    kinds: tuple[str, ...] | None = None
+    """Names of the kinds of instruction to draw from; None: all."""
+
+    @property
+    def drawn_kinds(self) -> tuple[Kind, ...]:
+        """The kinds of instruction to draw from.
+
+        Raises:
+            ValueError: a name that no kind has.
+        """
+        if self.kinds is None:
+            return KINDS
+        known = {kind.name: kind for kind in KINDS}
+        unknown = [name for name in self.kinds if name not in known]
+        if unknown:
+            raise ValueError(f"kinds: {unknown[0]!r} given; there are {', '.join(known)}")
+        return tuple(known[name] for name in self.kinds)
 
 
 # Instructions with their parameters placed in a prompt ------------------------------------------------------------------
@@ -159,17 +176,17 @@ class _Asked:
     """Each instruction's line of code."""
 
 
-def _ask(*, rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool) -> _Asked:
+def _ask(*, kinds: Sequence[Kind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool) -> _Asked:
     """A prompt with `num_asked` instructions.
 
     Raises:
         ValueError: a program could not find its parameters in it; draw again.
     """
-    kinds = rng.sample(KINDS, num_asked)
-    drawn = [(kind, kind.draw(rng, vocabulary)) for kind in kinds]
+    sampled = rng.sample(kinds, num_asked)
+    drawn = [(kind, kind.draw(rng, vocabulary)) for kind in sampled]
     request = draw_task(rng=rng, vocabulary=vocabulary)
     sentences = [_said(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
-    request_first = any(kind.name == "repeat request" for kind in kinds)
+    request_first = any(kind.name == "repeat request" for kind in sampled)
     marked = _joined(request, sentences, rng=rng, request_first=request_first)
     prompt, offsets = _unmark(marked)
     places = Places.of(prompt)
@@ -240,7 +257,7 @@ def _instruction_example(
 ) -> Example | None:
     num_asked = rng.choice((2, 2, 3)) if rng.random() < mixture.many_instructions else 1
     try:
-        asked = _ask(rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out)
+        asked = _ask(kinds=mixture.drawn_kinds, rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out)
     except ValueError:
         return None
     patterns = _patterns(_num_responses(mode, rng=rng, mixture=mixture), num_asked=num_asked, rng=rng, tie=tie)
