@@ -42,4 +42,5 @@ class PromptTooLong(TirjudgeError, ValueError):
 
 
 class CheckpointError(TirjudgeError, ValueError):
-    """A checkpoint that this engine cannot load, or that was trained for other prompts or another loop."""
+    """A checkpoint that this engine cannot load, that was trained for other prompts or another loop, or that cannot be
+    written."""

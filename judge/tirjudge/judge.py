@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.errors import DeadlineExceeded
+from tirjudge.gate import Gate
 from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
 from tirjudge.profile import Profile
 from tirjudge.render import bindings, labels, render_prompt
@@ -59,6 +60,8 @@ class Judge:
     sandbox: Sandbox | None
     """None: programs cannot be run, and only requests with `tools="off"` are taken."""
     profile: Profile = field(default_factory=Profile)
+    gate: Gate = field(default_factory=Gate, compare=False, repr=False)
+    """Every judgment, and every single rollout, is made inside of it, so that none is made by two versions of the weights."""
 
     async def judge(
         self, request: JudgeRequest, *, on_turn: OnTurn | None = None, deadline: Deadline | None = None
@@ -82,7 +85,7 @@ class Judge:
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
         session = _Session(judge=self, request=request, on_turn=on_turn, deadline=deadline)
-        verdict = await until(deadline.gives_up_at, session.decide())
+        verdict = await until(deadline.gives_up_at, session.decide_inside())
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
         if verdict is None or (votes and all(_is_empty(vote) for vote in votes)):
             raise DeadlineExceeded("the time for this judgment was up before the model had written anything")
@@ -91,6 +94,7 @@ class Judge:
             created=int(time.time()),
             mode=request.mode,
             model=self.profile.name,
+            model_version=session.model_version,
             verdict=verdict,
             rollouts=[_record(vote, mode=request.mode) for vote in votes],
             usage=_usage(votes),
@@ -121,16 +125,17 @@ class Judge:
         Raises:
             PromptTooLong, EngineUnavailable, SandboxUnavailable: as in `run_rollout`.
         """
-        return await self._roll(
-            request,
-            prompt_ids=await self.encode(request, order=order),
-            order=order,
-            session=session,
-            number=number,
-            read_probabilities=read_probabilities,
-            deadline=deadline,
-            on_turn=on_turn,
-        )
+        async with self.gate.enter():
+            return await self._roll(
+                request,
+                prompt_ids=await self.encode(request, order=order),
+                order=order,
+                session=session,
+                number=number,
+                read_probabilities=read_probabilities,
+                deadline=deadline,
+                on_turn=on_turn,
+            )
 
     async def _roll(
         self,
@@ -224,6 +229,13 @@ class _Session:
     ballots: dict[tuple[int, ...], list[Vote]] = field(default_factory=dict)
     """Order shown -> votes cast on it, in the order in which voting began."""
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ROLLOUTS))
+    model_version: str | None = None
+    """Of the weights that decide; known once it has begun."""
+
+    async def decide_inside(self) -> Verdict:
+        """The verdict, by one version of the weights."""
+        async with self.judge.gate.enter() as self.model_version:
+            return await self.decide()
 
     async def decide(self) -> Verdict:
         """The verdict over all responses."""

@@ -5,16 +5,44 @@ Engines are imported when one is opened, so that the command line starts without
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from tirjudge.errors import CheckpointError
+from tirjudge.errors import CheckpointError, EngineUnavailable
+from tirjudge.gate import Gate
 from tirjudge.loop import Engine
-from tirjudge.profile import Profile, load_profile
+from tirjudge.profile import Profile, load_profile, tokenizer_sha256
+
+DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_name_or_path", "use_cache"})
+"""Entries of a `config.json` that may differ between two checkpoints of one model."""
+
+SERVED_SIZES = tuple(
+    sorted(
+        Profile.model_fields.keys() - {"name", "context_tokens", "loop_version", "prompts_sha256", "tokenizer_sha256"}
+    )
+)
+"""What of a profile has to stay as it is while its model is served."""
+
+
+@runtime_checkable
+class Reloads(Protocol):
+    """An engine that can exchange its weights."""
+
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        """Go on with the weights of that folder, of the same model.
+
+        Raises:
+            CheckpointError: nothing has changed.
+            EngineUnavailable: nobody knows which weights it has now.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +51,74 @@ class Model:
 
     engine: Engine
     profile: Profile
-    fingerprint: str | None
-    """A hash of the weights and the profile; None when they are out of sight, behind a URL."""
+    gate: Gate = field(default_factory=Gate)
+    """For the judge that uses it; its version is the fingerprint of the weights."""
+    config: Mapping[str, Any] | None = None
+    """What of its `config.json` decides what is computed; None: it is out of sight."""
+    tokenizer_sha256: str | None = None
+    """None: it is out of sight."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of the weights and the profile; None when they are out of sight, behind a URL."""
+        return self.gate.version
 
     @property
     def ended(self) -> str | None:
         """Why the engine will never work again; None while it may, as one behind a URL always may."""
         return getattr(self.engine, "ended", None)
+
+    async def swap(self, checkpoint: Path) -> str:
+        """Judge with the weights of another checkpoint of the same model from now on. Judgments under way end with those
+        that they began with; those that come meanwhile wait. The name stays, since callers ask for it.
+
+        Returns:
+            the fingerprint of the weights, the version of every judgment that follows.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, it is broken, or it is of another model, another tokenizer or
+                with other sizes than what is served; nothing has changed.
+            EngineUnavailable: the engine does not work; it is not known any more what it judges with.
+        """
+        if not isinstance(self.engine, Reloads):
+            raise CheckpointError("this engine cannot exchange its weights")
+        folder = checkpoint_folder(checkpoint).resolve()
+        self._check(folder)
+        swapping = asyncio.ensure_future(self._swap(self.engine, folder))
+        try:
+            return await asyncio.shield(swapping)
+        except asyncio.CancelledError:  # half a swap is none that could be told
+            await asyncio.wait([swapping])
+            raise
+
+    async def _swap(self, engine: Reloads, folder: Path) -> str:
+        async with self.gate.closed():
+            version = await asyncio.to_thread(fingerprint, folder)
+            try:
+                await engine.reload(folder, version=version)
+            except EngineUnavailable:
+                self.gate.version = None
+                raise
+            self.gate.version = version
+            return version
+
+    def _check(self, folder: Path) -> None:
+        """
+        Raises:
+            CheckpointError: the weights there are not for this model.
+        """
+        theirs, ours = load_profile(folder), self.profile
+        if theirs.context_tokens < ours.context_tokens:
+            raise _differs(
+                folder / "judge.json", f"context_tokens is {theirs.context_tokens}", f"{ours.context_tokens}"
+            )
+        for name in SERVED_SIZES:
+            if getattr(theirs, name) != getattr(ours, name):
+                raise _differs(folder / "judge.json", f"{name} is {getattr(theirs, name)}", f"{getattr(ours, name)}")
+        if self.config is not None and decisive_config(folder) != self.config:
+            raise _differs(folder / "config.json", "another model", "its own")
+        if self.tokenizer_sha256 not in (None, tokenizer_sha256_of(folder)):
+            raise _differs(folder / "tokenizer.json", "another tokenizer", "its own")
 
 
 def bundled_checkpoint() -> Path:
@@ -59,7 +148,9 @@ async def open_model(checkpoint: Path | None = None, *, engine_url: str | None =
             profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))
             context_tokens = min(served.context_tokens, profile.context_tokens)
             profile = profile.model_copy(update={"context_tokens": context_tokens})
-            yield Model(engine=remote, profile=profile, fingerprint=None)
+            # Only a folder with the tokenizer is that of the model; else it is the profile alone.
+            seen = {} if checkpoint is None or not (checkpoint / "tokenizer.json").exists() else _seen(checkpoint)
+            yield Model(engine=remote, profile=profile, **seen)
         finally:
             await remote.aclose()
     else:
@@ -69,7 +160,7 @@ async def open_model(checkpoint: Path | None = None, *, engine_url: str | None =
         profile = load_profile(folder)
         embedded = EmbeddedEngine.load(folder)
         try:
-            yield Model(engine=embedded, profile=profile, fingerprint=fingerprint(folder))
+            yield Model(engine=embedded, profile=profile, gate=Gate(version=fingerprint(folder)), **_seen(folder))
         finally:
             embedded.close()
 
@@ -93,3 +184,36 @@ def fingerprint(checkpoint: Path) -> str:
         digest.update(f"{path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def decisive_config(checkpoint: Path) -> dict[str, Any]:
+    """What of the `config.json` of a checkpoint folder decides what is computed.
+
+    Raises:
+        CheckpointError: there is none, or it is broken.
+    """
+    path = checkpoint / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return {name: value for name, value in config.items() if name not in DECIDES_NOTHING}
+
+
+def tokenizer_sha256_of(checkpoint: Path) -> str:
+    """
+    Raises:
+        CheckpointError: the folder has no tokenizer.
+    """
+    path = checkpoint / "tokenizer.json"
+    if not path.exists():
+        raise CheckpointError(f"{checkpoint}: no tokenizer.json")
+    return tokenizer_sha256(path)
+
+
+def _seen(checkpoint: Path) -> dict[str, Any]:
+    return {"config": decisive_config(checkpoint), "tokenizer_sha256": tokenizer_sha256_of(checkpoint)}
+
+
+def _differs(path: Path, theirs: str, served: str) -> CheckpointError:
+    return CheckpointError(f"{path}: {theirs}, and what is served has {served}; opening it anew would do")

@@ -1,10 +1,16 @@
-"""How one served model is judged with: the sizes and samplings that belong to a checkpoint, read from its `judge.json`."""
+"""`judge.json` of a checkpoint: how it is judged with, what it was trained for, and where it comes from.
+
+Serving needs the first two, `Profile`; the rest is for whoever asks how these weights came about.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tirjudge.errors import CheckpointError
 from tirjudge.render import prompts_sha256
@@ -40,25 +46,106 @@ class Profile(BaseModel):
     """The loop that the checkpoint was trained for; None: it was not trained for ours."""
     prompts_sha256: str | None = None
     """The prompts that the checkpoint was trained on; None: it was not trained on ours."""
+    tokenizer_sha256: str | None = None
+    """`tokenizer_sha256` of the tokenizer that it was trained with; None: nobody noted it."""
+
+
+class Lineage(BaseModel):
+    """Where the weights of a checkpoint come from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parent: str | None = None
+    """SHA-256 of the weights that it was trained from; None: from nothing, or nobody noted it."""
+    run_id: str | None = None
+    """The run that made it; None: it has no name."""
+    stage: str | None = None
+    """Of the run, such as `rl-1`; None: it has one stage only."""
+    weights_version: int | None = Field(default=None, ge=0)
+    """How many steps of the stage are behind it; None: nobody counted."""
+    git_commit: str | None = None
+    """Of the code that trained it; None: it lay in no repository."""
+    data_sha256: str | None = None
+    """Of the manifest of the data that it was trained on; None: there is none."""
+
+
+class CheckpointFile(Profile):
+    """The whole file."""
+
+    lineage: Lineage | None = None
+    """None: nobody noted it."""
+    metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    """Name -> value, as measured on held-out items, such as `val/acc`; None: nothing was measured."""
+
+    @property
+    def profile(self) -> Profile:
+        """What serving needs of it."""
+        return Profile(**{name: getattr(self, name) for name in Profile.model_fields})
 
 
 def load_profile(checkpoint: Path) -> Profile:
     """The profile of a checkpoint folder; the defaults if it has no `judge.json`.
 
     Raises:
-        CheckpointError: the file is malformed, or the checkpoint was trained for other prompts or another loop.
+        CheckpointError: as `read_checkpoint_file`.
+    """
+    if not (checkpoint / "judge.json").exists():
+        return Profile(name=checkpoint.name)
+    return read_checkpoint_file(checkpoint).profile
+
+
+def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
+    """The `judge.json` of a checkpoint folder, if this version can judge with it.
+
+    Raises:
+        CheckpointError: there is none, it is malformed, or the checkpoint was trained for other prompts, another loop or
+            another tokenizer than lies beside it. The message is one line.
     """
     path = checkpoint / "judge.json"
-    if not path.exists():
-        return Profile(name=checkpoint.name)
     try:
-        profile = Profile.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    if profile.loop_version not in (None, LOOP_VERSION):
-        raise CheckpointError(f"{path}: trained for loop version {profile.loop_version}, this is {LOOP_VERSION}")
-    if profile.prompts_sha256 not in (None, prompts_sha256()):
+        file = CheckpointFile.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise CheckpointError(f"{path}: {_first_problem(error)}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    if file.loop_version not in (None, LOOP_VERSION):
+        raise CheckpointError(f"{path}: trained for loop version {file.loop_version}, this is {LOOP_VERSION}")
+    if file.prompts_sha256 not in (None, prompts_sha256()):
         raise CheckpointError(
             f"{path}: trained on other prompts than these; retrain it or use the release it came with"
         )
-    return profile
+    _check_tokenizer(file.tokenizer_sha256, path=checkpoint / "tokenizer.json")
+    return file
+
+
+def _check_tokenizer(trained_with: str | None, *, path: Path) -> None:
+    """A folder without a tokenizer is the profile of a model that runs elsewhere."""
+    if trained_with is None or not path.exists():
+        return
+    found = tokenizer_sha256(path)
+    if found != trained_with:
+        raise CheckpointError(
+            f"{path}: another tokenizer ({found[:12]}) than the checkpoint was trained with ({trained_with[:12]})"
+        )
+
+
+def tokenizer_sha256(path: Path) -> str:
+    """Of what a `tokenizer.json` does: neither the layout of the file counts, nor how batches are cut and padded.
+
+    Raises:
+        CheckpointError: it is not JSON.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: broken: {error}") from error
+    decides = {name: value for name, value in content.items() if name not in ("truncation", "padding")}
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def _first_problem(error: ValidationError) -> str:
+    """In one line, without the addresses that pydantic adds."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    given = f", {first['input']!r:.60} given" if field and first["type"] != "extra_forbidden" else ""
+    return " ".join(f"{field + ': ' if field else ''}{first['msg']}{given}".split())

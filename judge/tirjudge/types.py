@@ -471,6 +471,8 @@ class Judgment(Wire):
     """Unix time, seconds."""
     mode: Mode
     model: str
+    model_version: str | None = None
+    """Fingerprint of the weights and the tokenizer that made all of it; None: they are out of sight, behind a URL."""
     verdict: Verdict
     rollouts: list[RolloutRecord]
     usage: Usage

@@ -12,10 +12,11 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 
+from tirjudge.model import Model
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge.web.errors import answer_errors
 from tirjudge.web.identity import Identity
-from tirjudge_server import batch, dialects, native, reranking, rewards
+from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
 from tirjudge_server.call import Call
 from tirjudge_server.dialects import DIALECTS, DialectSettings
@@ -40,6 +41,7 @@ def create_app(
     access: Access | None = None,
     records: Records | None = None,
     files: Path | None = None,
+    model: Model | None = None,
     metrics: Metrics | None = None,
     tracing: Tracing | None = None,
 ) -> FastAPI:
@@ -53,6 +55,7 @@ def create_app(
         access: who may call; None: everybody.
         records: answer for judgments made before; None: there are none.
         files: folder of files and batches; None: there are none.
+        model: what `service` judges with, so that its weights can be exchanged; None: they cannot. It takes `access`.
         metrics: of `service`; None: without those of engine and sandbox.
         tracing: traces; None: nobody does.
 
@@ -81,13 +84,17 @@ def create_app(
         *dialects.routers(service, names=names, settings=settings),
     ]
     reading = [] if records is None else [endpoints.router(service, records=records)]
-    for scope, routers in (("judge", judging), ("reward", rewarding), ("read", reading)):
+    reloads = access is not None and model is not None
+    managing = [reloading.router(service, model=model, records=records)] if reloads else []
+    for scope, routers in (("judge", judging), ("reward", rewarding), ("read", reading), ("admin", managing)):
         for routes in routers:
             app.include_router(routes, dependencies=[Depends(needs(scope))])
     app.include_router(_state(service, records=records))
     requests = batch.REQUESTS | rewards.REQUESTS | reranking.REQUESTS | openai.REQUESTS
     if files is not None:
         requests |= openai.BATCH_REQUESTS
+    if reloads:
+        requests |= reloading.REQUESTS
     describe(app, requests | dialects.requests_of(names), streams=openai.STREAMS)
     return app
 

@@ -47,7 +47,6 @@ class Service:
             time.
         max_running_of: how many judgments of one caller are made side by side; None: as many as there is room for.
         memory: what was judged before, and what is kept; None: nothing.
-        fingerprint: a hash of the model, shown at `/v1/models`; None if it is not known.
         isolation: the level at which the sandbox runs, shown at `/health`; None if there is no sandbox.
         engine_ended: says why the engine will never work again, None while it may; asked for `/health`.
 
@@ -66,7 +65,6 @@ class Service:
         max_deadline_s: float | None = MAX_DEADLINE_S,
         max_running_of: Callable[[str | None], int | None] = lambda caller: None,
         memory: Memory | None = None,
-        fingerprint: str | None = None,
         isolation: str | None = None,
         engine_ended: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -77,12 +75,16 @@ class Service:
         self.draining = Draining()
         self.max_deadline_s = max_deadline_s
         self.memory = memory
-        self.fingerprint = fingerprint
         self.isolation = isolation
         self.engine_ended = engine_ended
         self.on_end: list[OnEnd] = []
         self.around: list[Around] = []
         self.num_recalled = 0
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of the model that judges now; None if it is not known."""
+        return self.judge.gate.version
 
     async def answer(self, request: JudgeRequest, *, call: Call, on_turn: OnTurn | None = None) -> Judgment:
         """The judgment that answers a request: made before, in flight already, or made now. Its id is `call`'s only if

@@ -41,7 +41,7 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
         model = await opened.enter_async_context(open_model(settings.checkpoint, engine_url=settings.engine_url))
         sandbox = _open_sandbox(slots=settings.slots, allow_unsafe=settings.allow_unsafe_sandbox)
         pool = await opened.enter_async_context(sandbox)
-        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
+        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile, gate=model.gate)
         versions = versions_of(judge, fingerprint=model.fingerprint, isolation=pool.level)
         records = access = None
         if settings.records != NONE:
@@ -62,7 +62,6 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
             max_deadline_s=settings.max_deadline_s,
             max_running_of=lambda caller: None if access is None else access.concurrency_of(caller),
             memory=records,
-            fingerprint=model.fingerprint,
             isolation=pool.level,
             engine_ended=lambda: model.ended,
         )
@@ -76,6 +75,7 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
             access=access,
             records=records,
             files=_files_folder(settings.files),
+            model=model,
             metrics=metrics,
             tracing=tracing,
         )

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.gate import Gate
 from tirjudge.judge import Judge
 from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import SandboxPool
@@ -36,9 +37,10 @@ def wait_until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
 
 @pytest.fixture
 def make_service(pool: SandboxPool) -> MakeService:
-    def make(texts: Iterable[str] | Callable[[str], str], **options: Any) -> Service:
+    def make(texts: Iterable[str] | Callable[[str], str], *, fingerprint: str | None = None, **options: Any) -> Service:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        return Service(Judge(engine=engine, sandbox=pool), isolation=pool.level, **options)
+        judge = Judge(engine=engine, sandbox=pool, gate=Gate(version=fingerprint))
+        return Service(judge, isolation=pool.level, **options)
 
     return make
 

@@ -1,13 +1,16 @@
-"""`tirjudge train`: makes checkpoints."""
+"""`tirjudge train`: makes checkpoints. What is heavy is imported when a command runs."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,8 +24,43 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from typer.core import TyperGroup
 
-app = typer.Typer(no_args_is_help=True, help="Train judges.")
+if TYPE_CHECKING:
+    from tirjudge_training.stages import Command
+
+ELSEWHERE = {
+    "data": "tirjudge_training.data.cli:app",
+    "pairs": "tirjudge_training.pairs.cli:pairs",
+    "plot": "tirjudge_training.plots:plot",
+    "watch": "tirjudge_training.watch:watch",
+}
+"""Commands that other files have: name -> what is imported when it is asked for."""
+
+
+class Commands(TyperGroup):
+    """The commands of this file and of others."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *ELSEWHERE]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _load(cmd_name) if cmd_name in ELSEWHERE else super().get_command(ctx, cmd_name)
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = ELSEWHERE[name].partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False)
+        single.command(name)(found)
+        found = single
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, help="Train judges.")
 
 BUNDLED = Path(__file__).parents[2] / "judge" / "tirjudge" / "checkpoints" / "tiny"
 
@@ -112,6 +150,143 @@ def evaluate(
     for score in scores:
         console.print(f"{score.name:46} {score.accuracy:6.1%}   failed programs {score.code_error_rate:.2%}")
     console.print(f"card: {checkpoint / 'README.md'}")
+
+
+# Stages -----------------------------------------------------------------------------------------------------------------
+
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="Name of a recipe that comes with the package, or a YAML file.")
+]
+Out = Annotated[Path, typer.Option(help="Folder of the run.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, as rl.steps=20.")
+]
+Resume = Annotated[bool, typer.Option(help="Go on with a run that is there; otherwise such a folder is refused.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the state of the run as JSON.")]
+ChatKey = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-api-key",
+        envvar="TIRJUDGE_CHAT_API_KEY",
+        help="Key of the teacher's chat endpoint; better in the environment than here.",
+    ),
+]
+
+
+@app.command()
+def sft(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
+    """Supervised learning on trajectories that there are."""
+    _train("sft", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+
+@app.command()
+def rl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
+    """Reinforcement learning from a checkpoint."""
+    _train("rl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+
+@app.command()
+def sample(
+    recipe: RecipeName,
+    out: Out,
+    set_: Set = None,
+    resume: Resume = True,
+    json_output: AsJson = False,
+    chat_api_key: ChatKey = None,
+) -> None:
+    """Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from."""
+    _train("sample", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
+
+
+@app.command()
+def distill(
+    recipe: RecipeName,
+    out: Out,
+    set_: Set = None,
+    resume: Resume = True,
+    json_output: AsJson = False,
+    chat_api_key: ChatKey = None,
+) -> None:
+    """TIR-Judge-Distill: a teacher's trajectories, SFT, RL."""
+    _train("distill", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
+
+
+@app.command()
+def zero(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
+    """TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher."""
+    _train("zero", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+
+@app.command()
+def ttrl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
+    """T3RL: RL without labels, on those that executed evidence votes for."""
+    _train("ttrl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+
+@app.command()
+def status(run: Annotated[Path, typer.Argument(help="Folder of a run.")], json_output: AsJson = False) -> None:
+    """Where a run stands."""
+    from tirjudge_training.run_folder import read_state
+    from tirjudge_training.stage_report import print_state
+
+    with _one_line_for_mistakes("status"):
+        state = read_state(run)
+    if json_output:
+        print(state.model_dump_json(indent=1))
+    else:
+        print_state(state, run=run, console=Console())
+
+
+def _train(
+    command: Command,
+    recipe: str,
+    *,
+    out: Path,
+    overrides: list[str] | None,
+    resume: bool,
+    json_output: bool,
+    chat_key: str | None = None,
+) -> None:
+    _set_environment()
+    from tirjudge_training.config import load_recipe
+    from tirjudge_training.stage_report import Reporter, print_state
+    from tirjudge_training.stages import run_stages
+
+    with _one_line_for_mistakes(command):
+        if not resume and (out / "state.json").exists():
+            raise ValueError(f"{out}: there is a run already; --resume goes on with it, another --out begins anew")
+        loaded = load_recipe(recipe, overrides=overrides or [])
+        with Reporter(console=Console(stderr=True)) as reporter:
+            state = run_stages(command, loaded, out=out, watcher=reporter, chat_key=chat_key)
+    if json_output:
+        print(state.model_dump_json(indent=1))
+    else:
+        print_state(state, run=out, console=Console())
+
+
+def _set_environment() -> None:
+    """Start anew with what the libraries read when they are loaded, unless it is set already."""
+    if any(name not in os.environ for name in _ENVIRONMENT):
+        os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+        os.execv(sys.executable, sys.orig_argv)
+
+
+@contextmanager
+def _one_line_for_mistakes(command: str) -> Iterator[None]:
+    """A mistake that the user can mend ends in one line and status 2; what failed on the way, in one line and status 1."""
+    from tirjudge.errors import TirjudgeError
+
+    try:
+        yield
+    except ValueError as error:
+        _end(f"tirjudge train {command}: {error}", status=2)
+    except (TirjudgeError, OSError, RuntimeError) as error:
+        _end(f"tirjudge train {command}: {error}; the same command goes on where it was", status=1)
+
+
+def _end(message: str, *, status: int) -> None:
+    typer.echo(" ".join(message.split()), err=True)
+    raise typer.Exit(status)
 
 
 def _progress() -> Progress:

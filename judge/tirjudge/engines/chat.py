@@ -355,7 +355,7 @@ async def open_chat_model(url: str, *, model: str, api_key: str | None = None) -
     """
     engine = ChatEngine(url, model=model, api_key=api_key)
     try:
-        yield Model(engine=engine, profile=chat_profile(model), fingerprint=None)
+        yield Model(engine=engine, profile=chat_profile(model))
     finally:
         await engine.aclose()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import deserialize
+from safetensors import SafetensorError, deserialize
 
 from tirjudge.errors import CheckpointError
 
@@ -81,6 +81,48 @@ class Qwen3Config:
         layer = attention + 3 * self.hidden_size * self.intermediate_size
         return self.num_layers * layer + (1 if self.tied else 2) * self.vocab_size * self.hidden_size
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name in the checkpoint -> shape, of every weight there is."""
+        hidden, inner = (self.hidden_size,), self.intermediate_size
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        layer = {
+            "input_layernorm": hidden,
+            "post_attention_layernorm": hidden,
+            "self_attn.q_proj": (queries, *hidden),
+            "self_attn.k_proj": (keys, *hidden),
+            "self_attn.v_proj": (keys, *hidden),
+            "self_attn.o_proj": (*hidden, queries),
+            "self_attn.q_norm": (self.head_dim,),
+            "self_attn.k_norm": (self.head_dim,),
+            "mlp.gate_proj": (inner, *hidden),
+            "mlp.up_proj": (inner, *hidden),
+            "mlp.down_proj": (*hidden, inner),
+        }
+        layers = {f"model.layers.{n}.{name}": shape for n in range(self.num_layers) for name, shape in layer.items()}
+        embedding = (self.vocab_size, *hidden)
+        head = {} if self.tied else {"lm_head": embedding}
+        shapes = {"model.embed_tokens": embedding, "model.norm": hidden, **head, **layers}
+        return {f"{name}.weight": shape for name, shape in shapes.items()}
+
+    def check(self, weights: Mapping[str, Any], *, source: str = "weights") -> None:
+        """
+        Args:
+            weights: name in the checkpoint -> array of NumPy or torch.
+            source: what they are called.
+
+        Raises:
+            CheckpointError: they are not of such a model.
+        """
+        wanted = self.shapes()
+        for name, shape in wanted.items():
+            if name not in weights:
+                raise CheckpointError(f"{source}: there is no {name}")
+            if tuple(weights[name].shape) != shape:
+                raise CheckpointError(f"{source}: {name} is {list(weights[name].shape)}, the model has {list(shape)}")
+        for name in weights:
+            if name not in wanted and name.startswith("model.layers."):
+                raise CheckpointError(f"{source}: {name} is none of the model's weights")
+
 
 def _needs_vllm(problem: str) -> CheckpointError:
     return CheckpointError(f"{problem}; serve it with vLLM and run `tirjudge serve --engine http://host:8000`")
@@ -100,11 +142,15 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Every tensor of a file, as float32.
 
     Raises:
-        CheckpointError: there is no such file, or it holds other types than float32, float16 and bfloat16.
+        CheckpointError: there is no such file, it is broken, or it holds other types than float32, float16 and bfloat16.
     """
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such file")
-    return {name: _float32(tensor, name=f"{path}: {name}") for name, tensor in deserialize(path.read_bytes())}
+    try:
+        tensors = deserialize(path.read_bytes())
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: broken: {error}") from error
+    return {name: _float32(tensor, name=f"{path}: {name}") for name, tensor in tensors}
 
 
 def _float32(tensor: Mapping[str, Any], *, name: str) -> np.ndarray:
@@ -120,4 +166,7 @@ def _float32(tensor: Mapping[str, Any], *, name: str) -> np.ndarray:
 def read_json(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such file; a Hugging Face checkpoint folder is needed")
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: broken: {error}") from error

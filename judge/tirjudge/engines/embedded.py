@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from tirjudge.engines.checkpoint import Qwen3Config, read_eos_token_ids, read_json, read_safetensors
 from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
-from tirjudge.errors import EngineUnavailable, PromptTooLong
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.types import Completion, Sampling
 
 MAX_BATCH = 16
@@ -75,6 +75,8 @@ class Backend:
         return cls(xp=torch, device=device or "cpu")
 
     def floats(self, values: Any) -> Array:
+        if self.xp is np and hasattr(values, "detach"):  # a torch tensor of any type, on any device
+            values = values.detach().float().cpu().numpy()
         return self.xp.asarray(values, dtype=self.xp.float32, device=self.device)
 
     def ids(self, values: Any) -> Array:
@@ -123,16 +125,20 @@ class Qwen3:
         weights: name in the checkpoint -> array; NumPy arrays, or torch tensors for a torch backend.
         config: its `config.json`.
         backend: where to compute.
+
+    Raises:
+        CheckpointError: weights are missing, or have other shapes than the config says.
     """
 
     def __init__(self, weights: Mapping[str, Array], *, config: Qwen3Config, backend: Backend | None = None) -> None:
+        config.check(weights)
         self.config = config
         self.backend = backend or Backend()
         if self.backend.xp is np:
             threadpool_limits(limits=1, user_api="blas")  # for good: engines may begin and end in any order
         with self.backend.computing():
             read = {name.removeprefix("model."): self.backend.floats(array) for name, array in weights.items()}
-            self.embedding = read["embed_tokens.weight"]
+            self.embedding = read["embed_tokens.weight"] * 1.0  # a copy: whoever trains goes on with the original
             self.head = _contiguous_transpose(read.get("lm_head.weight", self.embedding) * read["norm.weight"])
             self.layers = [self._fuse(read, f"layers.{n}.") for n in range(config.num_layers)]
             self.cos, self.sin = self._rotary_tables()
@@ -305,6 +311,11 @@ class KVCache:
         self.slots = [Slot(index=i, token_ids=np.zeros(context_tokens, dtype=np.int64)) for i in range(num_slots)]
         self._num_acquired = 0
 
+    def clear(self) -> None:
+        """Forget every sequence; none may be busy."""
+        for slot in self.slots:
+            slot.length, slot.session = 0, None
+
     def sessions(self) -> set[str | None]:
         return {slot.session for slot in self.slots}
 
@@ -355,6 +366,15 @@ class _Request:
         return len(self.prompt_ids) + len(self.token_ids)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Swap:
+    """Other weights on their way in."""
+
+    model: Qwen3
+    version: str | int
+    future: Future[None]
+
+
 class EmbeddedEngine:
     """Serves many rollouts at once on one thread of its own; requests join and leave the batch between steps.
 
@@ -365,6 +385,9 @@ class EmbeddedEngine:
         max_batch: most requests in one step.
         cache_tokens: memory of the cache, in tokens; split into slots of the model's context, at least `max_batch`.
         context_tokens: longest sequence; None: the model's own.
+
+    Attributes:
+        version: of the weights, as `swap` was told; None: those that it began with.
     """
 
     def __init__(
@@ -387,6 +410,8 @@ class EmbeddedEngine:
         self._inbox: deque[_Request] = deque()
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
+        self._swaps: deque[_Swap] = deque()
+        self.version: str | int | None = None
         self._wake = threading.Condition()
         self._ended: str | None = None
         self._thread = threading.Thread(target=self._run, name="tirjudge-engine", daemon=True)
@@ -456,6 +481,46 @@ class EmbeddedEngine:
             rng=np.random.default_rng(sampling.seed) if sampling.temperature >= GREEDY_BELOW else None,
         )
 
+    async def swap(self, weights: Mapping[str, Array], *, version: str | int) -> None:
+        """Go on with other weights of the same model. Turns that run end with those that they began with, turns that come
+        wait, and what the cache holds is dropped. A rollout has several turns: `tirjudge.gate` keeps those together.
+
+        Args:
+            weights: name in the checkpoint -> array of NumPy or torch; copied.
+            version: what they are called from now on.
+
+        Raises:
+            CheckpointError: they are of another model, or not all of them are numbers; nothing has changed.
+            EngineUnavailable: the engine is closed, or failed.
+        """
+        self.model.config.check(weights)
+        swap = _Swap(model=await asyncio.to_thread(self._model_of, weights), version=version, future=Future())
+        with self._wake:
+            if self._ended is not None:
+                raise EngineUnavailable(self._ended)
+            self._swaps.append(swap)
+            self._wake.notify()
+        await asyncio.wrap_future(swap.future)
+
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        """As `swap`, with the weights of a checkpoint folder.
+
+        Raises:
+            CheckpointError, EngineUnavailable: as `swap`.
+        """
+        config = Qwen3Config.parse(read_json(checkpoint / "config.json"), source=str(checkpoint))
+        if config != self.model.config:
+            raise CheckpointError(f"{checkpoint}: a model of other sizes than the one that is served")
+        weights = await asyncio.to_thread(read_safetensors, checkpoint / "model.safetensors")
+        await self.swap(weights, version=version)
+
+    def _model_of(self, weights: Mapping[str, Array]) -> Qwen3:
+        backend = self.model.backend
+        for name, array in weights.items():
+            if not bool(backend.xp.isfinite(backend.floats(array)).all()):
+                raise CheckpointError(f"weights: {name} holds values that are no numbers")
+        return Qwen3(weights, config=self.model.config, backend=backend)
+
     def close(self) -> None:
         """End the thread; whoever still waits gets `EngineUnavailable`."""
         self._end("the embedded engine was closed")
@@ -491,24 +556,39 @@ class EmbeddedEngine:
         for request in [*self._running, *self._waiting, *self._inbox]:
             if request.future.set_running_or_notify_cancel():
                 request.future.set_exception(EngineUnavailable(self._ended))
+        for swap in self._swaps:
+            if swap.future.set_running_or_notify_cancel():
+                swap.future.set_exception(EngineUnavailable(self._ended))
         self._running, self._waiting = [], []
         self._inbox.clear()
+        self._swaps.clear()
 
     def _has_work(self) -> bool:
         """Sleeps until there is some; False when the engine is to end."""
         with self._wake:
-            self._wake.wait_for(lambda: self._ended or self._inbox or self._waiting or self._running)
+            self._wake.wait_for(lambda: self._ended or self._inbox or self._waiting or self._running or self._swaps)
             self._waiting += self._inbox
             self._inbox.clear()
         return self._ended is None
 
     def _step(self) -> None:
         self._drop_cancelled()
-        self._admit()
+        if not self._running:
+            self._take_weights()
+        if not self._swaps:
+            self._admit()
         batch = self._schedule()
         if batch:
             logits = self.model.forward([span for _, span in batch], cache=self._cache)
             self._advance(batch, logits=logits)
+
+    def _take_weights(self) -> None:
+        while self._swaps:
+            swap = self._swaps.popleft()
+            if swap.future.set_running_or_notify_cancel():
+                self.model, self.version = swap.model, swap.version
+                self._cache.clear()
+                swap.future.set_result(None)
 
     def _drop_cancelled(self) -> None:
         self._waiting = [request for request in self._waiting if not request.future.cancelled()]

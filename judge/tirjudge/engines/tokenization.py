@@ -44,11 +44,19 @@ class LocalTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> LocalTokenizer:
-        """The tokenizer of a checkpoint folder."""
+        """The tokenizer of a checkpoint folder.
+
+        Raises:
+            CheckpointError: there is none, it is broken, or as in the constructor.
+        """
         file = path / "tokenizer.json"
         if not file.exists():
             raise CheckpointError(f"{path}: no tokenizer.json")
-        return cls(Tokenizer.from_file(str(file)))
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more special
+            raise CheckpointError(f"{file}: no tokenizer: {error}") from error
+        return cls(tokenizer)
 
     def encode_now(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -7,6 +7,8 @@ What a reader would trip over:
 - `skip_special_tokens` is off, so that every tag a model writes is in the text; the end-of-turn token then is too, and
   is taken off here.
 - A server merges the checkpoint's `generation_config.json` into what a request leaves out, so nothing is left out.
+- Weights can be exchanged only in a server that was started with VLLM_SERVER_DEV_MODE=1. Whoever reaches such a server can
+  make it do anything, so it must be reachable by this process alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -112,6 +115,39 @@ class VLLMEngine:
         answer = await self._server.post("/v1/completions", body, headers={"X-Session-ID": session})
         with _reading(f"{self._server.url}/v1/completions"):
             return await self._read(answer, sampling=sampling)
+
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        """Have the server go on with the weights of a checkpoint folder: it ends what runs, lets what comes wait, reads the
+        weights, forgets its prefix cache, and goes on.
+
+        Args:
+            checkpoint: its whole path, on a disk that the server sees under the same one.
+            version: not told to the server, which has no word for it.
+
+        Raises:
+            CheckpointError: the server was not started with VLLM_SERVER_DEV_MODE=1; nothing has changed.
+            EngineUnavailable: the server failed; nobody knows which weights it has now, or it still waits.
+        """
+        try:
+            await self._server.post("/pause?mode=wait", {})
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{self._server.url}/pause: there is none; weights are exchanged in servers that were started with "
+                "VLLM_SERVER_DEV_MODE=1"
+            ) from error
+        try:
+            kwargs = {"weights_path": str(checkpoint)}
+            await self._send_dev("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
+            await self._send_dev("/reset_prefix_cache", {})
+        finally:
+            await self._send_dev("/resume", {})
+
+    async def _send_dev(self, path: str, body: Mapping[str, Any]) -> None:
+        """Whatever goes wrong now is the server's fault."""
+        try:
+            await self._server.post(path, body)
+        except (CheckpointError, PromptTooLong) as error:
+            raise EngineUnavailable(str(error)) from error
 
     async def aclose(self) -> None:
         await self._server.aclose()

@@ -22,7 +22,7 @@ from tirjudge_server.records.schema import keys
 
 SCOPES = ("judge", "reward", "read", "admin")
 """`judge`: judge and batches. `reward`: the endpoints of trainers. `read`: records of its own, and what the server is.
-`admin`: all of that, and everybody's records."""
+`admin`: all of that, everybody's records, and what the server judges with."""
 
 KEY_PREFIX = "tj_"
 

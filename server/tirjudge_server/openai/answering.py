@@ -76,6 +76,12 @@ class Choice:
     """None: it was no judgment."""
 
 
+def made_by(choices: Sequence[Choice], *, service: Service) -> str | None:
+    """Fingerprint of the weights behind the first answer; of those that are served now, if it is no judgment."""
+    judgment = choices[0].judgment
+    return service.fingerprint if judgment is None else judgment.model_version
+
+
 OnTurn = Callable[[str], Awaitable[None]]
 """Told of each turn that is not the answer itself."""
 

@@ -19,6 +19,7 @@ from tirjudge_server.openai.answering import (
     Options,
     choose,
     interpret,
+    made_by,
     refuse_unsupported,
     usage,
     verdict_fields,
@@ -131,7 +132,7 @@ async def answer_chat(service: Service, asked: ChatRequest, *, call: Call) -> di
         "object": "chat.completion",
         "created": int(time.time()),
         "model": service.judge.profile.name,
-        "system_fingerprint": service.fingerprint,
+        "system_fingerprint": made_by(choices, service=service),
         "choices": [_chat_choice(choice, index=index) for index, choice in enumerate(choices)],
         "usage": usage(choices),
     }

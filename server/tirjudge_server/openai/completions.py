@@ -21,6 +21,7 @@ from tirjudge_server.openai.answering import (
     Options,
     choose,
     judging_in,
+    made_by,
     refuse_unsupported,
     usage,
     verdict_fields,
@@ -98,7 +99,7 @@ async def _answer(service: Service, wanted: Judging, asked: CompletionRequest, *
         "object": "text_completion",
         "created": int(time.time()),
         "model": service.judge.profile.name,
-        "system_fingerprint": service.fingerprint,
+        "system_fingerprint": made_by(choices, service=service),
         "choices": [_text_choice(choice, index=index) for index, choice in enumerate(choices)],
         "usage": usage(choices),
     }

@@ -104,21 +104,22 @@ async def _run(service: Service, asked: Asked, *, text: str, deadline: Deadline,
         if on_turn is not None:
             await on_turn(turn_record(turn))
 
-    return await run_rollout(
-        await judge.engine.tokenizer.encode_prompt(text),
-        mode=Mode.POINTWISE,
-        labels=(),
-        engine=judge.engine,
-        sandbox=judge.sandbox if asked.tools else None,
-        bindings={"prompt": text},
-        profile=profile,
-        sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
-        session=f"chat_{uuid.uuid4().hex}",
-        max_tool_calls=asked.max_tool_calls,
-        force_verdict=False,
-        deadline=deadline,
-        on_turn=tell,
-    )
+    async with judge.gate.enter():
+        return await run_rollout(
+            await judge.engine.tokenizer.encode_prompt(text),
+            mode=Mode.POINTWISE,
+            labels=(),
+            engine=judge.engine,
+            sandbox=judge.sandbox if asked.tools else None,
+            bindings={"prompt": text},
+            profile=profile,
+            sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
+            session=f"chat_{uuid.uuid4().hex}",
+            max_tool_calls=asked.max_tool_calls,
+            force_verdict=False,
+            deadline=deadline,
+            on_turn=tell,
+        )
 
 
 def turn_record(turn: Turn) -> TurnRecord:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,12 +79,20 @@ class _Marks:
     """None: it is not to be answered from the cache."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """`Versions`, as they are kept."""
+
+    versions: Mapping[str, Any]
+    sha256: str
+
+
 class Records:
     """The judgments of one server.
 
     Args:
         database: with all migrations run.
-        versions: what makes the judgments.
+        versions: what makes the judgments at first; its fingerprint is followed by that of each judgment.
         policy: what is kept, and for how long.
     """
 
@@ -92,12 +100,22 @@ class Records:
         self.database = database
         self.versions = versions
         self.policy = policy or Policy()
-        self._versions_kept = asdict(versions)
-        self._versions_sha256 = sha256(canonical(self._versions_kept))
+        self._kept: dict[str | None, _Kept] = {}
         self._reader = Line[Connection]("tirjudge-look-ups", transaction=database.reading)
         self._writer = Writer(database)
         # A model out of sight may change under its name, and a text that is not kept cannot be compared.
         self._caches = self.policy.cache and versions.fingerprint is not None and not self.policy.withheld
+
+    def follow(self, fingerprint: str | None) -> None:
+        """Judgments are made with other weights from now on."""
+        self.versions = replace(self.versions, fingerprint=fingerprint)
+
+    def _kept_of(self, fingerprint: str | None) -> _Kept:
+        """What is kept of the versions when the weights were those."""
+        if fingerprint not in self._kept:
+            kept = asdict(replace(self.versions, fingerprint=fingerprint))
+            self._kept[fingerprint] = _Kept(versions=kept, sha256=sha256(canonical(kept)))
+        return self._kept[fingerprint]
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
         """The judgment that was made before for this idempotency key, or for the same content; None: there is none.
@@ -106,7 +124,7 @@ class Records:
             Refused: 422, the key came with another request before; 409, its judgment was erased since.
             RecordsUnavailable: the records cannot be read.
         """
-        marks = self._marks(request, call=call)
+        marks = self._marks(request, call=call, fingerprint=self.versions.fingerprint)
         if marks.idempotency is None and marks.cache_key is None:
             return None
         try:
@@ -125,13 +143,16 @@ class Records:
             Refused: 422, the key came with another request meanwhile.
             RecordsUnavailable: it was not kept, and must not be told.
         """
-        marks = self._marks(request, call=call)
+        # Weights may have been exchanged since it was made; the next one must not be answered with this.
+        fingerprint = judgment.model_version or self.versions.fingerprint
+        marks = self._marks(request, call=call, fingerprint=fingerprint)
+        versions = self._kept_of(fingerprint).versions
 
         def work(chain: Chain) -> Judgment:
             earlier = _answered_before(chain, marks=marks)
             if earlier is not None:
                 return _answer_again(earlier, marks=marks)
-            chain.append(self._entry(request, judgment, call=call, marks=marks))
+            chain.append(self._entry(request, judgment, call=call, marks=marks, versions=versions))
             return judgment
 
         try:
@@ -241,18 +262,20 @@ class Records:
         self._writer.close()
         self.database.close()
 
-    def _marks(self, request: JudgeRequest, *, call: Call) -> _Marks:
+    def _marks(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _Marks:
         key = call.idempotency_key
         return _Marks(
             idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
             body=None if key is None else body_hash(request, key=key),
-            cache_key=content_key(request, caller=call.caller, versions=self._versions_sha256)
+            cache_key=content_key(request, caller=call.caller, versions=self._kept_of(fingerprint).sha256)
             if self._caches
             else None,
         )
 
-    def _entry(self, request: JudgeRequest, judgment: Judgment, *, call: Call, marks: _Marks) -> Entry:
-        fields = fields_of(request, judgment, call=call, versions=self._versions_kept)
+    def _entry(
+        self, request: JudgeRequest, judgment: Judgment, *, call: Call, marks: _Marks, versions: Mapping[str, Any]
+    ) -> Entry:
+        fields = fields_of(request, judgment, call=call, versions=versions)
         content = seal(fields, withheld=self.policy.withheld)
         cache_key = None if _was_hurried(request, judgment, call=call) else marks.cache_key
         return Entry(
@@ -346,7 +369,7 @@ async def open_records(url: str | None, *, versions: Versions, policy: Policy | 
 
     Args:
         url: of the database, or the path of a SQLite file; None: the default one.
-        versions: what makes the judgments.
+        versions: what makes the judgments at first; its fingerprint is followed by that of each judgment.
         policy: what is kept, and for how long.
 
     Raises:

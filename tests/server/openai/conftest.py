@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from openai import AsyncOpenAI
 
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.gate import Gate
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.web.errors import answer_errors
@@ -95,9 +96,10 @@ def make_judge() -> Callable[..., Service]:
         *,
         label_probs: Any = LABEL_PROBS,
         profile: Profile = PROFILE,
+        fingerprint: str | None = None,
         **options: Any,
     ) -> Service:
         engine = ScriptedEngine(texts, label_probs=label_probs)
-        return Service(Judge(engine=engine, sandbox=None, profile=profile), **options)
+        return Service(Judge(engine=engine, sandbox=None, profile=profile, gate=Gate(version=fingerprint)), **options)
 
     return make

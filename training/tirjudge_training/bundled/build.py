@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import platform
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +25,8 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import Recipe, StepReport, draw_mixed, render_example, train_sft
-from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer
+from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
+from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
 
 TOKENIZER_EXAMPLES = 6000
@@ -112,24 +111,21 @@ def train_bundled(recipe: Recipe, *, out: Path, on_step: Callable[[StepReport], 
 def save_checkpoint(
     model: Qwen3ForCausalLM, *, tokenizer: Tokenizer, profile: Profile, recipe: Recipe, trained: Trained, out: Path
 ) -> None:
-    """Write the folder beside its place, then put it there, so that a reader never finds half of it."""
-    fresh = out.with_name(f".{out.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    torch.nn.Module.to(model, torch.bfloat16)
-    model.save_pretrained(fresh)
-    tokenizer.save(str(fresh / "tokenizer.json"))
-    (fresh / "judge.json").write_text(profile.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    stages = [*_stages_of_parent(recipe), stage_record(recipe, trained)]
-    (fresh / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(out, ignore_errors=True)
-    fresh.rename(out)
+    """Write the folder as a whole, so that a reader never finds half of it."""
+    with replacing(out) as folder:
+        torch.nn.Module.to(model, torch.bfloat16)
+        model.save_pretrained(folder)
+        save_tokenizer(with_template(tokenizer), folder)
+        write_checkpoint_file(folder, profile=profile)
+        stages = [*_stages_of_parent(recipe), stage_record(recipe, trained)]
+        (folder / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
 
 
 def stage_record(recipe: Recipe, trained: Trained) -> dict[str, Any]:
     """What training.json keeps of one stage; its parent is named by the hash of its weights."""
     parent = None
     if recipe.parent is not None:
-        parent = hashlib.sha256(Path(recipe.parent, "model.safetensors").read_bytes()).hexdigest()
+        parent = weights_sha256(Path(recipe.parent))
     last = replace(trained, losses=trained.losses[-1:])
     return {"recipe": asdict(replace(recipe, parent=parent)), "trained": asdict(last)}
 

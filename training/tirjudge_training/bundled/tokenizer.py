@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import resources
+from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tirjudge.types import label_of
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
 END_OF_TURN = "<|im_end|>"
-CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", END_OF_TURN)
+PADDING = "<|endoftext|>"
+CHAT_TOKENS = (PADDING, "<|im_start|>", END_OF_TURN)
 TAGS = (
     *("```python", "```output", "```"),
     *("<preference>", "</preference>", "<score>", "</score>"),
@@ -43,3 +49,17 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
 def chat(text: str) -> str:
     """One user message up to where the answer begins, as the embedded engine encodes it."""
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers and vLLM take it, with the chat template that the embedded engine writes by itself."""
+    from transformers import PreTrainedTokenizerFast
+
+    template = resources.files("tirjudge_training.bundled").joinpath("chat_template.jinja").read_text(encoding="utf-8")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END_OF_TURN,
+        pad_token=PADDING,
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )

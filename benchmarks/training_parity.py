@@ -1,0 +1,248 @@
+"""Whether what is trained on is what is served: the same weights and seeds through server, collector and harness.
+
+    python benchmarks/training_parity.py --rollouts 1000 > benchmarks/results/training_parity.json
+
+Each path runs the bundled judge in an engine of its own, with a real sandbox. Of the server (over HTTP, without a socket)
+and of the harness the ids and the mask are put together from what their engine was given and what it returned; of the
+collector they are what the trainer gets. An observation at the end that no turn followed was seen by no model and is left
+aside. Some rollouts are then computed anew by transformers, whole and in fp32, and their log-probabilities compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.judge import Judge, content_order
+from tirjudge.loop import Tokenizer
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import load_profile
+from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
+from tirjudge_harness.answers import Answers
+from tirjudge_harness.pacing import Pace
+from tirjudge_harness.runner import Runner, run_all
+from tirjudge_sandbox import SandboxPool
+from tirjudge_server.app import create_app
+from tirjudge_server.service import Service
+from tirjudge_training.collector import Collector, request_seed
+from tirjudge_training.difficulty import EpochOrder
+from tirjudge_training.items import Item
+from tirjudge_training.policies import EmbeddedPolicy
+from tirjudge_training.synthetic.examples import Mixture
+from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.trajectories import Trajectory
+
+GROUP_SIZE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Seen:
+    """One rollout."""
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    """After the prompt, up to the last that was sampled."""
+    mask: tuple[int, ...]
+
+
+class RecordingEngine:
+    """The embedded engine, and all that it was given and returned."""
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self._engine = engine
+        self._turns: dict[str, list[tuple[tuple[int, ...], Completion]]] = {}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.tokenizer
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._engine.eos_token_ids
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
+        if sampling.allowed_token_ids is None:  # no read of probabilities
+            self._turns.setdefault(session, []).append((tuple(token_ids), completion))
+        return completion
+
+    def seen(self) -> list[Seen]:
+        return [_seen(turns) for turns in self._turns.values()]
+
+
+def _seen(turns: Sequence[tuple[tuple[int, ...], Completion]]) -> Seen:
+    prompt_ids = turns[0][0]
+    last_ids, last = turns[-1]
+    whole = last_ids + last.token_ids
+    mask = [0] * (len(whole) - len(prompt_ids))
+    for token_ids, completion in turns:
+        start = len(token_ids)
+        num = len(completion.token_ids) - completion.num_appended
+        while num and whole[start + num - 1] != completion.token_ids[num - 1]:
+            num -= 1  # an end of turn that was dropped because the sequence went on
+        mask[start - len(prompt_ids) : start - len(prompt_ids) + num] = [1] * num
+    return Seen(prompt_ids=prompt_ids, ids=whole[len(prompt_ids) :], mask=tuple(mask))
+
+
+def seen_by_trainer(trajectory: Trajectory) -> Seen:
+    end = len(trajectory.ids)
+    while end and not trajectory.mask[end - 1]:
+        end -= 1
+    return Seen(prompt_ids=trajectory.prompt_ids, ids=trajectory.ids[:end], mask=trajectory.mask[:end])
+
+
+def draw_items(num_rollouts: int, *, seed: int) -> list[Item]:
+    """A third of the rollouts for each mode, two a prompt."""
+    num = num_rollouts // GROUP_SIZE // 3
+    sizes = {Mode.PAIRWISE: num, Mode.LISTWISE: num, Mode.POINTWISE: (num_rollouts // GROUP_SIZE - 2 * num) // 2}
+    mixture = Mixture(list_size=4)
+    return [
+        item for mode, count in sizes.items() for item in generate_items(mode, count=count, seed=seed, mixture=mixture)
+    ]
+
+
+def same_order(item: Item, *, seed: int, temperature: float) -> tuple[Item, JudgeRequest]:
+    """The item in the order in which a judgment shows it, and that judgment's request: as many votes as rollouts."""
+    request = item.request(seed=seed, temperature=temperature)
+    ordered = item if item.mode is Mode.POINTWISE else replace(item, order=content_order(request))
+    return ordered, request.model_copy(update={"votes": GROUP_SIZE})
+
+
+async def through_collector(
+    items: Sequence[Item], *, seed: int, temperature: float, pool: SandboxPool
+) -> tuple[list[Trajectory], float]:
+    """The trajectories, and how many seconds it took to collect them."""
+    num_groups = sum(item.num_groups for item in items)
+    async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
+        order = EpochOrder(items, seed=seed)
+        collector = Collector(
+            policy, items, group_size=GROUP_SIZE, seed=seed, temperature=temperature, max_draws=1, order=order
+        )
+        collected = await collector.collect(step=0, num_groups=num_groups)
+    trajectories = [t for group in collected.groups for t in group.trajectories]
+    return trajectories, collected.stats["perf/collect_s"]
+
+
+async def through_server(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
+    engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
+    recording = RecordingEngine(engine)
+    service = Service(Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint())))
+    transport = httpx2.ASGITransport(app=create_app(service))
+    places = asyncio.Semaphore(8)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
+
+        async def post(request: JudgeRequest) -> None:
+            async with places:
+                answer = await client.post("/v1/judge", json=request.model_dump(mode="json"))
+            answer.raise_for_status()
+
+        async with asyncio.TaskGroup() as tasks:
+            for request in requests:
+                tasks.create_task(post(request))
+    engine.close()
+    return recording.seen()
+
+
+async def through_harness(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
+    engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
+    recording = RecordingEngine(engine)
+    judge = Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint()))
+    failures: list[Any] = []
+
+    def done(number: int, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            failures.append(answer)
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with Answers(Path(folder, "run")) as answers:
+            runner = Runner(judge.judge, identity={"model": "bundled"}, store=answers, pace=Pace(most=6))
+            await run_all(list(enumerate(requests)), runner=runner, on_done=done)
+    engine.close()
+    if failures:
+        raise failures[0]
+    return recording.seen()
+
+
+def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
+    """How many of the one have no equal among the other, ids and masks alike."""
+    return sum((Counter(some) - Counter(others)).values()) + max(0, len(others) - len(some))
+
+
+def largest_logprob_difference(trajectories: Sequence[Trajectory]) -> tuple[float, int]:
+    """Engine against one forward of transformers over the whole sequence, fp32: over sampled tokens, and how many."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(str(bundled_checkpoint()), dtype=torch.float32)
+    largest, num_tokens = 0.0, 0
+    with torch.inference_mode():
+        for trajectory in trajectories:
+            whole = torch.tensor([trajectory.prompt_ids + trajectory.ids])
+            logprobs = model(whole).logits[0, len(trajectory.prompt_ids) - 1 : -1].log_softmax(-1)
+            chosen = logprobs.gather(1, torch.tensor(trajectory.ids)[:, None])[:, 0]
+            sampled = torch.tensor(trajectory.mask, dtype=torch.bool)
+            difference = (chosen - torch.tensor(trajectory.logprobs))[sampled].abs()
+            largest, num_tokens = max(largest, float(difference.max())), num_tokens + int(sampled.sum())
+    return largest, num_tokens
+
+
+async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compared: int) -> dict[str, Any]:
+    """All three paths, one after the other."""
+    items, requests = [], []
+    drawn = draw_items(num_rollouts, seed=seed)
+    for item in drawn:
+        ordered, request = same_order(item, seed=request_seed(seed, 0, item.id), temperature=temperature)
+        items.append(ordered)
+        requests.append(request)
+    async with SandboxPool() as pool:
+        trajectories, collect_s = await through_collector(items, seed=seed, temperature=temperature, pool=pool)
+        print(f"collector: {len(trajectories)} rollouts in {collect_s:.0f} s", file=sys.stderr)
+        served = await through_server(requests, pool=pool)
+        print("server done", file=sys.stderr)
+        judged = await through_harness(requests, pool=pool)
+    trained = [seen_by_trainer(trajectory) for trajectory in trajectories]
+    largest, num_tokens = largest_logprob_difference(trajectories[:: max(1, len(trajectories) // num_compared)])
+    return {
+        "rollouts": len(trained),
+        "temperature": temperature,
+        "distinct_rollouts": len(set(trained)),
+        "rollouts_with_programs": sum(trajectory.num_calls > 0 for trajectory in trajectories),
+        "mismatches_server": num_mismatches(trained, served),
+        "mismatches_harness": num_mismatches(trained, judged),
+        "largest_logprob_difference": largest,
+        "compared_tokens": num_tokens,
+        "collector_rollouts_per_s": round(len(trained) / collect_s, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rollouts", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--compared", type=int, default=50, help="rollouts whose log-probabilities are computed anew")
+    options = parser.parse_args()
+    started = time.perf_counter()
+    measuring = measure(
+        options.rollouts, seed=options.seed, temperature=options.temperature, num_compared=options.compared
+    )
+    found = asyncio.run(measuring)
+    machine = {"python": platform.python_version(), "processor": platform.processor() or platform.machine()}
+    print(json.dumps({**found, "elapsed_s": round(time.perf_counter() - started, 1), **machine}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""`judge.json`: what is refused, in one line, and what the rest of it is for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tirjudge.errors import CheckpointError
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import (
+    LOOP_VERSION,
+    CheckpointFile,
+    Lineage,
+    Profile,
+    load_profile,
+    read_checkpoint_file,
+    tokenizer_sha256,
+)
+from tirjudge.render import prompts_sha256
+
+TRAINED = {"name": "j", "loop_version": LOOP_VERSION, "prompts_sha256": prompts_sha256()}
+
+
+def folder(path: Path, content: dict[str, Any] | str, *, tokenizer: str | None = None) -> Path:
+    (path / "judge.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    if tokenizer is not None:
+        (path / "tokenizer.json").write_text(tokenizer)
+    return path
+
+
+def test_the_bundled_judge_loads_as_it_is() -> None:
+    file = read_checkpoint_file(bundled_checkpoint())
+    assert (file.name, file.loop_version, file.lineage, file.metrics) == ("tirjudge-tiny", 1, None, None)
+    assert load_profile(bundled_checkpoint()) == file.profile
+
+
+def test_a_folder_without_the_file_has_the_defaults(tmp_path: Path) -> None:
+    assert load_profile(tmp_path) == Profile(name=tmp_path.name)
+
+
+def test_lineage_and_metrics_are_kept_and_serving_sees_none_of_them(tmp_path: Path) -> None:
+    lineage = Lineage(parent="ab" * 32, run_id="zero-1", stage="rl-1", weights_version=40, data_sha256="cd" * 32)
+    file = CheckpointFile(**TRAINED, lineage=lineage, metrics={"val/acc": 0.91, "val/n": 600})
+    path = folder(tmp_path, file.model_dump_json(exclude_none=True))
+    assert read_checkpoint_file(path) == file
+    assert load_profile(path) == Profile(**TRAINED)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
+        ('{"name": "j", "context_tok', "Invalid JSON: EOF while parsing a string at line 1 column 26"),
+        ("[]", "Input should be an object"),
+        (TRAINED | {"context_tokens": "many"}, "context_tokens: Input should be a valid integer"),
+        (TRAINED | {"colour": "red"}, "colour: Extra inputs are not permitted"),
+        (TRAINED | {"lineage": {"stage": 3}}, "lineage.stage: Input should be a valid string"),
+        (TRAINED | {"loop_version": 7}, f"trained for loop version 7, this is {LOOP_VERSION}"),
+        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than these"),
+    ],
+)
+def test_what_cannot_be_judged_with_is_refused_in_one_line(tmp_path: Path, content: Any, said: str) -> None:
+    path = folder(tmp_path, content)
+    with pytest.raises(CheckpointError) as refused:
+        load_profile(path)
+    message = str(refused.value)
+    assert message.startswith(f"{path / 'judge.json'}: {said}")
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "judge.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CheckpointError, match=r"^[^\n]+judge.json: [^\n]+$"):
+        load_profile(tmp_path)
+
+
+def test_another_tokenizer_than_it_was_trained_with_is_refused(tmp_path: Path) -> None:
+    own = '{"model": {"vocab": {"a": 0}}}'
+    path = folder(tmp_path, TRAINED, tokenizer=own)
+    noted = TRAINED | {"tokenizer_sha256": tokenizer_sha256(path / "tokenizer.json")}
+    assert load_profile(folder(path, noted)).name == "j"
+    folder(path, noted, tokenizer='{"model": {"vocab": {"a": 1}}}')
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer.json: another tokenizer \([0-9a-f]{12}\) than the checkpoint"
+    ):
+        load_profile(path)
+
+
+def test_a_tokenizer_is_known_by_what_it_does_and_not_by_how_it_is_laid_out(tmp_path: Path) -> None:
+    one, other, third = (tmp_path / name for name in ("1.json", "2.json", "3.json"))
+    one.write_text('{"padding": null, "truncation": null, "model": {"a": 0, "b": 1}}')
+    other.write_text('{\n  "model": {"b": 1, "a": 0},\n  "padding": {"length": 8}}')
+    third.write_text('{"model": {"a": 1, "b": 0}}')
+    assert tokenizer_sha256(one) == tokenizer_sha256(other) != tokenizer_sha256(third)
+
+
+def test_the_profile_of_a_model_elsewhere_needs_no_tokenizer(tmp_path: Path) -> None:
+    assert load_profile(folder(tmp_path, TRAINED | {"tokenizer_sha256": "0" * 64})).name == "j"
+
+
+def test_a_metric_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        CheckpointFile(metrics={"val/acc": float("nan")})

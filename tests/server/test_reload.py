@@ -1,0 +1,251 @@
+"""Weights are exchanged under load: everybody is answered, each judgment is one version's alone, and says which."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tirjudge.engines.checkpoint import read_safetensors
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.judge import Judge
+from tirjudge.model import Model, bundled_checkpoint, fingerprint, open_model
+from tirjudge.profile import load_profile
+from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge_sandbox import SandboxPool
+from tirjudge_server.access import Access
+from tirjudge_server.access.keys import create_key
+from tirjudge_server.app import create_app
+from tirjudge_server.records.record import versions_of
+from tirjudge_server.records.store import open_records
+from tirjudge_server.reloading import RELOAD_PATH
+from tirjudge_server.service import Service
+
+NUM_JUDGMENTS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    client: httpx2.AsyncClient
+    admin: dict[str, str]
+    """Headers of a key that may exchange weights."""
+    judge: dict[str, str]
+    service: Service
+    model: Model
+
+    async def ask(self, **changes: Any) -> Judgment:
+        answer = await self.client.post(
+            "/v1/judge", json=request(**changes).model_dump(mode="json"), headers=self.judge
+        )
+        assert answer.status_code == 200, answer.text
+        return Judgment.model_validate_json(answer.content)
+
+    async def reload(self, checkpoint: Path | str) -> httpx2.Response:
+        return await self.client.post(RELOAD_PATH, json={"checkpoint": str(checkpoint)}, headers=self.admin)
+
+
+def request(*, number: int = 0) -> JudgeRequest:
+    """Each number another one; the bundled judge writes a program for it, so a rollout has two turns."""
+    prompt = f"Write a note about rivers number {number}. Use at least 4 sentences."
+    responses = ["One is here. Two is there.", "One. Two. Three. Four. Five."]
+    return JudgeRequest(mode=Mode.PAIRWISE, prompt=prompt, responses=responses, temperature=1.0, seed=number)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled judge after a step in some direction: the same model, and it writes otherwise."""
+    path = tmp_path_factory.mktemp("other")
+    for file in bundled_checkpoint().iterdir():
+        shutil.copy(file, path / file.name)
+    rng = np.random.default_rng(3)
+    weights = read_safetensors(path / "model.safetensors")
+    moved = {name: array + array.std() * 0.3 * rng.normal(size=array.shape) for name, array in weights.items()}
+    save_file({name: array.astype(np.float32) for name, array in moved.items()}, path / "model.safetensors")
+    return path
+
+
+@pytest.fixture
+def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def serving(*, guarded: bool = True) -> AsyncIterator[Server]:
+        async with open_model() as model:
+            judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile, gate=model.gate)
+            versions = versions_of(judge, fingerprint=model.fingerprint, isolation=pool.level)
+            async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
+                names = {"root": ["admin"], "user": ["judge", "read"]} if guarded else {}
+                keys = {name: create_key(records.database, name=name, scopes=scopes) for name, scopes in names.items()}
+                access = Access(records.database)
+                await access.load()
+                service = Service(judge, memory=records, isolation=pool.level)
+                app = create_app(service, access=access, records=records, model=model)
+                headers = {name: {"authorization": f"Bearer {key}"} for name, key in keys.items()}
+                async with listen(app) as url, httpx2.AsyncClient(base_url=url, timeout=600) as client:
+                    admin, user = headers.get("root", {}), headers.get("user", {})
+                    yield Server(client=client, admin=admin, judge=user, service=service, model=model)
+
+    return serving
+
+
+async def test_forty_judgments_in_flight_are_each_made_by_one_version_and_say_which(
+    serve: Callable[..., Any], other: Path, pool: SandboxPool
+) -> None:
+    old, new = fingerprint(bundled_checkpoint()), fingerprint(other)
+    async with serve() as server:
+        asking = [asyncio.create_task(server.ask(number=number)) for number in range(NUM_JUDGMENTS)]
+        while server.model.gate.num_inside < 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        reloaded = await server.reload(other)
+        assert reloaded.json() == {
+            "object": "model.reloaded",
+            "model": "tirjudge-tiny",
+            "model_version": new,
+            "previous_version": old,
+        }
+        judgments = await asyncio.gather(*asking)
+        records = [
+            (await server.client.get(f"/v1/judgments/{judgment.id}", headers=server.judge)).json()
+            for judgment in judgments
+        ]
+    made_by = {version: [n for n, j in enumerate(judgments) if j.model_version == version] for version in (old, new)}
+    assert len(made_by[old]) >= 8
+    assert made_by[new]
+    assert len(made_by[old]) + len(made_by[new]) == NUM_JUDGMENTS
+    assert [record["versions"]["fingerprint"] for record in records] == [j.model_version for j in judgments]
+    assert max(len(rollout.turns) for judgment in judgments for rollout in judgment.rollouts) >= 2
+    for folder, version, not_version in ((bundled_checkpoint(), old, new), (other, new, old)):
+        own, others = made_by[version], made_by[not_version][:4]
+        again = await judged_by(folder, numbers=[*own, *others], pool=pool)
+        assert all(is_same(judgments[number], again[number]) for number in own)
+        assert not any(is_same(judgments[number], again[number]) for number in others)
+
+
+async def judged_by(folder: Path, *, numbers: Sequence[int], pool: SandboxPool) -> dict[int, Judgment]:
+    engine = EmbeddedEngine.load(folder)
+    try:
+        judge = Judge(engine=engine, sandbox=pool, profile=load_profile(folder))
+        made = await asyncio.gather(*(judge.judge(request(number=number)) for number in numbers))
+        return dict(zip(numbers, made, strict=True))
+    finally:
+        engine.close()
+
+
+def is_same(one: Judgment, other: Judgment) -> bool:
+    """Every rollout is, word for word."""
+    written = [{(tuple(r.order), *(t.text for t in r.turns)) for r in judgment.rollouts} for judgment in (one, other)]
+    return written[0] == written[1]
+
+
+async def test_what_old_weights_judged_does_not_answer_for_the_new_ones(serve: Callable[..., Any], other: Path) -> None:
+    async with serve() as server:
+        first = await server.ask()
+        assert (await server.ask()).id == first.id
+        new = (await server.reload(other)).json()["model_version"]
+        second = await server.ask()
+        assert (second.id != first.id, second.model_version) == (True, new)
+        assert (await server.ask()).id == second.id
+        await server.reload(bundled_checkpoint())
+        assert (await server.ask()).id == first.id
+        card = (await server.client.get("/v1/models", headers=server.judge)).json()["data"][0]
+        assert card["fingerprint"] == first.model_version
+
+
+async def test_only_an_admin_may_exchange_weights(serve: Callable[..., Any], other: Path) -> None:
+    async with serve() as server:
+        body = {"checkpoint": str(other)}
+        refused = await server.client.post(RELOAD_PATH, json=body, headers=server.judge)
+        nobody = await server.client.post(RELOAD_PATH, json=body)
+        assert (refused.status_code, nobody.status_code) == (403, 401)
+        assert server.model.fingerprint == fingerprint(bundled_checkpoint())
+
+
+async def test_a_server_without_keys_exchanges_no_weights(serve: Callable[..., Any], other: Path) -> None:
+    async with serve(guarded=False) as server:
+        refused = await server.reload(other)
+        assert refused.status_code == 403
+        assert "--scope admin" in refused.json()["error"]["message"]
+
+
+def of_other_sizes(folder: Path) -> None:
+    change(folder / "config.json", num_hidden_layers=3)
+
+
+def of_another_tokenizer(folder: Path) -> None:
+    change(folder / "tokenizer.json", normalizer={"type": "Lowercase"})
+
+
+def with_another_context(folder: Path) -> None:
+    change(folder / "judge.json", context_tokens=100)
+
+
+def with_other_sizes_shown(folder: Path) -> None:
+    change(folder / "judge.json", response_chars=65)
+
+
+def for_another_loop(folder: Path) -> None:
+    change(folder / "judge.json", loop_version=7)
+
+
+def without_numbers(folder: Path) -> None:
+    weights = read_safetensors(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = np.nan
+    save_file(weights, folder / "model.safetensors")
+
+
+def truncated(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:9000])
+
+
+def missing(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def change(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_changes(
+    serve: Callable[..., Any], other: Path, tmp_path: Path
+) -> None:
+    wrong: dict[Callable[[Path], None], str] = {
+        of_other_sizes: "config.json: another model",
+        of_another_tokenizer: "tokenizer.json: another tokenizer",
+        with_another_context: "context_tokens is 100",
+        with_other_sizes_shown: "response_chars is 65, and what is served has 64",
+        for_another_loop: "trained for loop version 7",
+        without_numbers: "model.norm.weight holds values that are no numbers",
+        truncated: "model.safetensors: broken",
+        missing: "is no folder",
+    }
+    async with serve() as server:
+        before = await server.ask(number=1)
+        for break_it, said in wrong.items():
+            folder = tmp_path / break_it.__name__
+            shutil.copytree(other, folder)
+            break_it(folder)
+            answer = await server.reload(folder)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"], error["code"]) == (400, "checkpoint", "checkpoint_refused")
+            assert said in error["message"]
+            assert "\n" not in error["message"]
+        for body in ({}, {"checkpoint": ""}, {"checkpoint": 3}, {"checkpoint": "x", "y": 1}):
+            assert (await server.client.post(RELOAD_PATH, json=body, headers=server.admin)).status_code == 400
+        after = await server.ask(number=2)
+        assert after.model_version == before.model_version == fingerprint(bundled_checkpoint())
+
+
+async def test_the_endpoint_is_on_the_openapi_page(serve: Callable[..., Any]) -> None:
+    async with serve() as server:
+        operation = (await server.client.get("/openapi.json")).json()["paths"][RELOAD_PATH]["post"]
+    body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    assert body.endswith("/ReloadRequest")
+    assert {"200", "400", "401", "403", "503"} <= set(operation["responses"])

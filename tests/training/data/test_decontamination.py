@@ -1,0 +1,117 @@
+"""Eight words in a row with a benchmark, and what does not count."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tirjudge.types import Mode
+from tirjudge_training.data.decontamination import GramMaker, contaminated, index_of
+from tirjudge_training.items import Item
+
+NOTHING = np.zeros(0, dtype=np.uint64)
+LEAKED = "a train leaves the town of Ulm at nine and meets another one"  # 13 words, 6 grams
+
+
+def item(prompt: str, *, number: int = 0, responses: tuple[str, str] = ("yes", "no"), source: str = "ours") -> Item:
+    return Item(
+        id=f"{source}/{number}", mode=Mode.PAIRWISE, prompt=prompt, responses=responses, best=0, task="math",
+        source=source, verifiable=True, order=(0, 1),
+    )  # fmt: skip
+
+
+def test_grams_are_counted_by_hand() -> None:
+    maker = GramMaker()
+    assert len(maker.grams(LEAKED)) == 13 - 8 + 1
+    assert len(maker.grams("one two three four five six seven eight")) == 1
+    assert len(maker.grams("too short")) == 1
+    assert len(maker.grams("?!")) == 0
+    assert len(maker.grams("a a a a a a a a a a a a")) == 1  # five times the same
+
+
+def test_case_and_punctuation_do_not_hide_and_order_does_matter() -> None:
+    maker = GramMaker()
+    first = maker.grams("one two three four five six seven eight")
+    assert (maker.grams("ONE, two; (three) four\nfive six - seven eight!") == first).all()
+    assert (maker.grams("two one three four five six seven eight") != first).all()
+
+
+def test_seven_words_in_a_row_are_no_contamination_and_eight_are() -> None:
+    index = index_of({"bench": [LEAKED]})
+    words = LEAKED.split()
+    seven, eight = " ".join(words[2:9]), " ".join(words[2:10])
+    assert index.found_in([f"it is said that {seven} pigeons fly by at noon today"], exempt=NOTHING) is None
+    assert index.found_in([f"it is said that {eight} pigeons fly by at noon today"], exempt=NOTHING) == "bench"
+
+
+def test_short_prompts_are_found_when_they_are_the_same() -> None:
+    index = index_of({"bench": ["Name three rivers."]})
+    assert index.found_in(["name three rivers"], exempt=NOTHING) == "bench"
+    assert index.found_in(["name three rivers of Spain"], exempt=NOTHING) is None
+    assert index.found_in(["name three"], exempt=NOTHING) is None
+
+
+def test_of_several_benchmarks_the_first_by_name_is_told() -> None:
+    index = index_of({"b": [LEAKED], "a": [LEAKED], "c": ["nothing of the kind"]})
+    assert index.found_in([LEAKED], exempt=NOTHING) == "a"
+    assert index.num_prompts == {"a": 1, "b": 1, "c": 1}
+
+
+def test_without_benchmarks_nothing_is_found() -> None:
+    assert index_of({}).found_in([LEAKED], exempt=NOTHING) is None
+
+
+def test_planted_items_are_found_and_no_others() -> None:
+    items = [
+        item(f"Question {n} on {n * 7} apples, {n * 11} pears, and {n * 13} plums in a bowl", number=n)
+        for n in range(50)
+    ]
+    planted = {7, 21, 49}
+    items = [
+        item(f"Given that {LEAKED}, answer {n}.", number=n) if n in planted else one for n, one in enumerate(items)
+    ]
+    index = index_of({"bench": [LEAKED, "some other prompt that is not among them at all, nowhere"]})
+    assert contaminated(items, index=index) == {f"ours/{n}": "bench" for n in planted}
+
+
+def test_responses_are_looked_at_only_if_asked_for() -> None:
+    items = [item("Who wrote it?", responses=(f"I recall: {LEAKED}", "no"))]
+    index = index_of({"bench": [LEAKED]})
+    assert contaminated(items, index=index) == {}
+    assert contaminated(items, index=index, with_responses=True) == {"ours/0": "bench"}
+
+
+def test_a_data_sets_own_template_does_not_count() -> None:
+    template = "Solve the following problem and put your final answer in a box"  # 12 words: 5 grams
+    items = [item(f"{template}: {n} plus {n * 3} plus {n * 5}", number=n) for n in range(30)]
+    items[4] = item(f"{template}: {LEAKED}", number=4)
+    index = index_of({"bench": [f"{template}: {LEAKED}"]})
+    assert contaminated(items, index=index) == {"ours/4": "bench"}
+
+
+def test_boilerplate_that_is_given_does_not_count() -> None:
+    index = index_of({"bench": [LEAKED]})
+    assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([LEAKED])) == {}
+    # The first gram is exempt, the other five are not.
+    first = " ".join(LEAKED.split()[:8])
+    assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([first])) == {"ours/0": "bench"}
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    code = (
+        "from tirjudge_training.data.decontamination import index_of\n"
+        "print(index_of({'b': ['one two three']}).fingerprint)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": s}
+        )
+        for s in ("1", "2")
+    ]
+    assert runs[0].stdout == runs[1].stdout == f"{index_of({'b': ['one two three']}).fingerprint}\n"
+
+
+@pytest.mark.parametrize("text", ["", "   ", "…"])
+def test_a_prompt_without_words_is_no_hit(text: str) -> None:
+    assert index_of({"bench": [LEAKED, ""]}).found_in([text], exempt=NOTHING) is None

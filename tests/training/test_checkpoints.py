@@ -1,0 +1,216 @@
+"""Checkpoints: what is written can be served and trained from, and nothing half written is ever found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+from transformers.utils import logging as transformers_logging
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge.errors import CheckpointError
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import Lineage, load_profile, read_checkpoint_file
+from tirjudge.types import Sampling
+from tirjudge_training.bundled.tokenizer import chat
+from tirjudge_training.checkpoints import export_checkpoint, load_checkpoint, replacing, weights_sha256
+
+torch.set_num_threads(1)
+transformers_logging.disable_progress_bar()
+
+LINEAGE = Lineage(run_id="zero-7", stage="rl-1", weights_version=40, git_commit="abc1234")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "best"
+    model, tokenizer, profile = load_checkpoint(bundled_checkpoint())
+    parent = weights_sha256(bundled_checkpoint())
+    lineage = LINEAGE.model_copy(update={"parent": parent})
+    export_checkpoint(model, tokenizer, out=out, profile=profile, lineage=lineage, metrics={"val/acc": 0.9125})
+    return out
+
+
+def test_the_folder_is_what_transformers_vllm_and_the_server_read(exported: Path) -> None:
+    assert {path.name for path in exported.iterdir()} == {
+        *("config.json", "generation_config.json", "model.safetensors"),
+        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "judge.json", "README.md"),
+    }
+    assert [path.name for path in exported.parent.iterdir()] == ["best"]
+    file = read_checkpoint_file(exported)
+    assert file.lineage == LINEAGE.model_copy(update={"parent": weights_sha256(bundled_checkpoint())})
+    assert file.metrics == {"val/acc": 0.9125}
+    served, ours = load_profile(exported), load_profile(bundled_checkpoint())
+    assert served.model_copy(update={"tokenizer_sha256": ours.tokenizer_sha256}) == ours
+
+
+async def test_what_was_exported_is_served_as_what_it_came_from(exported: Path) -> None:
+    said = []
+    for folder in (bundled_checkpoint(), exported):
+        engine = EmbeddedEngine.load(folder)
+        try:
+            ids = await engine.tokenizer.encode_prompt("Which is longer?")
+            said.append(await engine.generate(ids, sampling=Sampling(max_tokens=20), session="s"))
+        finally:
+            engine.close()
+    assert said[0].token_ids == said[1].token_ids
+
+
+def test_what_was_exported_can_be_trained_from(exported: Path) -> None:
+    model, tokenizer, profile = load_checkpoint(exported)
+    assert profile == load_profile(exported)
+    assert next(model.parameters()).dtype is torch.float32
+    assert tokenizer.eos_token_id == model.config.eos_token_id
+    weights = load_file(exported / "model.safetensors")
+    assert torch.equal(model.state_dict()["model.norm.weight"], torch.from_numpy(weights["model.norm.weight"]))
+
+
+@pytest.mark.parametrize(
+    "text", ["Which is longer?", " a\n\nb 12345 ```python\nx=1\n```\n", "<|im_end|> and <|im_start|>", "数字 🙂", ""]
+)
+async def test_the_chat_template_is_what_the_engine_encodes(exported: Path, text: str) -> None:
+    by_engine = await LocalTokenizer.load(exported).encode_prompt(text)
+    for folder in (exported, bundled_checkpoint()):
+        _, tokenizer, _ = load_checkpoint(folder)
+        messages = [{"role": "user", "content": text}]
+        assert tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) == chat(text)
+        by_template = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        assert by_template == by_engine
+
+
+def test_the_card_says_what_was_noted_and_measured_and_nothing_else(exported: Path, tmp_path: Path) -> None:
+    card = (exported / "README.md").read_text()
+    assert "| val/acc | 0.9125 |" in card
+    assert "| parameters | 2,017,344 |" in card
+    assert f"| weights (SHA-256) | {weights_sha256(exported)} |" in card
+    assert "| stage | rl-1 |" in card
+    assert "data" not in card  # there was no manifest of data
+    model, tokenizer, profile = load_checkpoint(exported)
+    export_checkpoint(model, tokenizer, out=tmp_path / "bare", profile=profile)
+    assert "Nothing was measured." in (tmp_path / "bare" / "README.md").read_text()
+
+
+def test_a_parent_is_named_by_the_hash_of_its_weights(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"abc")
+    assert weights_sha256(tmp_path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc"
+
+
+def test_a_metric_that_is_no_number_leaves_the_last_checkpoint(exported: Path) -> None:
+    model, tokenizer, profile = load_checkpoint(exported)
+    before = {path.name: path.read_bytes() for path in exported.iterdir()}
+    with pytest.raises(CheckpointError, match="nan"):
+        export_checkpoint(model, tokenizer, out=exported, profile=profile, metrics={"val/acc": float("nan")})
+    assert {path.name: path.read_bytes() for path in exported.iterdir()} == before
+    assert [path.name for path in exported.parent.iterdir()] == ["best"]
+
+
+def test_a_checkpoint_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    out = tmp_path / "best"
+    for number in ("1", "2"):
+        with replacing(out) as folder:
+            (folder / number).write_text(number)
+            assert not (out / number).exists()
+    assert [path.name for path in out.iterdir()] == ["2"]
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+def test_a_writer_that_fails_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    out = tmp_path / "best"
+    with replacing(out) as folder:
+        (folder / "good").touch()
+    with pytest.raises(CheckpointError, match="what was there before is intact"), replacing(out) as folder:
+        (folder / "nowhere" / "bad").touch()
+    assert [path.name for path in out.iterdir()] == ["good"]
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tirjudge_training.checkpoints import replacing
+
+rename = Path.rename
+Path.rename = lambda path, target: (rename(path, target), os._exit(9))
+with replacing(Path(sys.argv[1])) as folder:
+    (folder / "new").touch()
+"""
+"""Ends right after the old folder was moved aside."""
+
+
+def test_a_writer_killed_between_its_two_renames_has_lost_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "best"
+    with replacing(out) as folder:
+        (folder / "good").touch()
+    assert subprocess.run([sys.executable, "-c", KILLED, str(out)], timeout=60).returncode == 9
+    assert not out.exists()
+    with pytest.raises(CheckpointError, match="transformers cannot load it"):
+        load_checkpoint(out)  # it is no checkpoint, but it is back
+    assert [path.name for path in out.iterdir()] == ["good"]
+    with replacing(out) as folder:
+        (folder / "newer").touch()
+    assert [path.name for path in out.iterdir()] == ["newer"]
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+def can_mount() -> bool:
+    return subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
+
+
+FILLING = """
+import sys
+from pathlib import Path
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import read_checkpoint_file
+from tirjudge_training.checkpoints import export_checkpoint, load_checkpoint, weights_sha256
+
+disk = Path(sys.argv[1])
+model, tokenizer, profile = load_checkpoint(bundled_checkpoint())
+try:
+    for number in range(9):
+        export_checkpoint(model, tokenizer, out=disk / "best", profile=profile, metrics={"number": number})
+        last = weights_sha256(disk / "best")
+        (disk / f"ballast-{number}").write_bytes(b"x" * 1_200_000)
+except ValueError as error:
+    print(error)
+(disk / "ballast-0").unlink()
+load_checkpoint(disk / "best")
+print(weights_sha256(disk / "best") == last, read_checkpoint_file(disk / "best").metrics["number"] == number - 1)
+print([path.name for path in disk.glob("*best*")])
+"""
+
+
+@pytest.mark.skipif(not can_mount(), reason="no user namespaces to mount a small disk in")
+def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_intact(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "filling.py").write_text(FILLING)
+    command = f"mount -t tmpfs -o size=20m none {disk} && exec {sys.executable} {tmp_path / 'filling.py'} {disk}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said, kept, left = done.stdout.splitlines()
+    assert said == f"{disk / 'best'}: No space left on device; make room; what was there before is intact"
+    assert kept == "True True"
+    assert left == "['best']"
+
+
+def test_a_judge_json_of_another_tokenizer_is_refused(exported: Path, tmp_path: Path) -> None:
+    for path in exported.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    tokenizer["model"]["merges"].pop()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(CheckpointError, match="another tokenizer"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_truncated_checkpoint_is_refused_in_one_line(exported: Path, tmp_path: Path) -> None:
+    for path in exported.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[: 1000 if path.name == "model.safetensors" else None])
+    with pytest.raises(CheckpointError, match=r"^[^\n]+transformers cannot load it[^\n]+$"):
+        load_checkpoint(tmp_path)

@@ -1,0 +1,105 @@
+"""A recipe says what is wrong with it: which key, what was given, what would do."""
+
+from pathlib import Path
+
+import pytest
+
+from tirjudge_training.config import Recipe, load_recipe, parse_recipe, recipe_names
+from tirjudge_training.verl_config import requirements
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_of_the_package_is_read(name: str) -> None:
+    recipe = load_recipe(name)
+    assert parse_recipe(recipe.resolved(), source=name) == recipe
+
+
+def test_a_resolved_recipe_names_every_key() -> None:
+    resolved = load_recipe("tiny-cpu-zero").resolved()
+    assert set(resolved) == set(Recipe.model_fields)
+    assert resolved["rl"]["clip_high"] == 0.3  # a default of the paper, said by no recipe of a laptop
+
+
+def test_the_large_recipes_have_the_papers_numbers() -> None:
+    for name in ("eight-gpu-zero", "multi-node-zero"):
+        recipe = load_recipe(name)
+        assert (recipe.sft.batch, recipe.sft.learning_rate, recipe.sft.epochs) == (64, 2e-6, 1)
+        assert (recipe.rl.group_size, recipe.rl.prompts_per_step, recipe.rl.epochs) == (8, 128, 2)
+        assert (recipe.rl.clip_low, recipe.rl.clip_high, recipe.rl.kl, recipe.rl.learning_rate) == (
+            0.2,
+            0.3,
+            0.01,
+            1e-6,
+        )
+        assert (recipe.sampling.rollouts, recipe.sampling.preset, recipe.rl.max_tool_calls) == (4, "paper", 3)
+        assert recipe.validation.share == 0.05
+    # 128 prompts x 8 rollouts over 4 processes with 4 sequences a pass: 1024 / 16 = 64 passes
+    eight = load_recipe("eight-gpu-zero")
+    passes = eight.rl.grad_accumulation(sequences=eight.rl.sequences_per_step, num_processes=eight.launch.processes)
+    assert passes == 64
+
+
+def test_verl_can_follow_the_recipe_for_many_machines() -> None:
+    assert requirements(load_recipe("multi-node-zero").rl)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: there is no such key; steps would do"),
+        ({"rl": {"steps": "x"}}, "r.yaml: rl.steps: 'x' given; input should be a valid integer"),
+        ({"data": {"synthetic": {"pairwize": 1}}}, "r.yaml: data.synthetic.pairwize: there is no such key; pairwise"),
+        ({"start": {"checkpoint": "a", "from_nothing": {}}}, "r.yaml: start: checkpoint and from_nothing both given"),
+        ({"teacher": {}}, "r.yaml: teacher: nobody given; checkpoint, engine_url, or chat_url"),
+        ({"engine": {"kind": "vllm"}}, "r.yaml: engine: kind vllm and url None given"),
+        (
+            {"sampling": {"preset": "best"}},
+            "r.yaml: sampling.preset: 'best' given; input should be 'paper' or 'robust'",
+        ),
+        ({"zero": {}}, "r.yaml: zero: there is no such key; there are seed, trainer"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_what_would_do(tree: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        parse_recipe(tree, source="r.yaml")
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("rl: {steps: 5, kl: 0.0}\n")
+    recipe = load_recipe(
+        str(file), overrides=["rl.steps=7", "data.tasks=[math]", "start.from_nothing.steps=3", "tools=false"]
+    )
+    assert (recipe.rl.steps, recipe.rl.kl, recipe.data.tasks, recipe.tools) == (7, 0.0, ("math",), False)
+    assert recipe.start.from_nothing is not None
+    assert recipe.start.from_nothing.steps == 3
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "message"),
+    [
+        ("nowhere.yaml", [], "recipe: nowhere.yaml is no file; a YAML file would do, or one of: eight-gpu-zero"),
+        ("tiny-cpu-zero", ["rl.steps"], "--set rl.steps: KEY=VALUE would do"),
+        (
+            "tiny-cpu-zero",
+            ["rl.steps=0"],
+            "tiny-cpu-zero: rl.steps: 0 given; input should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_named(recipe: str, overrides: list[str], message: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        load_recipe(recipe, overrides=overrides)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("rl: [1\n")
+    with pytest.raises(ValueError, match="not YAML"):
+        load_recipe(str(file))
+    file.write_text("- 1\n")
+    with pytest.raises(ValueError, match="a mapping of keys to values would do, list given"):
+        load_recipe(str(file))

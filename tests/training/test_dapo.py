@@ -1,0 +1,250 @@
+"""Eq. 2: worked by hand, equal to TRL's, and no gradient where the policy did not write."""
+
+import asyncio
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.training.tiny import FixedCollector, made_up_groups, save_tiny
+from tirjudge_training.dapo import dapo_loss, group_advantages, overlong_penalty, token_weights
+from tirjudge_training.settings import RLSettings
+from tirjudge_training.trl_rl import Hooks, _Stage, grpo_config, loss_mask, make_trainer
+
+G = 4
+
+
+def test_four_rollouts_with_rewards_0_1_1_1_give_the_first_minus_one_and_a_half() -> None:
+    # mean 3/4; squared deviations 9/16 + 3 * 1/16 = 3/4; over G - 1 = 3: 1/4; standard deviation 1/2; -3/4 / 1/2 = -3/2
+    advantages = group_advantages(torch.tensor([[0.0, 1.0, 1.0, 1.0]]), eps=0.0)
+    torch.testing.assert_close(advantages, torch.tensor([[-1.5, 0.5, 0.5, 0.5]]))
+
+
+def test_a_group_that_agrees_has_no_advantage() -> None:
+    assert group_advantages(torch.tensor([[0.1] * 4, [1.0] * 4])).abs().max() == 0
+
+
+def test_equation_2_by_hand() -> None:
+    ratios = torch.tensor([[0.5, 1.0], [1.5, 1.0], [1.2, 7.0], [0.5, 1.0]])
+    mask = torch.tensor([[1, 1], [1, 0], [1, 0], [1, 0]])
+    reference = torch.zeros(4, 2)
+    reference[3, 0] = math.log(2)
+    logprobs = torch.full((4, 2), -1.0)
+    loss = dapo_loss(
+        logprobs,
+        old_logprobs=logprobs - ratios.log(),
+        reference_logprobs=logprobs + reference,
+        advantages=torch.tensor([-1.5, 0.5, 0.5, 0.5]),
+        mask=mask,
+        group_size=4,
+    )
+    # rollout 1: min(.5 * -1.5, .8 * -1.5) = -1.2, clipped   and   1 * -1.5 = -1.5
+    # rollout 2: min(1.5 * .5, 1.3 * .5)   =   .65, clipped  (its second place is padding)
+    # rollout 3: 1.2 * .5                  =   .6            (its second place is program output, whatever its ratio)
+    # rollout 4: min(.5 * .5, .8 * .5)     =   .25
+    # -(-1.2 - 1.5 + .65 + .6 + .25) / 5 tokens = 1.2 / 5 = .24; two of five clipped
+    # k3 of the one token that differs: 2 - ln 2 - 1 = .3068528; over 5 tokens .0613706
+    assert loss.policy.item() == pytest.approx(0.24, abs=1e-6)
+    assert loss.clip_frac.item() == pytest.approx(0.4)
+    assert loss.kl.item() == pytest.approx(0.0613706, abs=1e-6)
+    assert loss.total.item() == pytest.approx(0.24 + 0.01 * 0.0613706, abs=1e-6)
+
+
+def test_normalisers_weigh_tokens_by_batch_or_by_group() -> None:
+    mask = torch.tensor([[1, 1], [1, 0], [1, 0], [0, 0]])  # groups of two: three tokens, and one
+    by_batch = token_weights(mask, group_size=2, normaliser="token_mean")
+    by_group = token_weights(mask, group_size=2, normaliser="group_mean")
+    torch.testing.assert_close(by_batch, mask / 4)
+    torch.testing.assert_close(by_group, torch.tensor([[1 / 6, 1 / 6], [1 / 6, 0], [1 / 2, 0], [0, 0]]))
+
+
+def test_a_group_without_tokens_counts_for_nothing() -> None:
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0], [0, 0]])
+    weights = token_weights(mask, group_size=2, normaliser="group_mean")
+    torch.testing.assert_close(weights, mask / 3)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    a = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match=r"advantages \(3,\) given"):
+        dapo_loss(a, old_logprobs=a, reference_logprobs=None, advantages=torch.zeros(3), mask=a, group_size=2)
+
+
+def test_soft_penalty_is_trls() -> None:
+    from trl.rewards import get_soft_overlong_punishment
+
+    theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
+    lengths = [1, 80, 81, 90, 100, 130]
+    ours = [overlong_penalty(n, max_tokens=100, buffer_tokens=20) for n in lengths]
+    assert ours == pytest.approx([0.0, 0.0, -0.05, -0.5, -1.0, -1.0])
+    assert ours == pytest.approx(theirs(completion_ids=[[1] * n for n in lengths]))
+
+
+def settings_of(**changes) -> RLSettings:
+    base = {
+        "group_size": G,
+        "prompts_per_step": 2,
+        "per_device_batch": G,
+        "device": "cpu",
+        "kl": 0.2,
+        "context_tokens": 99,
+    }
+    return RLSettings(**{**base, **changes})
+
+
+def answer_logprobs(model, rows, *, length: int) -> torch.Tensor:
+    """(B, length): each answer token's log-probability by a plain forward pass of its own row, 0 beyond its end."""
+    found = []
+    for row in rows:
+        ids = torch.tensor([[*row.prompt_ids, *row.ids]])
+        logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        picked = logprobs.gather(1, ids[0, 1:, None])[len(row.prompt_ids) - 1 :, 0]
+        found.append(torch.nn.functional.pad(picked, (0, length - len(row.ids))))
+    return torch.stack(found)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return save_tiny(tmp_path_factory.mktemp("start"))
+
+
+def open_trainer(start, folder, *, groups, settings):
+    """TRL's trainer as a stage makes it, its policy moved away from the reference."""
+
+    class NoPolicy:
+        version = 0
+
+        async def load(self, weights, *, version) -> None:
+            self.version = version
+
+    runner = asyncio.Runner()
+    stage = _Stage(
+        start=start,
+        folder=folder,
+        collector=FixedCollector(groups),
+        policy=NoPolicy(),
+        settings=settings,
+        run=runner.run,
+        hooks=Hooks(log=lambda row: None, keep=lambda step, rows: None),
+        max_answer_tokens=99,
+    )
+    from tirjudge_training.trl_trainer import open_model, open_tokenizer, set_quiet
+
+    set_quiet(verbose=False)
+    config = grpo_config(settings, folder=folder, num_steps=1)
+    trainer = make_trainer(
+        stage, config=config, model=open_model(start, settings=settings), tokenizer=open_tokenizer(start)
+    )
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return trainer, runner
+
+
+def trl_gradients(trainer) -> tuple[float, dict[str, torch.Tensor]]:
+    """Loss and gradients of one whole step, over its passes."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+    batch = [{"prompt": ""} for _ in range(trainer.args.generation_batch_size)]
+    losses = []
+    for _ in range(trainer.args.gradient_accumulation_steps):
+        losses.append(trainer.training_step(trainer.model, batch, None).item())
+    return sum(losses), {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+
+
+@pytest.mark.parametrize("normaliser", ["token_mean", "group_mean"])
+@pytest.mark.parametrize("old_policy", ["trainer", "engine"])
+def test_loss_and_gradient_are_trls(start, tmp_path, normaliser, old_policy) -> None:
+    settings = settings_of(normaliser=normaliser, old_policy=old_policy)
+    groups = made_up_groups(num_groups=2, group_size=G)
+    trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)
+    rows = [row for group in groups for row in group.trajectories]
+    if old_policy == "engine":  # probabilities near the policy's, so that some ratios are clipped and some are not
+        groups, rows = with_engine_logprobs(trainer.model, groups)
+        trainer.rollout_func.__self__.collector = FixedCollector(groups)
+    with runner:
+        theirs, their_gradients = trl_gradients(trainer)
+
+    length = max(len(row.ids) for row in rows)
+    mask = torch.tensor([loss_mask(row, settings=settings) + [0] * (length - len(row.ids)) for row in rows])
+    reference = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    model = trainer.model
+    model.zero_grad()
+    logprobs = answer_logprobs(model, rows, length=length)
+    engine = torch.tensor([[*row.logprobs, *[0.0] * (length - len(row.ids))] for row in rows])
+    loss = dapo_loss(
+        logprobs,
+        old_logprobs=engine if old_policy == "engine" else logprobs.detach(),
+        reference_logprobs=answer_logprobs(reference, rows, length=length).detach(),
+        advantages=group_advantages(torch.tensor([[r.reward.total for r in g.trajectories] for g in groups])).flatten(),
+        mask=mask,
+        group_size=G,
+        beta=settings.kl,
+        normaliser=normaliser,
+    )
+    loss.total.backward()
+    assert theirs == pytest.approx(loss.total.item(), abs=1e-5)
+    assert loss.kl > 1e-3  # the reference counts
+    assert (loss.clip_frac > 0.05) == (old_policy == "engine")
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(their_gradients[name], parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def with_engine_logprobs(model, groups):
+    """The same groups as an engine would bring them whose weights lag a little behind."""
+    from dataclasses import replace
+
+    from tirjudge_training.groups import Group
+
+    rng = torch.Generator().manual_seed(3)
+    changed = []
+    for group in groups:
+        rows = []
+        for row in group.trajectories:
+            with torch.no_grad():
+                found = answer_logprobs(model, [row], length=len(row.ids))[0]
+            found = (found + 0.3 * torch.randn(found.shape, generator=rng)) * torch.tensor(row.mask)
+            rows.append(replace(row, logprobs=tuple(found.tolist())))
+        changed.append(Group(trajectories=tuple(rows)))
+    return changed, [row for group in changed for row in group.trajectories]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked) -> None:
+    settings = settings_of(mask_observations=masked, per_device_batch=2 * G)
+    groups = made_up_groups(num_groups=2, group_size=G, seed=4)
+    trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)
+    states = []
+
+    def keep(module, arguments, output) -> None:
+        if output.requires_grad:
+            output.retain_grad()
+            states.append(output)
+
+    trainer.model.model.norm.register_forward_hook(keep)
+    with runner:
+        trl_gradients(trainer)
+    (state,) = states
+    inputs = trainer._buffered_inputs[0]
+    prompt, sampled, present = inputs["prompt_ids"].shape[1], inputs["tool_mask"], inputs["completion_mask"]
+    # The state at a place predicts the next token: the state before a token is where its loss would come from.
+    sizes = state.grad[:, prompt - 1 : -1].abs().amax(dim=-1)
+    learns = (inputs["advantages"][:, None] != 0) & (sampled * present > 0)
+    observed = observation_places(groups, inputs)
+    assert observed.sum() > 10
+    assert sizes[learns].min() > 0
+    assert bool(sizes[observed].max() == 0) == masked
+    assert state.grad[:, : prompt - 1].abs().max() == 0
+    assert sizes[present == 0].max() == 0
+
+
+def observation_places(groups, inputs) -> torch.Tensor:
+    """(B, T), true where a program's output stands, found by the ids: rows come shuffled."""
+    masks = {row.ids: row.mask for group in groups for row in group.trajectories}
+    places = torch.zeros_like(inputs["completion_ids"], dtype=torch.bool)
+    for number, (ids, present) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):
+        row = tuple(ids[present.bool()].tolist())
+        places[number, : len(row)] = torch.tensor(masks[row]) == 0
+    return places

@@ -1,0 +1,48 @@
+"""Two processes make the step that one makes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.tiny import save_tiny
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = [str(Path(__file__).with_name("distributed_step.py"))]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def run(command: list[str], *, start: Path, folder: Path) -> dict:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(
+        [sys.executable, *command, str(start), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads((folder / "seen.json").read_text())
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_step_that_one_makes(tmp_path) -> None:
+    start = save_tiny(tmp_path / "start")
+    alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
+    both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
+    assert alone["kept"] == both["kept"] == [16, 16]
+    # TRL's KL and entropy are means of the passes' means, and which rows share a pass differs; the loss is exact.
+    for name in ("train/loss", "train/grad_norm", "sync/dlogp_mean"):
+        ours, theirs = ([row[name] for row in seen["log"]] for seen in (alone, both))
+        assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-5), name
+    one, two = (load_file(tmp_path / name / "last" / "model.safetensors") for name in ("alone", "both"))
+    began = load_file(start / "model.safetensors")
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, two[name], atol=1e-6, rtol=1e-5, msg=name)
+    assert max((tensor - began[name]).abs().max() for name, tensor in one.items()) > 1e-4

@@ -1,0 +1,195 @@
+"""Runs of several stages: killed anywhere they end where an undisturbed one does; what is wrong stops them in one line."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tirjudge.types import Mode
+from tirjudge_training.config import load_recipe
+from tirjudge_training.gate import GateRule
+from tirjudge_training.items import write_items
+from tirjudge_training.run_folder import StageRecord, State, read_state, sha256_of
+from tirjudge_training.stages import planned, run_stages
+from tirjudge_training.synthetic.examples import Mixture
+from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.training_data import load_data
+
+TRAINED = {"device": "cpu", "learning_rate": 1e-5, "per_device_batch": 4, "context_tokens": 3072, "save_every": 1}
+RECIPE = {
+    "start": {"checkpoint": "bundled"},
+    "data": {"synthetic": {"pairwise": 12, "mixture": {"conduct": 0.0, "numeric": 0.0, "many_instructions": 1.0}}},
+    "validation": {"share": 0.2},
+    "sft": {**TRAINED, "batch": 4, "per_device_batch": 2},
+    "rl": {**TRAINED, "group_size": 2, "prompts_per_step": 2, "steps": 2, "difficulty": True},
+    "collecting": {"max_draws": 2.0},
+    "sampling": {"rollouts": 2, "limit": 4, "shard": 2, "preset": "paper"},
+    "stages": {"rounds": 1},
+    "gate": {"mode": "warn"},
+    "sandbox": {"slots": 2},
+}
+"""Zero with one round; every stage takes two steps or files, so that it can be killed between them."""
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from tirjudge_training.config import load_recipe
+from tirjudge_training.stages import Nobody, run_stages
+
+class Killer(Nobody):
+    def began(self, stage):
+        self.stage = stage.name
+        self.at("began")
+    def moved(self, doing, done, total, values):
+        self.at(f"{doing}/{done}")
+    def ended(self, stage):
+        self.at("ended")
+    def at(self, place):
+        if f"{self.stage}/{place}" == sys.argv[4]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+run_stages(sys.argv[1], load_recipe(sys.argv[2]), out=Path(sys.argv[3]), watcher=Killer())
+"""
+
+
+def written(tmp_path: Path, **changes: object) -> Path:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump({**RECIPE, **changes}))
+    return file
+
+
+def trained(command: str, recipe: Path, *, out: Path, killed_at: str = "") -> int:
+    """The exit status of a process that trains."""
+    arguments = [sys.executable, "-W", "ignore", "-c", DRIVER, command, str(recipe), str(out), killed_at]
+    return subprocess.run(arguments, check=False).returncode
+
+
+@pytest.mark.slow
+def test_a_zero_run_killed_in_every_stage_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
+    recipe = written(tmp_path)
+    assert trained("zero", recipe, out=tmp_path / "whole") == 0
+    places = (
+        "start/validating/1",
+        "rl-0/training/2",  # after the trainer's checkpoint of step 1
+        "rl-0/ended",
+        "sample-1/sampling/3",  # after the first file
+        "sft-1/training/1",
+        "rl-1/began",
+        "rl-1/validating/2",
+    )
+    for place in places:
+        assert trained("zero", recipe, out=tmp_path / "killed", killed_at=place) == -signal.SIGKILL, place
+    assert trained("zero", recipe, out=tmp_path / "killed") == 0
+
+    whole, killed = read_state(tmp_path / "whole"), read_state(tmp_path / "killed")
+    assert [stage.status for stage in whole.stages] == ["done"] * 5
+    assert whole.stage("sft-1").counts["trajectories"] > 0
+    assert [_comparable(stage) for stage in killed.stages] == [_comparable(stage) for stage in whole.stages]
+    assert (killed.current, killed.best) == (whole.current, whole.best)
+    for stage in ("rl-0", "sft-1", "rl-1"):
+        weights = (Path(stage) / "checkpoint" / "model.safetensors",)
+        assert [sha256_of(tmp_path / "killed" / w) for w in weights] == [
+            sha256_of(tmp_path / "whole" / w) for w in weights
+        ]
+    assert (tmp_path / "killed" / "best" / "judge.json").exists()
+
+
+def _comparable(stage: StageRecord) -> dict[str, object]:
+    """The checkpoint's card names its run, and trajectories hold seconds, so hashes of outputs differ."""
+    return stage.model_dump(exclude={"sha256"})
+
+
+@pytest.mark.slow
+def test_a_run_whose_output_was_changed_is_not_built_on(tmp_path: Path) -> None:
+    recipe = written(tmp_path)
+    assert trained("sample", recipe, out=tmp_path / "run") == 0
+    kept = tmp_path / "run" / "sample-1" / "kept.parquet"
+    kept.write_bytes(kept.read_bytes() + b"x")
+    with pytest.raises(ValueError, match="not what stage sample-1 left there"):
+        run_stages("sample", load_recipe(str(recipe)), out=tmp_path / "run")
+
+
+def test_the_stages_of_each_command() -> None:
+    def names(state: State) -> list[str]:
+        return [stage.name for stage in state.stages]
+
+    assert names(planned("zero", rounds=2)) == [
+        "start", "rl-0", "sample-1", "sft-1", "rl-1", "sample-2", "sft-2", "rl-2",
+    ]  # fmt: skip
+    assert names(planned("zero", rounds=0)) == ["start", "rl-0"]
+    assert names(planned("distill", rounds=2)) == ["start", "sample-1", "sft-1", "rl-1"]
+    assert names(planned("ttrl", rounds=2)) == names(planned("rl", rounds=2)) == ["start", "rl-1"]
+    assert names(planned("sft", rounds=2)) == ["start", "sft-1"]
+    assert names(planned("sample", rounds=2)) == ["start", "sample-1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "message"),
+    [
+        ("distill", {}, "teacher: none given; distill learns from one"),
+        ("sft", {}, "data.trajectories: none given"),
+        (
+            "sft",
+            {"data": {"trajectories": ["nowhere.parquet"], "synthetic": {"pairwise": 40}}},
+            "nowhere.parquet is no file",
+        ),
+        ("ttrl", {"tools": False}, "voting.min_verified_mass: without tools nothing is verified"),
+        ("rl", {"data": {}}, "data: no items"),
+        ("rl", {"start": {"checkpoint": "nowhere"}}, "nowhere is no folder"),
+        (
+            "rl",
+            {"data": {"synthetic": {"pairwise": 9}, "tasks": ["chess"]}},
+            "data.tasks: chess given; there are conduct",
+        ),
+        ("rl", {"trainer": "verl"}, "trainer: verl given"),
+    ],
+)
+def test_a_command_says_what_it_lacks(tmp_path: Path, command: str, changes: dict[str, object], message: str) -> None:
+    recipe = load_recipe(str(written(tmp_path, **changes)))
+    with pytest.raises(ValueError, match=message):
+        run_stages(command, recipe, out=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run" / "state.json").exists()
+
+
+def test_data_without_a_column_is_refused_by_its_name(tmp_path: Path) -> None:
+    items = generate_items(Mode.PAIRWISE, count=3, seed=1, mixture=Mixture())
+    write_items(items, tmp_path / "items.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
+    (tmp_path / "items.jsonl").write_text(
+        "".join(json.dumps({k: v for k, v in row.items() if k != "best"}) + "\n" for row in rows)
+    )
+    recipe = load_recipe(str(written(tmp_path, data={"items": [str(tmp_path / "items.jsonl")]})))
+    with pytest.raises(ValueError, match=r'items\.jsonl, row 1: the column "best" is missing'):
+        run_stages("rl", recipe, out=tmp_path / "run")
+
+
+def test_what_is_trained_on_and_measured_with_share_no_prompt(tmp_path: Path) -> None:
+    data = load_data(load_recipe("tiny-cpu-zero", overrides=["data.synthetic.pairwise=60", "validation.limit=20"]))
+    assert not {item.prompt for item in data.train} & {item.prompt for item in data.held_out}
+    assert len(data.held_out) == 20
+    assert {item.task for item in data.train} == {"instructions", "math", "conduct"}
+    assert (
+        data.sha256
+        == load_data(
+            load_recipe("tiny-cpu-zero", overrides=["data.synthetic.pairwise=60", "validation.limit=20"])
+        ).sha256
+    )
+
+
+def test_generated_items_have_one_best_response_and_a_stored_order() -> None:
+    items = generate_items(Mode.LISTWISE, count=40, seed=3, mixture=Mixture(numeric=0.25, conduct=0.25))
+    assert items == generate_items(Mode.LISTWISE, count=40, seed=3, mixture=Mixture(numeric=0.25, conduct=0.25))
+    tasks = [item.task for item in items]
+    assert (tasks.count("math"), tasks.count("conduct"), tasks.count("instructions")) == (10, 10, 20)
+    for item in items:
+        assert item.verifiable is (item.task != "conduct")
+        assert sorted(item.order) == list(range(len(item.responses)))
+    assert len({item.id for item in items}) == 40
+
+
+def test_the_gate_of_a_recipe_rejects_unless_it_says_otherwise() -> None:
+    assert load_recipe("tiny-cpu-zero").gate == GateRule(mode="reject")

@@ -1,0 +1,296 @@
+"""Reinforcement learning through TRL: the real loop, the real sandbox, a run that is killed, and what is refused."""
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.tiny import EOS, FixedCollector, made_up_groups, save_tiny, trajectory
+from tirjudge.model import bundled_checkpoint
+from tirjudge.types import Mode, StopReason
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.collector import Collector
+from tirjudge_training.dapo import NonFiniteLoss
+from tirjudge_training.groups import Group
+from tirjudge_training.policies import EmbeddedPolicy
+from tirjudge_training.presets import check_version
+from tirjudge_training.settings import RLSettings
+from tirjudge_training.synthetic.examples import Mixture
+from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.trl_rl import Hooks, Trained, grpo_config, rows_of, train_rl
+from tirjudge_training.trl_trainer import newest_checkpoint
+
+
+def settings_of(**changes) -> RLSettings:
+    base = {"group_size": 4, "prompts_per_step": 2, "per_device_batch": 4, "device": "cpu", "learning_rate": 1e-4}
+    return RLSettings(**{**base, **changes})
+
+
+class StillPolicy:
+    """For rollouts that are made up: remembers which weights it was given."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.versions: list[int] = []
+
+    async def load(self, weights, *, version) -> None:
+        self.version = version
+        self.versions.append(version)
+
+
+def train_made_up(start, folder, *, settings, num_steps, collector=None, hooks=None, policy=None) -> Trained:
+    groups = made_up_groups(num_groups=settings.prompts_per_step, group_size=settings.group_size)
+    with asyncio.Runner() as runner:
+        return train_rl(
+            start=start,
+            folder=folder,
+            collector=collector or FixedCollector(groups),
+            policy=policy or StillPolicy(),
+            settings=settings,
+            num_steps=num_steps,
+            run=runner.run,
+            hooks=hooks or Hooks(log=lambda row: None, keep=lambda step, rows: None),
+            max_answer_tokens=99,
+        )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return save_tiny(tmp_path_factory.mktemp("start"))
+
+
+# Rows -------------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_carry_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
+    one = trajectory(ids=[11, 12, EOS], mask=[1, 0, 1], reward=0.1, logprobs=[-1.0, 0.0, -2.0], prompt_ids=[5])
+    two = trajectory(ids=[13, EOS], mask=[1, 1], reward=1.0, logprobs=[-3.0, -4.0], prompt_ids=[5])
+    rows = rows_of([[one, two]], settings=settings_of(), max_answer_tokens=99)
+    assert rows == {
+        "prompt_ids": [[5], [5]],
+        "completion_ids": [[11, 12, EOS], [13, EOS]],
+        "logprobs": [[-1.0, 0.0, -2.0], [-3.0, -4.0]],
+        "env_mask": [[1, 0, 1], [1, 1]],
+        "reward": [0.1, 1.0],
+    }
+
+
+def test_group_mean_weighs_each_token_by_its_groups_tokens() -> None:
+    rows = [trajectory(ids=[11, 12, 13], mask=[1, 0, 1], reward=1.0), trajectory(ids=[11, 12], mask=[1, 1], reward=0.0)]
+    found = rows_of([rows], settings=settings_of(normaliser="group_mean"), max_answer_tokens=99)
+    assert found["env_mask"] == [[0.25, 0.0, 0.25], [0.25, 0.25]]
+
+
+def test_a_rollout_that_ran_out_of_tokens_carries_no_loss_but_its_reward() -> None:
+    cut = trajectory(ids=[11, 12], mask=[1, 1], reward=0.5, stop_reason=StopReason.LENGTH)
+    masked = rows_of([[cut]], settings=settings_of(overlong="mask"), max_answer_tokens=99)
+    assert (masked["env_mask"], masked["reward"]) == ([[0, 0]], [0.5])
+    kept = rows_of([[cut]], settings=settings_of(overlong="none"), max_answer_tokens=99)
+    assert (kept["env_mask"], kept["reward"]) == ([[1, 1]], [0.5])
+
+
+def test_the_soft_penalty_is_taken_off_the_reward() -> None:
+    long = trajectory(ids=[11] * 90, mask=[1] * 90, reward=1.0)  # limit 100, buffer 20: (80 - 90) / 20 = -1/2
+    rows = rows_of([[long]], settings=settings_of(overlong="penalty", overlong_buffer_tokens=20), max_answer_tokens=100)
+    assert rows["reward"] == [0.5]
+
+
+def test_unmasked_observations_carry_loss_with_an_unknown_engine_logprob() -> None:
+    rows = rows_of(
+        [[trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, logprobs=[-1.0, 0.0])]],
+        settings=settings_of(mask_observations=False),
+        max_answer_tokens=99,
+    )
+    assert rows["env_mask"] == [[1, 1]]
+    assert rows["logprobs"][0][0] == -1.0
+    assert math.isnan(rows["logprobs"][0][1])
+
+
+# Options ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("use_bias_correction_kl", True),
+        ("beta", 0.0),
+        ("epsilon", 0.1),
+        ("epsilon_high", None),
+        ("delta", 3.0),
+        ("loss_type", "grpo"),
+        ("scale_rewards", "batch"),
+        ("steps_per_generation", 4),
+        ("gradient_accumulation_steps", 1),
+        ("num_iterations", 2),
+        ("num_generations", 2),
+        ("top_p", 0.9),
+        ("top_k", 20),
+        ("min_p", 0.1),
+        ("temperature", 0.7),
+        ("repetition_penalty", 1.1),
+        ("use_vllm", True),
+        ("importance_sampling_level", "sequence"),
+        ("mask_truncated_completions", True),
+        ("top_entropy_quantile", 0.2),
+        ("entropy_coef", 0.01),
+        ("disable_dropout", False),
+        ("sync_ref_model", True),
+        ("bf16", True),
+        ("max_grad_norm", 0.1),
+        ("epislon", 0.2),
+    ],
+)
+def test_options_that_change_the_equation_are_refused(tmp_path, option, value) -> None:
+    with pytest.raises(ValueError, match=rf"trl\.(\w+, trl\.)?{option}"):
+        grpo_config(settings_of(trl={option: value}), folder=tmp_path, num_steps=1)
+
+
+def test_an_option_that_does_not_touch_the_equation_is_passed_on(tmp_path) -> None:
+    config = grpo_config(settings_of(trl={"adam_beta2": 0.95}), folder=tmp_path, num_steps=7)
+    assert (config.adam_beta2, config.max_steps, config.beta, config.epsilon_high) == (0.95, 7, 0.01, 0.3)
+    assert config.steps_per_generation == config.gradient_accumulation_steps == 2
+
+
+def test_another_trl_is_refused() -> None:
+    check_version("1.16.0")
+    with pytest.raises(ValueError, match=r"trl: 1\.17\.0 found, 1\.16\.\* needed"):
+        check_version("1.17.0")
+
+
+def test_an_engines_ratio_wants_what_an_engine_knows() -> None:
+    with pytest.raises(ValueError, match="trainer would do"):
+        settings_of(old_policy="engine", mask_observations=False)
+    with pytest.raises(ValueError, match=r"temperature 0\.7"):
+        settings_of(old_policy="engine", temperature=0.7)
+
+
+def test_steps_follow_from_epochs_unless_they_are_given() -> None:
+    assert settings_of(epochs=2).num_steps(num_prompts=3) == 3  # 6 prompts, 2 a step
+    assert settings_of(epochs=1).num_steps(num_prompts=3) == 2
+    assert settings_of(steps=9).num_steps(num_prompts=3) == 9
+
+
+# Runs -------------------------------------------------------------------------------------------------------------------
+
+
+def test_best_weights_are_those_that_validated_best(start, tmp_path) -> None:
+    log: list[dict] = []
+    scores = {1: 0.5, 2: 0.9, 3: 0.9, 4: 0.2}
+    seen: list[tuple[int, int]] = []
+
+    def validate(step, policy):
+        seen.append((step, policy.version))
+        return {"val/acc": scores[step]}
+
+    policy = StillPolicy()
+    hooks = Hooks(log=log.append, keep=lambda step, rows: None, validate=validate)
+    trained = train_made_up(
+        start, tmp_path, settings=settings_of(validate_every=1), num_steps=4, hooks=hooks, policy=policy
+    )
+    assert (trained.best_step, trained.steps) == (2, 4)
+    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert policy.versions == [0, 1, 2, 3, 4]  # each once: validation and the next collection share them
+    assert [(row["step"], row["val/acc"]) for row in log if "val/acc" in row] == list(scores.items())
+    best, last = (load_file(folder / "model.safetensors") for folder in (trained.best, trained.last))
+    assert not torch.equal(best["model.norm.weight"], last["model.norm.weight"])
+    assert (trained.best / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+
+
+def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(start, tmp_path) -> None:
+    good = made_up_groups(num_groups=2, group_size=4)
+    rows = good[0].trajectories
+    broken = replace(rows[0], logprobs=(float("nan"), *rows[0].logprobs[1:]))
+
+    class Breaks(FixedCollector):
+        async def collect(self, *, step, num_groups, rank=0):
+            if step == 1:
+                self.groups = (Group(trajectories=(broken, *rows[1:])), good[1])
+            return await super().collect(step=step, num_groups=num_groups, rank=rank)
+
+    settings = settings_of(old_policy="engine", save_every=1)
+    with pytest.raises(NonFiniteLoss, match=r"not finite at step 2; the last good checkpoint is .*checkpoint-1;"):
+        train_made_up(start, tmp_path, settings=settings, num_steps=3, collector=Breaks(good))
+    saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
+    assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_half_a_checkpoint_is_not_gone_on_from(tmp_path) -> None:
+    for step, state in ((9, '{"global_step": 9}'), (10, '{"global_st'), (11, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
+    assert newest_checkpoint(tmp_path / "nothing") is None
+
+
+def train_for_real(folder: Path, *, settings: RLSettings, log: list, killed_at: int | None = None) -> Trained:
+    """Three steps of the bundled judge on generated items, programs and all."""
+    mixture = Mixture()
+    items = [
+        *generate_items(Mode.PAIRWISE, count=4, seed=1, mixture=mixture),
+        *generate_items(Mode.POINTWISE, count=2, seed=1, mixture=mixture),
+    ]
+
+    def keep(step: int, rows) -> None:
+        log.append((step, [(t.item_id, t.number, t.weights_version, t.ids, t.mask) for t in rows]))
+        if step == killed_at:
+            raise KeyboardInterrupt
+
+    async def opened():
+        sandbox = await SandboxPool(slots=1).__aenter__()
+        return sandbox, await EmbeddedPolicy(bundled_checkpoint(), sandbox=sandbox).__aenter__()
+
+    with asyncio.Runner() as runner:
+        sandbox, policy = runner.run(opened())
+        try:
+            return train_rl(
+                start=bundled_checkpoint(),
+                folder=folder,
+                collector=Collector(policy, items, group_size=4, seed=7, max_draws=2.0),
+                policy=policy,
+                settings=settings,
+                num_steps=3,
+                run=runner.run,
+                hooks=Hooks(log=log.append, keep=keep),
+                max_answer_tokens=640,
+            )
+        finally:
+            runner.run(policy.__aexit__(None, None, None))
+            runner.run(sandbox.__aexit__(None, None, None))
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
+    settings = settings_of(save_every=1, learning_rate=1e-5)
+    whole: list = []
+    straight = train_for_real(tmp_path / "straight", settings=settings, log=whole)
+    rows = [row for row in whole if isinstance(row, dict)]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["sync/dlogp_max"] < 1e-4 for row in rows)  # what served and what learns think of each token
+    assert all(math.isfinite(row["train/loss"]) and row["train/kl"] >= 0 for row in rows)
+    assert rows[0]["train/kl"] == pytest.approx(0.0, abs=1e-7)
+    assert {version for step, kept in (r for r in whole if isinstance(r, tuple)) for _, _, version, *_ in kept} == {
+        0,
+        1,
+        2,
+    }
+
+    parts: list = []
+    with pytest.raises(KeyboardInterrupt):
+        train_for_real(tmp_path / "killed", settings=settings, log=parts, killed_at=2)
+    resumed = train_for_real(tmp_path / "killed", settings=settings, log=parts)
+    assert resumed.steps == straight.steps == 3
+    kept_whole = dict(row for row in whole if isinstance(row, tuple))
+    kept_parts = dict(row for row in parts if isinstance(row, tuple))
+    assert kept_parts == kept_whole  # the same rollouts, token for token
+    theirs, ours = (load_file(trained.last / "model.safetensors") for trained in (straight, resumed))
+    began = load_file(bundled_checkpoint() / "model.safetensors")
+    for name, tensor in theirs.items():
+        assert torch.equal(tensor, ours[name]), name
+    assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())

@@ -1,0 +1,113 @@
+"""Supervised learning on trajectories: what carries loss, what is written, what is refused."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from tests.training.tiny import EOS, made_up_groups, save_tiny, trajectory
+from tirjudge_training.settings import SFTSettings
+from tirjudge_training.trl_rl import rows_of
+from tirjudge_training.trl_sft import sft_config, sft_row, train_sft_on_trajectories
+
+
+def settings_of(**changes) -> SFTSettings:
+    base = {"batch": 4, "per_device_batch": 2, "device": "cpu", "learning_rate": 1e-2, "lr_scheduler": "constant"}
+    return SFTSettings(**{**base, **changes})
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return save_tiny(tmp_path_factory.mktemp("start"))
+
+
+def test_only_sampled_tokens_have_labels() -> None:
+    row = sft_row(trajectory(ids=[11, 12, 13, EOS], mask=[1, 0, 1, 1], reward=1.0, prompt_ids=[5, 6]))
+    assert row.ids == (5, 6, 11, 12, 13, EOS)
+    assert row.labels == (-100, -100, 11, -100, 13, EOS)
+
+
+def test_unmasked_observations_have_labels_and_the_prompt_has_none() -> None:
+    row = sft_row(trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, prompt_ids=[5, 6]), mask_observations=False)
+    assert row.labels == (-100, -100, 11, 12)
+
+
+def test_supervised_and_reinforcement_rows_learn_from_the_same_tokens() -> None:
+    from tirjudge_training.settings import RLSettings
+
+    groups = [group.trajectories for group in made_up_groups(num_groups=3, group_size=4)]
+    rows = rows_of(groups, settings=RLSettings(group_size=4), max_answer_tokens=99)
+    for number, one in enumerate(t for group in groups for t in group):
+        labels = sft_row(one).labels[len(one.prompt_ids) :]
+        assert [int(label != -100) for label in labels] == rows["env_mask"][number]
+        assert [i if m else -100 for i, m in zip(rows["completion_ids"][number], one.mask, strict=True)] == list(labels)
+
+
+def test_first_loss_is_the_mean_over_sampled_tokens_and_training_lowers_it(start, tmp_path) -> None:
+    rows = [t for group in made_up_groups(num_groups=2, group_size=4) for t in group.trajectories]
+    long = trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)
+    log: list[dict] = []
+    last = train_sft_on_trajectories(
+        [*rows[:4], long],
+        start=start,
+        folder=tmp_path / "sft",
+        settings=settings_of(epochs=3, context_tokens=50, save_every=2),
+        log=log.append,
+    )
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    total, count = 0.0, 0
+    for row in map(sft_row, rows[:4]):
+        with torch.no_grad():
+            logprobs = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
+        places = [i for i, label in enumerate(row.labels) if label != -100]
+        total -= sum(logprobs[i - 1, row.labels[i]].item() for i in places)
+        count += len(places)
+    assert log[0]["train/loss"] == pytest.approx(total / count, abs=1e-4)
+    assert [row["step"] for row in log] == [1, 2, 3]
+    assert log[2]["train/loss"] < log[1]["train/loss"] < log[0]["train/loss"]
+    assert (log[0]["sft/rows"], log[0]["sft/too_long"]) == (4, 1)
+    assert (last / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+    assert (last / "judge.json").read_bytes() == (start / "judge.json").read_bytes()
+    written = load_file(last / "model.safetensors")
+    assert not torch.equal(written["model.norm.weight"], load_file(start / "model.safetensors")["model.norm.weight"])
+    assert json.loads((last / "config.json").read_text())["model_type"] == "qwen3"
+    assert not list(tmp_path.glob("sft/.*"))
+
+
+def test_nothing_that_fits_is_refused(start, tmp_path) -> None:
+    rows = [trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)]
+    with pytest.raises(ValueError, match="1 given, none of at most context_tokens 50"):
+        train_sft_on_trajectories(
+            rows, start=start, folder=tmp_path, settings=settings_of(context_tokens=50), log=lambda row: None
+        )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("packing", True),
+        ("max_length", 1024),
+        ("completion_only_loss", True),
+        ("assistant_only_loss", True),
+        ("loss_type", "dft"),
+        ("neftune_noise_alpha", 5.0),
+        ("bf16", True),
+    ],
+)
+def test_options_that_change_what_is_trained_are_refused(tmp_path, option, value) -> None:
+    with pytest.raises(ValueError, match=f"trl.{option}"):
+        sft_config(settings_of(trl={option: value}), folder=tmp_path)
+
+
+def test_an_option_that_trl_does_not_know_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"trl\.pakcing: SFTConfig of TRL 1\.16\.\* has no such option"):
+        sft_config(settings_of(trl={"pakcing": True}), folder=tmp_path)
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="per_device_batch: 3 on 1 process"):
+        settings_of(per_device_batch=3).grad_accumulation(sequences=4, num_processes=1)
+    assert math.isclose(settings_of().grad_accumulation(sequences=8, num_processes=2), 2)

@@ -1,0 +1,244 @@
+"""Checkpoints: Hugging Face folders with a `judge.json` and a card, put in place as a whole.
+
+A folder is filled beside its place and takes it when everything is on disk. POSIX has no exchange of two folders, so the
+old one is moved aside, the new one in, and then the old one deleted; if the process ends between the first two, the next
+`replacing` or `load_checkpoint` moves the old one back. Whoever serves a checkpoint that is replaced keeps what it has read.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tirjudge.errors import CheckpointError
+from tirjudge.profile import CheckpointFile, Lineage, Profile, load_profile, tokenizer_sha256
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+
+# ------------------------------------------------------------------------------------------------------------- in and out
+
+
+def export_checkpoint(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    out: Path,
+    profile: Profile,
+    lineage: Lineage | None = None,
+    metrics: Mapping[str, float] | None = None,
+    state_dict: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint that can be served, and trained from.
+
+    Args:
+        model: weights are written in the type that they have.
+        tokenizer: has a chat template.
+        out: a folder; one that is there is replaced, and stays as it is if this fails.
+        profile: how it is judged with. The hash of the tokenizer is added.
+        lineage: where the weights come from; None: nobody knows.
+        metrics: name -> value, as measured on held-out items; None: nothing was measured.
+        state_dict: the whole weights where `model` holds a part of them (FSDP, DeepSpeed); None: those of `model`.
+
+    Raises:
+        CheckpointError: a metric is not a number, the disk is full, or the folder cannot be written.
+    """
+    with replacing(out) as folder:
+        model.save_pretrained(folder, state_dict=None if state_dict is None else dict(state_dict))
+        save_tokenizer(tokenizer, folder)
+        write_checkpoint_file(folder, profile=profile, lineage=lineage, metrics=metrics)
+        num_parameters = sum(p.numel() for p in (model.parameters() if state_dict is None else state_dict.values()))
+        (folder / "README.md").write_text(_card(folder, num_parameters=num_parameters), encoding="utf-8")
+
+
+def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, Profile]:
+    """What to train from: the model in float32, the tokenizer with its chat template, the profile.
+
+    Raises:
+        CheckpointError: there is none, it is broken, or it was trained for other prompts, another loop or another tokenizer.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    _recover(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no folder; the folder of a checkpoint would do")
+    profile = load_profile(path)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{path}: transformers cannot load it: {' '.join(str(error).split())[:300]}") from error
+    return model, load_tokenizer(path), profile
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    """Of a checkpoint folder. One that has a `tokenizer.json` alone, as the judge that ships, gets the template that the
+    embedded engine writes; transformers would guess another tokenizer from the architecture.
+
+    Raises:
+        CheckpointError: there is none, or it has no chat template.
+    """
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    from tirjudge_training.bundled.tokenizer import with_template
+
+    file = path / "tokenizer.json"
+    if not file.exists():
+        raise CheckpointError(f"{path}: no tokenizer.json")
+    if not (path / "tokenizer_config.json").exists():
+        return with_template(Tokenizer.from_file(str(file)))
+    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    if tokenizer.chat_template is None:
+        raise CheckpointError(f"{path}: the tokenizer has no chat template")
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+    tokenizer.save_pretrained(folder)
+    backend: Tokenizer = tokenizer.backend_tokenizer
+    backend.save(str(folder / "tokenizer.json"))  # as it encodes, whatever transformers made of it
+
+
+def write_checkpoint_file(
+    folder: Path, *, profile: Profile, lineage: Lineage | None = None, metrics: Mapping[str, float] | None = None
+) -> None:
+    """Write `judge.json` for what lies in a folder.
+
+    Raises:
+        CheckpointError: a metric is not a number.
+    """
+    served: dict[str, Any] = profile.model_dump()
+    served["tokenizer_sha256"] = tokenizer_sha256(folder / "tokenizer.json")
+    try:
+        file = CheckpointFile(**served, lineage=lineage, metrics=None if metrics is None else dict(metrics))
+    except ValueError as error:
+        raise CheckpointError(f"{folder}: metrics: {dict(metrics or {})} given; finite numbers would do") from error
+    text = file.model_dump_json(indent=1, exclude_none=True)
+    (folder / "judge.json").write_text(text + "\n", encoding="utf-8")
+
+
+def weights_sha256(checkpoint: Path) -> str:
+    """What names the weights of a checkpoint folder in the lineage of its children.
+
+    Raises:
+        CheckpointError: there are none.
+    """
+    files = sorted(checkpoint.glob("*.safetensors"))
+    if not files:
+        raise CheckpointError(f"{checkpoint}: no model.safetensors")
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            while block := opened.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------------------------------------------- in place
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `out` at the end of the block; if that raises, `out` stays as it was.
+
+    Raises:
+        CheckpointError: the disk is full, or it cannot be written there.
+    """
+    fresh, old = _beside(out, "new"), _beside(out, "old")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _recover(out)
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+        fresh.mkdir()
+        yield fresh
+        _sync(fresh)
+        if out.exists():
+            out.rename(old)
+        fresh.rename(out)
+        _sync_folder(out.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _recover(out)
+        problem = _disk_problem(error)
+        if problem is None:
+            raise
+        kept = "what was there before is intact" if out.exists() else "nothing was written"
+        raise CheckpointError(f"{out}: {problem}; {kept}") from error
+
+
+def _beside(out: Path, suffix: str) -> Path:
+    return out.with_name(f".{out.name}.{suffix}")
+
+
+def _recover(out: Path) -> None:
+    """A writer that was ended between two renames left the old folder aside."""
+    old = _beside(out, "old")
+    if old.exists() and not out.exists():
+        old.rename(out)
+
+
+def _sync(folder: Path) -> None:
+    """Everything in it is on disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as opened:
+                os.fsync(opened.fileno())
+        else:
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _disk_problem(error: BaseException) -> str | None:
+    """What the disk says; None: it is not the disk's. safetensors and tokenizers tell it in words."""
+    if isinstance(error, CheckpointError):
+        return None
+    no_space = os.strerror(errno.ENOSPC)
+    if no_space in str(error):
+        return f"{no_space}; make room"
+    return error.strerror if isinstance(error, OSError) and error.errno is not None else None
+
+
+# --------------------------------------------------------------------------------------------------------------- the card
+
+
+def _card(folder: Path, *, num_parameters: int) -> str:
+    """README.md of a checkpoint: what was noted and measured, and nothing else."""
+    file = CheckpointFile.model_validate_json((folder / "judge.json").read_bytes())
+    facts = {
+        "parameters": f"{num_parameters:,}",
+        "weights (SHA-256)": weights_sha256(folder),
+        "tokenizer (SHA-256)": file.tokenizer_sha256,
+        "prompts (SHA-256)": file.prompts_sha256,
+        "loop version": file.loop_version,
+        "context": f"{file.context_tokens} tokens",
+        **{
+            name.replace("_", " "): value for name, value in (file.lineage.model_dump() if file.lineage else {}).items()
+        },
+    }
+    noted = "".join(f"| {name} | {value} |\n" for name, value in facts.items() if value is not None)
+    measured = "".join(f"| {name} | {value:.6g} |\n" for name, value in sorted((file.metrics or {}).items()))
+    figures = f"| figure | value |\n|---|---|\n{measured}" if measured else "Nothing was measured.\n"
+    return (
+        f"# {file.name}\n\nA checkpoint of a tool-integrated judge, written by `tirjudge train`. `judge.json` holds what is"
+        f" below for programs.\n\n| | |\n|---|---|\n{noted}\n## Held-out figures\n\n{figures}"
+    )

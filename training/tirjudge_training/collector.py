@@ -1,0 +1,343 @@
+"""Groups of rollouts for one training step, through the loop that serves.
+
+Items are drawn in a fixed order, and all rollouts of all draws run side by side. A draw whose groups turn out to hold no
+advantage (all right, all wrong) has another drawn at once, up to a cap. What is kept is the first informative groups in
+the order of the draws: the shortest run of draws that holds enough of them is the same however fast each of them ends, so
+a step gives the same groups whatever the machine does meanwhile.
+
+Failures of engine or sandbox drop the whole draw: a rollout that we failed to make earns nothing, neither good nor bad.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
+from tirjudge.judge import Judge, rollout_name, together
+from tirjudge.types import JudgeRequest, Mode, Rollout
+from tirjudge_training.difficulty import EpochOrder, ItemOrder
+from tirjudge_training.groups import Collected, Draw, Group, stats_of
+from tirjudge_training.items import Item
+from tirjudge_training.policies import Policy
+from tirjudge_training.rewards import (
+    Reward,
+    RewardRule,
+    Vote,
+    answers_of,
+    consistent_with,
+    correctness,
+    pseudo_rewards,
+    rewards_of,
+    verified_of,
+    verified_vote,
+)
+from tirjudge_training.trajectories import trajectory_of
+
+__all__ = ["Collected", "Collector", "Draw", "Group", "PseudoLabels"]
+
+GROUP_SIZE = 8
+"""G (TIR-Judge, 5.1)."""
+
+MAX_ROLLOUTS = 64
+"""Under way at a time."""
+
+MAX_DRAWS = 6.0
+"""Groups rolled out at most, times those wanted."""
+
+
+class PseudoLabels(BaseModel):
+    """T3RL: what is right is voted by the rollouts themselves, and no item's label is used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight: float = Field(default=4.0, gt=0)
+    """w, of an answer that executed evidence agrees with; 1 is the plain majority."""
+    min_verified_mass: float = Field(default=0.5, ge=0, le=1)
+    """Share of the weight that verified answers have to hold; a group with less is not trained on. 0 takes every vote."""
+    swap: bool = False
+    """Whether an answer has also to be the majority's when the responses are shown in the opposite order, which takes a
+    second group of rollouts (pairwise and listwise)."""
+
+
+class Collector:
+    """Rolls out groups.
+
+    Args:
+        policy: what is trained.
+        items: to draw from.
+        rule: the reward.
+        group_size: G, rollouts a prompt.
+        seed: of everything that is drawn.
+        temperature: of the rollouts.
+        tools: as in a request; `off` is text-only RL.
+        max_tool_calls: programs a rollout.
+        max_rollouts: under way at a time.
+        max_draws: groups rolled out at most, times those wanted; then uninformative ones fill up.
+        keep: whether a group is informative by what is right (TIR-Judge, Eq. 2) or by its whole rewards.
+        order: what decides which item is next; None: each in turn.
+        pseudo: how labels are voted; None: the items' own are used.
+
+    Raises:
+        ValueError: fewer than 2 rollouts a group, nothing to draw, or items without a label and no `pseudo`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        items: Sequence[Item],
+        *,
+        rule: RewardRule | None = None,
+        group_size: int = GROUP_SIZE,
+        seed: int = 0,
+        temperature: float = 1.0,
+        tools: Literal["auto", "on", "off"] = "auto",
+        max_tool_calls: int = 3,
+        max_rollouts: int = MAX_ROLLOUTS,
+        max_draws: float = MAX_DRAWS,
+        keep: Literal["correct", "reward"] = "correct",
+        order: ItemOrder | None = None,
+        pseudo: PseudoLabels | None = None,
+    ) -> None:
+        if group_size < 2:
+            raise ValueError(
+                f"group_size: {group_size} given, a group has at least 2 rollouts to be set against another"
+            )
+        if max_draws < 1:
+            raise ValueError(f"max_draws: {max_draws} given, at least 1 time the groups that are wanted is drawn")
+        unknown = [item.id for item in items if item.best is None]
+        if unknown and pseudo is None:
+            raise ValueError(f'items: "{unknown[0]}" has no best response; items without labels take pseudo-labels')
+        self.policy = policy
+        self.items = items
+        self.rule = rule or RewardRule()
+        self.group_size = group_size
+        self.seed = seed
+        self.temperature = temperature
+        self.tools: Literal["auto", "on", "off"] = tools
+        self.max_tool_calls = max_tool_calls
+        self.max_rollouts = max_rollouts
+        self.max_draws = max_draws
+        self.keep: Literal["correct", "reward"] = keep
+        self.order = order or EpochOrder(items, seed=seed)
+        self.pseudo = pseudo
+
+    async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
+        """The groups of one step; the same for the same weights, seed, step, rank and state.
+
+        Raises:
+            EngineUnavailable, SandboxUnavailable: more than half of the draws failed, or too few were left.
+            ValueError: the rollouts want tools, and the judge has no sandbox.
+        """
+        judge = self.policy.judge
+        if judge.sandbox is None and self.tools != "off" and self.max_tool_calls > 0:
+            raise ValueError(f'tools: "{self.tools}" given, but the policy has no sandbox; "off" would do')
+        started = perf_counter()
+        under_way = _Collection(collector=self, judge=judge, step=step, rank=rank, num_groups=num_groups)
+        draws = await under_way.run()
+        groups, num_informative = _kept(draws, num_groups=num_groups, keep=self.keep)
+        self._learn(under_way.drawn, draws)
+        elapsed_s = perf_counter() - started
+        stats = stats_of(draws, groups=groups, num_informative=num_informative, elapsed_s=elapsed_s)
+        return Collected(groups=groups, draws=tuple(draws), stats=stats)
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run has to be given, as JSON; to be saved with the checkpoint of the step that came before."""
+        return self.order.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there.
+
+        Raises:
+            ValueError: it is the state of another order, or of other items.
+        """
+        self.order.restore(state)
+
+    def _learn(self, drawn: Sequence[int], draws: Sequence[Draw]) -> None:
+        for index, draw in zip(drawn, draws, strict=True):
+            if draw.groups and not draw.refused:
+                rewards = [t.reward.correct for group in draw.groups for t in group.trajectories]
+                correct = sum(rewards) / len(draw.groups)
+                self.order.learn(index, correct=correct, wrong=self.group_size - correct)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Collection:
+    """One step under way."""
+
+    collector: Collector
+    judge: Judge
+    step: int
+    rank: int
+    num_groups: int
+    drawn: list[int] = field(default_factory=list)
+    """Index of the item of each draw, in order."""
+    done: dict[int, Draw] = field(default_factory=dict)
+    """Number of a draw -> how it went."""
+    places: asyncio.Semaphore = field(init=False)
+    stream: Iterator[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = asyncio.Semaphore(self.collector.max_rollouts)
+        self.stream = self.collector.order.stream(step=self.step, rank=self.rank, num_groups=self.num_groups)
+
+    async def run(self) -> list[Draw]:
+        """All draws that it took, in order."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._launch(tasks)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [self.done[number] for number in range(len(self.drawn))]
+
+    def _launch(self, tasks: asyncio.TaskGroup) -> None:
+        """Draw until those that may still be informative are enough, or the cap is reached."""
+        items, cap = self.collector.items, self.collector.max_draws * self.num_groups
+        spent = sum(items[index].num_groups for index in self.drawn)
+        lost = sum(
+            items[self.drawn[number]].num_groups - len(_informative(draw, keep=self.collector.keep))
+            for number, draw in self.done.items()
+        )
+        while spent - lost < self.num_groups and spent < cap:
+            index, number = next(self.stream), len(self.drawn)
+            repeat = Counter(self.drawn)[index]
+            self.drawn.append(index)
+            spent += items[index].num_groups
+            tasks.create_task(self._draw(number, items[index], repeat=repeat, tasks=tasks))
+
+    async def _draw(self, number: int, item: Item, *, repeat: int, tasks: asyncio.TaskGroup) -> None:
+        try:
+            self.done[number] = await self._roll_out(item, repeat=repeat, name=f"{self.step}.{self.rank}.{number}")
+        except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
+            self.done[number] = Draw(item=item, error=error)
+            self._stop_if_hopeless(error)
+        self._launch(tasks)
+
+    def _stop_if_hopeless(self, error: TirjudgeError) -> None:
+        """More than half of the draws failed, so what is left is no sample of the items any more."""
+        num_failed = sum(draw.error is not None for draw in self.done.values())
+        if 2 * num_failed > len(self.drawn):
+            error.add_note(f"{num_failed} of the {len(self.drawn)} draws of step {self.step} failed; this is the last")
+            raise error
+
+    async def _roll_out(self, item: Item, *, repeat: int, name: str) -> Draw:
+        """All rollouts of one draw, rewarded; those that an item has when it comes again are others."""
+        collector = self.collector
+        request = item.request(
+            seed=request_seed(collector.seed, self.step, item.id),
+            temperature=collector.temperature,
+            tools=collector.tools,
+            max_tool_calls=collector.max_tool_calls,
+        )
+        swapped = () if collector.pseudo is None or not collector.pseudo.swap else _swapped(item)
+        numbers = range(repeat * collector.group_size, (repeat + 1) * collector.group_size)
+        wanted = [(shown, number) for shown in (*item.shown(), *swapped) for number in numbers]
+        rolled = await together(
+            [self._roll(request, shown=shown, number=number, name=name) for shown, number in wanted]
+        )
+        timed: dict[tuple[int, ...], list[tuple[Rollout, float]]] = {}
+        for (shown, _), rollout in zip(wanted, rolled, strict=True):
+            timed.setdefault(shown, []).append(rollout)
+        return self._rewarded(item, timed, first_number=numbers.start)
+
+    async def _roll(
+        self, request: JudgeRequest, *, shown: tuple[int, ...], number: int, name: str
+    ) -> tuple[Rollout, float]:
+        """One rollout, and how many seconds it took."""
+        async with self.places:
+            started = perf_counter()
+            rollout = await self.judge.rollout(
+                request,
+                order=shown,
+                session=f"{name}.{rollout_name(shown, number)}",
+                number=number,
+                read_probabilities=False,
+            )
+            return rollout, perf_counter() - started
+
+    def _rewarded(
+        self, item: Item, timed: Mapping[tuple[int, ...], Sequence[tuple[Rollout, float]]], *, first_number: int
+    ) -> Draw:
+        rollouts = {shown: [rollout for rollout, _ in group] for shown, group in timed.items()}
+        own = {shown: rollouts[shown] for shown in item.shown()}
+        vote, rewards = self._rewards(item, own, rollouts)
+        groups = tuple(
+            Group(
+                trajectories=tuple(
+                    trajectory_of(
+                        item,
+                        rollout,
+                        shown=shown,
+                        number=first_number + place,
+                        weights_version=self.collector.policy.version,
+                        wall_s=wall_s,
+                        reward=(rewards[shown][place] if rewards is not None else _NOTHING),
+                    )
+                    for place, (rollout, wall_s) in enumerate(timed[shown])
+                )
+            )
+            for shown in own
+        )
+        right = {} if item.best is None else correctness(item, own, pair_credit=self.collector.rule.pair_credit)
+        accuracy = tuple(credit for group in right.values() for credit in group)
+        return Draw(item=item, groups=groups, accuracy=accuracy, vote=vote, refused=rewards is None)
+
+    def _rewards(
+        self,
+        item: Item,
+        own: Mapping[tuple[int, ...], Sequence[Rollout]],
+        rollouts: Mapping[tuple[int, ...], Sequence[Rollout]],
+    ) -> tuple[Vote | None, dict[tuple[int, ...], list[Reward]] | None]:
+        """The vote if there was one, and the rewards; no rewards where the vote is not trusted."""
+        pseudo = self.collector.pseudo
+        if pseudo is None:
+            return None, rewards_of(item, own, rule=self.collector.rule)
+        answers, verified = answers_of(item, own), verified_of(item, own)
+        for shown in rollouts.keys() - own.keys():
+            agreed = consistent_with(answers, answers_of(item, {shown: rollouts[shown]}))
+            verified = [v and a for v, a in zip(verified, agreed, strict=True)]
+        vote = verified_vote(answers, verified, weight=pseudo.weight)
+        if not vote.is_trusted(min_verified_mass=pseudo.min_verified_mass):
+            return vote, None
+        return vote, pseudo_rewards(item, own, vote=vote)
+
+
+_NOTHING = Reward(total=0.0, correct=0.0, format=False, tool=False)
+"""What a rollout earns whose group has no label that can be trusted."""
+
+
+def _swapped(item: Item) -> tuple[tuple[int, ...], ...]:
+    return () if item.mode is Mode.POINTWISE else (item.order[::-1],)
+
+
+def _informative(draw: Draw, *, keep: Literal["correct", "reward"]) -> list[Group]:
+    return [group for group in draw.groups if (group.informative if keep == "correct" else group.rewards_differ)]
+
+
+def _kept(
+    draws: Sequence[Draw], *, num_groups: int, keep: Literal["correct", "reward"]
+) -> tuple[tuple[Group, ...], int]:
+    """The first informative groups, filled up with the first that are not; and how many informative ones there were.
+
+    Raises:
+        EngineUnavailable, SandboxUnavailable: so many draws were dropped that there are not enough groups.
+    """
+    informative = [group for draw in draws for group in _informative(draw, keep=keep)]
+    chosen = {id(group) for group in informative}
+    others = [group for draw in draws for group in draw.groups if id(group) not in chosen]
+    groups = [*informative, *others][:num_groups]
+    if len(groups) < num_groups:
+        raise next(draw.error for draw in reversed(draws) if draw.error is not None)
+    return tuple(groups), len(informative)
+
+
+def request_seed(seed: int, step: int, item_id: str) -> int:
+    """Of an item's request in a step: the same for the same, below 2^56."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{item_id}".encode()).digest()[:7], "big")

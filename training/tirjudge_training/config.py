@@ -1,0 +1,341 @@
+"""A recipe: everything that decides a training run, as YAML. A run keeps it resolved, every default included.
+
+Recipes that come with the package are named without their folder, as `tiny-cpu-zero`. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tirjudge_training.collector import PseudoLabels
+from tirjudge_training.gate import GateRule
+from tirjudge_training.rewards import RewardRule
+from tirjudge_training.settings import RLSettings, SFTSettings
+from tirjudge_training.verl_config import VerlSettings
+
+BUNDLED = "bundled"
+"""Name of the checkpoint that comes with the package."""
+
+
+class Section(BaseModel):
+    """A part of a recipe; a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MixtureSection(Section):
+    """Shares of what is generated, as `synthetic.examples.Mixture` has them; what is left over is instructions."""
+
+    numeric: float = Field(default=0.13, ge=0.0, le=1.0)
+    conduct: float = Field(default=0.12, ge=0.0, le=1.0)
+    many_instructions: float = Field(default=0.55, ge=0.0, le=1.0)
+    list_size: int | None = Field(default=None, ge=2)
+    kinds: tuple[str, ...] | None = None
+    """Names of the kinds of instruction; None: all."""
+
+
+class FromNothing(Section):
+    """A weak judge, made first: supervised from nothing for a few steps, on answers of a teacher that errs."""
+
+    seed: int = Field(default=1, ge=0)
+    steps: int = Field(default=600, ge=1)
+    examples_per_step: int = Field(default=64, ge=1)
+    examples_per_shard: int = Field(default=4096, ge=1)
+    batch_tokens: int = Field(default=5120, ge=1)
+    whole: float = Field(default=0.25, ge=0.0, le=1.0)
+    """Share of the examples that are trained on beyond the end of the checks."""
+    mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
+    """Pointwise, pairwise, listwise."""
+    matrix_lr: float = Field(default=0.02, gt=0.0)
+    other_lr: float = Field(default=0.004, gt=0.0)
+    warmup_steps: int = Field(default=50, ge=1)
+    vocab_size: int = Field(default=2048, ge=300)
+    hidden_size: int = Field(default=192, ge=8)
+    intermediate_size: int = Field(default=512, ge=8)
+    num_layers: int = Field(default=4, ge=1)
+    num_heads: int = Field(default=4, ge=1)
+    num_kv_heads: int = Field(default=2, ge=1)
+    head_dim: int = Field(default=48, ge=2)
+    workers: int = Field(default=1, ge=1)
+    """Processes that share a step."""
+    guesses: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the verifiable examples that the teacher answers without a program, by a guess."""
+    wrong_plans: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share that it answers with a program that checks something else."""
+    mixture: MixtureSection = MixtureSection()
+
+
+class Start(Section):
+    """What training begins with, pi_0."""
+
+    checkpoint: str | None = None
+    """A folder, or `bundled`; None: `from_nothing`, or else the bundled judge."""
+    from_nothing: FromNothing | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Start:
+        if self.checkpoint is not None and self.from_nothing is not None:
+            raise ValueError("checkpoint and from_nothing both given; one of them would do")
+        return self
+
+
+class Synthetic(Section):
+    """Generated items; task is `instructions`, `math` or `conduct` (where no program may be written)."""
+
+    seed: int = Field(default=1, ge=0)
+    held_out: bool = False
+    """Phrasings, words and topics that training never sees."""
+    pointwise: int = Field(default=0, ge=0)
+    pairwise: int = Field(default=0, ge=0)
+    listwise: int = Field(default=0, ge=0)
+    mixture: MixtureSection = MixtureSection()
+
+
+class Data(Section):
+    """Items, of files or generated."""
+
+    items: tuple[str, ...] = ()
+    """Files of items: .parquet, .jsonl or .jsonl.gz."""
+    synthetic: Synthetic | None = None
+    tasks: tuple[str, ...] | None = None
+    """Only items of these tasks; None: all."""
+    limit: int | None = Field(default=None, ge=1)
+    """Most items, the first ones; None: all."""
+    trajectories: tuple[str, ...] = ()
+    """Files of trajectories, for `tirjudge train sft`."""
+
+
+class Sampling(Section):
+    """How trajectories for supervised learning are sampled, and which of them are kept."""
+
+    rollouts: int = Field(default=4, ge=1)
+    """Of one prompt, G."""
+    preset: Literal["paper", "robust"] = "robust"
+    """`paper`: fewest programs, then shortest. `robust`: the strategy must be worth learning first."""
+    keep_per_prompt: int = Field(default=1, ge=1)
+    temperature: float = Field(default=1.0, gt=0.0)
+    limit: int | None = Field(default=None, ge=1)
+    """Most items to sample; None: all that are trained on."""
+    shard: int = Field(default=256, ge=1)
+    """Items in one file; a killed run samples no more than that again."""
+    concurrency: int = Field(default=32, ge=1)
+    """Rollouts side by side."""
+
+
+class ValidationSection(Section):
+    """Held-out items."""
+
+    share: float = Field(default=0.05, gt=0.0, lt=1.0)
+    """Of each task and mode."""
+    seed: int = Field(default=0, ge=0)
+    limit: int | None = Field(default=None, ge=1)
+    """Most items to judge; None: all that are held out."""
+    concurrency: int = Field(default=16, ge=1)
+    data: Data | None = None
+    """Other items to validate on; None: the share of the training items."""
+
+
+class Teacher(Section):
+    """Whose trajectories `distill` learns from; one of the three."""
+
+    checkpoint: str | None = None
+    """A folder, or `bundled`."""
+    engine_url: str | None = None
+    """A vLLM server; `checkpoint` then gives its profile."""
+    chat_url: str | None = None
+    """Base URL of an OpenAI-compatible chat endpoint; its key stands in TIRJUDGE_CHAT_API_KEY."""
+    chat_model: str | None = None
+
+    @model_validator(mode="after")
+    def _is_someone(self) -> Teacher:
+        if self.chat_url is None and self.engine_url is None and self.checkpoint is None:
+            raise ValueError("nobody given; checkpoint, engine_url, or chat_url with chat_model would do")
+        if (self.chat_url is None) != (self.chat_model is None):
+            raise ValueError("chat_url and chat_model go together")
+        return self
+
+
+class Engine(Section):
+    """What rolls out while training."""
+
+    kind: Literal["embedded", "vllm"] = "embedded"
+    """`embedded`: in this process, for small models. `vllm`: a server at `url`."""
+    url: str | None = None
+    weights: str = "/dev/shm/tirjudge-weights"
+    """Folder that new weights go through to a vLLM server; the server reads it too."""
+    backend: str = "numpy"
+    """Of the embedded engine: `numpy`, `torch`, or a device such as `torch:cuda`."""
+    max_batch: int = Field(default=32, ge=1)
+    """Sequences in one step of the embedded engine."""
+
+    @model_validator(mode="after")
+    def _has_url(self) -> Engine:
+        if (self.kind == "vllm") != (self.url is not None):
+            raise ValueError(f"kind {self.kind} and url {self.url} given; a url belongs to vllm, and only to it")
+        return self
+
+
+class Sandbox(Section):
+    """Where programs run."""
+
+    slots: int | None = Field(default=None, ge=1)
+    """Programs side by side; None: one a core."""
+    allow_unsafe: bool = False
+    """Run programs even where nothing isolates them."""
+
+
+class Stages(Section):
+    """How often the cycle is gone through."""
+
+    rounds: int = Field(default=2, ge=0)
+    """Of `zero`: sample, SFT, RL, after the first RL. The paper reports 0, 1 and 2."""
+
+
+class Collecting(Section):
+    """How groups are collected in RL."""
+
+    max_rollouts: int = Field(default=64, ge=1)
+    """Rollouts under way at a time."""
+    max_draws: float = Field(default=6.0, ge=1.0)
+    """Groups rolled out at most, times those wanted; then groups without an advantage fill the step."""
+
+
+class Launch(Section):
+    """Processes that share SFT and RL stages."""
+
+    processes: int = Field(default=1, ge=1)
+    """Started by torchrun, one a device."""
+    accelerate: str | None = None
+    """Config file of accelerate, which then starts them: FSDP2, DeepSpeed. None: torchrun, data-parallel."""
+
+
+class Recipe(Section):
+    """Everything that decides a run."""
+
+    seed: int = Field(default=0, ge=0)
+    """Of data orders and rollouts."""
+    trainer: Literal["trl", "verl"] = "trl"
+    tools: bool = True
+    """False: text alone, the prompt offers no programs (an ablation)."""
+    start: Start = Start()
+    data: Data = Data()
+    reward: RewardRule = RewardRule()
+    sft: SFTSettings = SFTSettings()
+    rl: RLSettings = RLSettings()
+    collecting: Collecting = Collecting()
+    sampling: Sampling = Sampling()
+    validation: ValidationSection = ValidationSection()
+    stages: Stages = Stages()
+    gate: GateRule = GateRule()
+    teacher: Teacher | None = None
+    voting: PseudoLabels = PseudoLabels()
+    """Of `ttrl`."""
+    engine: Engine = Engine()
+    launch: Launch = Launch()
+    sandbox: Sandbox = Sandbox()
+    report_to: tuple[str, ...] = ()
+    """Trackers besides metrics.jsonl: tensorboard, wandb, trackio."""
+    verl: VerlSettings = VerlSettings()
+    """What only verl reads."""
+
+    def resolved(self) -> dict[str, Any]:
+        """As plain values, every key."""
+        return self.model_dump(mode="json")
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    folder = resources.files("tirjudge_training").joinpath("recipes")
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def load_recipe(recipe: str, *, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe of the package by its name, or a YAML file, with some keys set anew.
+
+    Args:
+        recipe: name or path.
+        overrides: such as `rl.steps=20`; the value is YAML.
+
+    Raises:
+        ValueError: there is none, or a key or value is wrong; says which, what was given and what would do.
+    """
+    text, source = _text_of(recipe)
+    try:
+        tree = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{source}: a mapping of keys to values would do, {type(tree).__name__} given")
+    for override in overrides:
+        _set(tree, override)
+    return parse_recipe(tree, source=source)
+
+
+def parse_recipe(tree: Mapping[str, Any], *, source: str) -> Recipe:
+    """A recipe from plain values.
+
+    Raises:
+        ValueError: names the key, what was given and what would do.
+    """
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise ValueError(f"{source}: {_said(error.errors()[0])}") from None
+
+
+def _text_of(recipe: str) -> tuple[str, str]:
+    if recipe in recipe_names():
+        file = resources.files("tirjudge_training").joinpath("recipes", f"{recipe}.yaml")
+        return file.read_text(encoding="utf-8"), recipe
+    path = Path(recipe)
+    if not path.is_file():
+        raise ValueError(f"recipe: {recipe} is no file; a YAML file would do, or one of: {', '.join(recipe_names())}")
+    return path.read_text(encoding="utf-8"), recipe
+
+
+def _set(tree: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        raise ValueError(f"--set {override}: KEY=VALUE would do, such as rl.steps=20")
+    *path, last = key.split(".")
+    place = tree
+    for name in path:
+        if not isinstance(place.get(name), dict):
+            place[name] = {}
+        place = place[name]
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ValueError(f"--set {override}: the value is not YAML") from None
+
+
+def _said(error: Any) -> str:
+    key = ".".join(map(str, error["loc"]))
+    given = error["input"]
+    if error["type"] == "extra_forbidden":
+        return f"{key}: there is no such key; {_would_do(error['loc'])}"
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    return f"{key}: {given!r} given; {message[:1].lower()}{message[1:]}"
+
+
+def _would_do(path: Sequence[Any]) -> str:
+    model: Any = Recipe
+    for name in path[:-1]:
+        model = _model_of(model.model_fields[name].annotation) if name in getattr(model, "model_fields", {}) else None
+    names = list(getattr(model, "model_fields", {}))
+    close = difflib.get_close_matches(str(path[-1]), names, n=1)
+    return f"{close[0]} would do" if close else f"there are {', '.join(names)}"
+
+
+def _model_of(annotation: Any) -> Any:
+    found = [annotation, *getattr(annotation, "__args__", ())]
+    return next((kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

@@ -1,0 +1,147 @@
+"""Compares final answers by math-verify, inside the sandbox.
+
+What a model wrote may keep a computer algebra system busy for ever, or take all memory, and math-verify's own time limit
+works in a main thread alone. A program of the sandbox has a main thread, and limits. Importing math-verify takes it about a
+second, so many questions go into one program; if it fails, its questions are asked again in halves, down to the one at fault.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tirjudge.types import Outcome
+from tirjudge_sandbox import Limits, SandboxPool
+
+LIMITS = Limits(cpu_s=60.0, wall_s=300.0, memory_mb=2048, output_bytes=1 << 20, source_bytes=1 << 20)
+"""Of one program, a batch of comparisons."""
+
+PACKAGES = ("numpy", "scipy", "pandas", "sympy", "math-verify")
+
+BATCH = 32
+"""Questions in one program."""
+
+_ANTLR = "antlr4-python3-runtime"
+
+_PROGRAM = """
+import importlib.metadata, json, os
+# The parser asks for the version of its runtime, whose metadata no program can see.
+importlib.metadata.version = lambda name: antlr_version
+from math_verify import parse, verify
+
+MAX_ANSWER_CHARS = 2000
+
+def compared(question):
+    gold = parse(r"\\boxed{%s}" % question["gold"])
+    if not gold:
+        return None
+    found, heads = [], []
+    for response in question["responses"]:
+        parsed = parse(response)
+        text = str(parsed[-1]).strip() if parsed else ""
+        if not text or len(text) > MAX_ANSWER_CHARS:
+            found.append([None, False])
+            continue
+        right = bool(verify(gold, parsed))
+        alike = next((head for head, known, was in heads if was == right and (right or verify(known, parsed))), None)
+        if alike is None:
+            heads.append((text, parsed, right))
+        found.append([alike or text, right])
+    return found
+
+answers = [compared(question) for question in json.loads(questions)]
+print(json.dumps(answers))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Responses to one problem, and its answer."""
+
+    gold: str
+    """In LaTeX or plain."""
+    responses: tuple[str, ...]
+    """Their final answer is what the last `\\boxed{}` holds, or else the last expression that can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalAnswer:
+    """What a response comes down to."""
+
+    text: str | None
+    """Of those that mean the same, the first. None: there is no answer in it."""
+    right: bool
+
+
+@asynccontextmanager
+async def open_checking_pool(*, slots: int | None = None) -> AsyncIterator[SandboxPool]:
+    """A sandbox in which answers are compared and unit tests run.
+
+    Raises:
+        ValueError: math-verify is not installed.
+        SandboxUnavailable: no isolation works here.
+    """
+    try:
+        importlib.metadata.version("math-verify")
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError("math-verify is not installed; pip install 'tirjudge[train]'") from None
+    async with SandboxPool(slots=slots, limits=LIMITS, packages=PACKAGES) as pool:
+        yield pool
+
+
+async def compare(questions: Sequence[Question], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
+    """For each question its responses' final answers; None: its gold answer cannot be read, or it could not be compared.
+
+    Raises:
+        SandboxUnavailable: the pool does not work.
+    """
+    answers: list[tuple[FinalAnswer, ...] | None] = []
+    for start in range(0, len(questions), BATCH):
+        answers += await _compare_batch(questions[start : start + BATCH], pool=pool)
+    return answers
+
+
+async def _compare_batch(questions: Sequence[Question], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
+    asked = json.dumps(
+        [{"gold": question.gold, "responses": [_told(text) for text in question.responses]} for question in questions]
+    )
+    antlr = importlib.metadata.version(_ANTLR)
+    result = await pool.run(_PROGRAM, bindings={"questions": asked, "antlr_version": antlr})
+    if result.outcome is Outcome.OK and not result.truncated:
+        found = json.loads(result.stdout)
+        return [
+            None if answers is None else tuple(FinalAnswer(text=text, right=right) for text, right in answers)
+            for answers in found
+        ]
+    if len(questions) == 1:
+        return [None]
+    half = len(questions) // 2
+    first = await _compare_batch(questions[:half], pool=pool)
+    return first + await _compare_batch(questions[half:], pool=pool)
+
+
+def _told(response: str) -> str:
+    """What math-verify is to read: of several boxes it would not take the last."""
+    boxed = last_boxed(response)
+    return response if boxed is None else rf"\boxed{{{boxed}}}"
+
+
+def last_boxed(text: str) -> str | None:
+    """What the last `\\boxed{...}` holds. None: there is none, or it is not closed."""
+    start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
+    if start < 0:
+        return None
+    start = text.index("{", start) + 1
+    depth, place = 1, start
+    while place < len(text):
+        if text[place] == "\\":
+            place += 2
+            continue
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[start:place].strip()
+        place += 1
+    return None

@@ -1,0 +1,335 @@
+"""Makes a folder of training data: a source at a time, each kept when it is finished, then all together.
+
+OUT/parts/SOURCE.parquet, SOURCE.json   the items of a source; what it was made with, and what became of its rows
+OUT/train.parquet, validation.parquet   all items, shuffled; 5 % of each task held out
+OUT/manifest.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tirjudge.types import Mode
+from tirjudge_training.data.collecting import LazyPool, Screen, Tally, collect, lazy_pool, sound_problems
+from tirjudge_training.data.loading import PartRows, load, local_files
+from tirjudge_training.data.manifest import (
+    MANIFEST,
+    TRAIN,
+    VALIDATION,
+    Manifest,
+    PartManifest,
+    SourceManifest,
+    described,
+)
+from tirjudge_training.data.mixture import Quota, chosen_sources, wanted_of
+from tirjudge_training.data.problems import Candidate, Problem
+from tirjudge_training.data.quality import MAX_CHARS, Reason, prompt_key
+from tirjudge_training.data.sources import SOURCES, Source
+from tirjudge_training.items import Item, read_items, validation_split, write_items
+
+FORMAT = 1
+"""Raised when the same rows give other items; finished sources are then made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which mixture to make."""
+
+    sources: tuple[str, ...] = ()
+    """Empty: all."""
+    only: tuple[str, ...] = ()
+    """Tasks; empty: all."""
+    commercial: bool = False
+    """Leave out what may not be used commercially."""
+    scale: float = 1.0
+    """Share of the counts of Table 6."""
+    seed: int = 0
+    max_chars: int = MAX_CHARS
+    """Of a prompt with its responses."""
+
+
+class Finished(BaseModel):
+    """What is kept of a source beside its items."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """Of all that decided its items."""
+    manifest: SourceManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a source is."""
+
+    source: str
+    num_made: int
+    num_wanted: int
+    num_seen: int
+    num_rows: int
+    was_kept: bool = False
+    """It was finished by an earlier run."""
+
+
+async def build(
+    wanted: Wanted,
+    *,
+    out: Path,
+    local: Path | None,
+    screen: Screen,
+    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    slots: int | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Manifest:
+    """Makes the folder; a run that was ended goes on at the first source that is not finished.
+
+    Args:
+        wanted: the mixture.
+        out: the folder.
+        local: a folder of rows, one file or folder a source; None: the hub.
+        screen: the benchmarks that are not to be trained on.
+        candidates: (source, problem) -> sampled answers.
+        slots: programs that are run at a time; None: one a processor.
+        on_progress: told now and then.
+
+    Raises:
+        ValueError: rows that cannot be had, lack a column, or give no item at all.
+        SandboxUnavailable: candidates cannot be checked.
+    """
+    sources = chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial)
+    items: list[Item] = []
+    manifests: dict[str, SourceManifest] = {}
+    known: set[str] = set()
+    key = _common_key(wanted, screen=screen)
+    async with lazy_pool(slots=slots) as pool:
+        for source in sources:
+            # A source's items depend on the prompts of those before it: keys are a chain.
+            key = _key(source, after=key, wanted=wanted, local=local, candidates=candidates)
+            found = _kept(source, key=key, out=out)
+            if found is None:
+                found = await _made(
+                    source, key=key, wanted=wanted, out=out, local=local, screen=screen, candidates=candidates,
+                    known=set(known), pool=pool, on_progress=on_progress,
+                )  # fmt: skip
+            else:
+                on_progress(_progress(source, found[1], was_kept=True))
+            known |= {prompt_key(item.prompt) for item in found[0]}
+            items += found[0]
+            manifests[source.name] = found[1]
+    if not items:
+        reasons = sum((Counter(one.rejected) for one in manifests.values()), Counter[Reason]())
+        said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "there are no rows"
+        raise ValueError(f"no row gives an item: {said}")
+    return _finish(items, manifests, wanted=wanted, screen=screen, out=out)
+
+
+def _finish(
+    items: Sequence[Item], manifests: Mapping[str, SourceManifest], *, wanted: Wanted, screen: Screen, out: Path
+) -> Manifest:
+    shuffled = list(items)
+    random.Random(f"{wanted.seed}/order").shuffle(shuffled)
+    train, validation = validation_split(shuffled, seed=wanted.seed)
+    write_items(train, out / TRAIN)
+    write_items(validation, out / VALIDATION)
+    left_out = {
+        source.name: Reason.NON_COMMERCIAL
+        for source in SOURCES.values()
+        if wanted.commercial and not source.commercial and (not wanted.sources or source.name in wanted.sources)
+    }
+    generators = Counter(name for item in items for name in item.generator.split(", ") if name)
+    manifest = Manifest(
+        version=version("tirjudge"),
+        seed=wanted.seed,
+        scale=wanted.scale,
+        commercial=wanted.commercial,
+        only=list(wanted.only),
+        max_chars=wanted.max_chars,
+        sources=dict(manifests),
+        left_out=left_out,
+        benchmarks=dict(screen.index.num_prompts),
+        with_responses=screen.with_responses,
+        generators=dict(sorted(generators.items())),
+        files={TRAIN: described(train), VALIDATION: described(validation)},
+    )
+    write_text(manifest.model_dump_json(indent=1) + "\n", out / MANIFEST)
+    return manifest
+
+
+async def _made(
+    source: Source,
+    *,
+    key: str,
+    wanted: Wanted,
+    out: Path,
+    local: Path | None,
+    screen: Screen,
+    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    known: set[str],
+    pool: LazyPool,
+    on_progress: Callable[[Progress], None],
+) -> tuple[list[Item], SourceManifest]:
+    """The items of a source, written down."""
+    counts = wanted_of(source, scale=wanted.scale)
+    quota = Quota(counts)
+    parts = load(source, local=local)
+
+    def seen(tally: Tally) -> None:
+        on_progress(_progress(source, _manifest(source, parts, counts=counts, quota=quota, tally=tally)))
+
+    items, tally = await collect(
+        source, parts, quota=quota, candidates=candidates, seed=wanted.seed, screen=screen, known=known,
+        max_chars=wanted.max_chars, pool=pool, on_seen=seen,
+    )  # fmt: skip
+    manifest = _manifest(source, parts, counts=counts, quota=quota, tally=tally)
+    write_items(items, _items_file(source, out=out))
+    write_text(Finished(key=key, manifest=manifest).model_dump_json(indent=1) + "\n", _finished_file(source, out=out))
+    return items, manifest
+
+
+def _kept(source: Source, *, key: str, out: Path) -> tuple[list[Item], SourceManifest] | None:
+    """What an earlier run made of a source; None: nothing, or of other settings."""
+    file = _finished_file(source, out=out)
+    if not file.is_file():
+        return None
+    try:
+        finished = Finished.model_validate_json(file.read_bytes())
+    except ValidationError:
+        return None
+    return (read_items(_items_file(source, out=out)), finished.manifest) if finished.key == key else None
+
+
+def _items_file(source: Source, *, out: Path) -> Path:
+    return out / "parts" / f"{source.name}.parquet"
+
+
+def _finished_file(source: Source, *, out: Path) -> Path:
+    return out / "parts" / f"{source.name}.json"
+
+
+def _progress(source: Source, manifest: SourceManifest, *, was_kept: bool = False) -> Progress:
+    return Progress(
+        source=source.name,
+        num_made=sum(manifest.made.values()),
+        num_wanted=sum(manifest.wanted.values()),
+        num_seen=manifest.num_seen,
+        num_rows=manifest.num_rows,
+        was_kept=was_kept,
+    )
+
+
+def _manifest(
+    source: Source, parts: Sequence[PartRows], *, counts: Mapping[Mode, int], quota: Quota, tally: Tally
+) -> SourceManifest:
+    return SourceManifest(
+        parts=[
+            PartManifest(
+                name=rows.part.name,
+                hub=rows.part.hub,
+                config=rows.part.config,
+                split=rows.part.split,
+                revision=rows.part.revision,
+                pinned=rows.part.is_pinned,
+                places=[f"{table.place} ({len(table.rows)} rows)" for table in rows.tables],
+            )
+            for rows in parts
+        ],
+        task=source.task,
+        licence=source.licence,
+        commercial=source.commercial,
+        confirmed=source.confirmed,
+        wanted=dict(counts),
+        made=quota.made,
+        num_rows=tally.num_rows,
+        num_seen=tally.num_seen,
+        rejected=dict(sorted(tally.rejected.items())),
+        examples=dict(sorted(tally.examples.items())),
+        contaminated_by=dict(sorted(tally.contaminated_by.items())),
+        num_template_grams=tally.num_template_grams,
+    )
+
+
+# Keys -------------------------------------------------------------------------------------------------------------------
+
+
+def _common_key(wanted: Wanted, *, screen: Screen) -> str:
+    return _digest(
+        FORMAT, wanted.seed, wanted.scale, wanted.max_chars, screen.index.fingerprint,
+        hashlib.sha256(screen.boilerplate.tobytes()).hexdigest(), screen.with_responses,
+    )  # fmt: skip
+
+
+def _key(
+    source: Source,
+    *,
+    after: str,
+    wanted: Wanted,
+    local: Path | None,
+    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+) -> str:
+    files = [
+        (str(file), file.stat().st_size, file.stat().st_mtime_ns)
+        for part in source.parts
+        for file in (local_files(source, part=part, folder=local) if local is not None else [])
+    ]
+    hubs = [(part.hub, part.config, part.split, part.revision) for part in source.parts]
+    mine = sorted(
+        (problem, [(one.text, one.right, one.answer, one.generator) for one in found])
+        for (name, problem), found in candidates.items()
+        if name == source.name
+    )
+    return _digest(after, source.name, sorted(wanted_of(source, scale=wanted.scale).items()), hubs, files, mine)
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def write_text(text: str, path: Path) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# Problems to be answered ------------------------------------------------------------------------------------------------
+
+
+def open_problems(wanted: Wanted, *, local: Path | None, screen: Screen, spare: float) -> dict[str, list[Problem]]:
+    """Source -> problems whose answers are to be sampled, drawn by the seed.
+
+    Args:
+        wanted: the mixture.
+        local: as in `build`.
+        screen: as in `build`.
+        spare: problems for each item that is wanted; not every problem gets a right and a wrong answer.
+
+    Raises:
+        ValueError: as in `build`; a `spare` below 1.
+    """
+    if spare < 1:
+        raise ValueError(f"spare: {spare} given, at least 1 is needed")
+    found: dict[str, list[Problem]] = {}
+    for source in chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial):
+        if not any(part.sampled for part in source.parts):
+            continue
+        num_wanted = round(sum(wanted_of(source, scale=wanted.scale).values()) * spare)
+        parts = [rows for rows in load(source, local=local) if rows.part.sampled]
+        sound = sound_problems(source, parts, seed=wanted.seed, screen=screen, known=set(), tally=Tally())
+        found[source.name] = list(islice(sound, num_wanted))
+    return found

@@ -1,0 +1,89 @@
+"""Finds out which candidates of a problem are right, by what the problem names: comparison, unit tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.data.answers import Question, compare, last_boxed
+from tirjudge_training.data.problems import Candidate, Check, Problem
+from tirjudge_training.data.quality import Reason, Rejected
+from tirjudge_training.data.unit_tests import run_tests
+
+
+def needs_check(problem: Problem) -> bool:
+    """Whether a candidate is of unknown worth."""
+    return any(candidate.right is None for candidate in problem.candidates)
+
+
+async def checked(problems: Sequence[Problem], *, pool: SandboxPool) -> list[Problem | Rejected]:
+    """The problems with every candidate marked right or wrong; `unverifiable_answer` where that cannot be found out.
+
+    Raises:
+        SandboxUnavailable: the pool does not work.
+    """
+    maths = [index for index, problem in enumerate(problems) if problem.check is Check.MATH and needs_check(problem)]
+    questions = [
+        Question(gold=problems[index].reference, responses=tuple(one.text for one in problems[index].candidates))
+        for index in maths
+    ]
+    found: dict[int, Problem | Rejected] = {}
+    for index, answers in zip(maths, await compare(questions, pool=pool), strict=True):
+        problem = problems[index]
+        if answers is None:
+            detail = f"{problem.reference[:80]!r} cannot be compared"
+            found[index] = Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=detail)
+        else:
+            marked = zip(problem.candidates, answers, strict=True)
+            found[index] = replace(
+                problem, candidates=tuple(replace(one, right=told.right, answer=told.text) for one, told in marked)
+            )
+    others = [index for index in range(len(problems)) if index not in found]
+    results = await asyncio.gather(*(_checked_alone(problems[index], pool=pool) for index in others))
+    found |= dict(zip(others, results, strict=True))
+    return [found[index] for index in range(len(problems))]
+
+
+async def _checked_alone(problem: Problem, *, pool: SandboxPool) -> Problem | Rejected:
+    if not needs_check(problem):
+        return problem
+    if problem.check is Check.TESTS:
+        return await _tested(problem, pool=pool)
+    if problem.check is Check.TEXT:
+        return replace(problem, candidates=tuple(_compared_as_text(problem, one) for one in problem.candidates))
+    return Rejected(
+        reason=Reason.UNVERIFIABLE_ANSWER,
+        detail=f"candidates by {problem.check} are checked where they are sampled; these are not",
+    )
+
+
+async def _tested(problem: Problem, *, pool: SandboxPool) -> Problem | Rejected:
+    """Candidates that are known to be right, such as a reference program, say which tests are sound: the others go."""
+    tests = json.loads(problem.reference)
+    for known in (candidate for candidate in problem.candidates if candidate.right):
+        passes = await run_tests(known.text, tests=tests, pool=pool)
+        tests = [test for test, is_passed in zip(tests, passes, strict=True) if is_passed]
+    if not tests:
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the reference program passes none of its tests here")
+    candidates = [
+        one if one.right is not None else replace(one, right=all(await run_tests(one.text, tests=tests, pool=pool)))
+        for one in problem.candidates
+    ]
+    return replace(problem, candidates=tuple(candidates), reference=json.dumps(tests))
+
+
+def _compared_as_text(problem: Problem, candidate: Candidate) -> Candidate:
+    """Choices, yes and no: in the last box, or else as the last line, with or without brackets and a full stop."""
+    lines = [line for line in candidate.text.splitlines() if line.strip()]
+    said = last_boxed(candidate.text) or (lines[-1] if lines else "")
+    answer = _plain(said)
+    return replace(candidate, answer=answer, right=answer == _plain(problem.reference))
+
+
+def _plain(text: str) -> str:
+    inner = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"^[\s(\[*]+|[\s.)\]*:]+$", "", inner).casefold()

@@ -1,0 +1,328 @@
+"""`tirjudge train data`: makes the items that judges are trained on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tirjudge.errors import TirjudgeError
+from tirjudge.types import Mode
+
+if TYPE_CHECKING:
+    from tirjudge_training.data.build import Progress, Wanted
+    from tirjudge_training.data.collecting import Screen
+    from tirjudge_training.data.manifest import Manifest
+
+app = typer.Typer(no_args_is_help=True, help="Make the items that judges are trained on.")
+
+_Local = Annotated[
+    Path | None, typer.Option(help="Folder with the rows, a file or folder a source; default: the Hugging Face hub.")
+]
+_Sources = Annotated[str, typer.Option(help="Names, separated by commas; default: all ten.")]
+_Only = Annotated[str, typer.Option(help="Tasks, separated by commas, such as math,code; default: all.")]
+_Commercial = Annotated[bool, typer.Option("--commercial", help="Leave out what may not be used commercially.")]
+_Scale = Annotated[float, typer.Option(help="Share of the paper's counts.")]
+_Seed = Annotated[int, typer.Option(help="Decides rows, candidates, places, orders, and what is held out.")]
+_Benchmarks = Annotated[
+    str, typer.Option(help="Installed benchmarks that must not be trained on: names, `all` or `none`.")
+]
+_BenchmarkRows = Annotated[
+    Path | None, typer.Option(help="Folder with their rows, NAME/PART.jsonl; default: the Hugging Face hub.")
+]
+_Against = Annotated[
+    list[Path] | None,
+    typer.Option(help="File (or folder of files) of more prompts not to train on: .jsonl, .parquet, .txt; repeatable."),
+]
+_Boilerplate = Annotated[Path | None, typer.Option(help="File of texts whose eight-word grams do not count.")]
+_WithResponses = Annotated[bool, typer.Option("--responses", help="Look at responses too, not at prompts alone.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def data() -> None:
+    """Make the items that judges are trained on."""
+
+
+@app.command()
+def build(
+    out: Annotated[Path, typer.Option(help="Folder; what an earlier run finished in it is kept.")],
+    local: _Local = None,
+    sources: _Sources = "",
+    only: _Only = "",
+    commercial: _Commercial = False,
+    candidates: Annotated[
+        Path | None, typer.Option(help="File or folder of sampled answers, as `tirjudge train pairs` writes them.")
+    ] = None,
+    benchmarks: _Benchmarks = "all",
+    benchmark_rows: _BenchmarkRows = None,
+    against: _Against = None,
+    boilerplate: _Boilerplate = None,
+    responses: _WithResponses = False,
+    scale: _Scale = 1.0,
+    seed: _Seed = 0,
+    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = 24_000,
+    slots: Annotated[int | None, typer.Option(help="Programs run at a time; default: one a core.")] = None,
+    json_output: _Json = False,
+) -> None:
+    """Make train.parquet, validation.parquet and manifest.json."""
+    from tirjudge_training.data.build import build as build_folder
+    from tirjudge_training.data.problems import read_candidates
+
+    with _errors():
+        wanted = _wanted(sources, only=only, commercial=commercial, scale=scale, seed=seed, max_chars=max_chars)
+        screen = _screen(
+            benchmarks, rows=benchmark_rows, against=against or [], boilerplate=boilerplate, responses=responses
+        )
+        answered = read_candidates(candidates) if candidates is not None else {}
+        with _bars() as on_progress:
+            made = build_folder(
+                wanted, out=out, local=local, screen=screen, candidates=answered, slots=slots, on_progress=on_progress
+            )
+            manifest = asyncio.run(made)
+    if json_output:
+        print(manifest.model_dump_json(indent=1))
+        return
+    _print_manifest(manifest, out=out)
+
+
+@app.command()
+def problems(
+    out: Annotated[Path, typer.Option(help="File, .jsonl or .jsonl.gz; `tirjudge train pairs --problems` reads it.")],
+    local: _Local = None,
+    sources: _Sources = "",
+    only: _Only = "",
+    commercial: _Commercial = False,
+    benchmarks: _Benchmarks = "all",
+    benchmark_rows: _BenchmarkRows = None,
+    against: _Against = None,
+    boilerplate: _Boilerplate = None,
+    spare: Annotated[float, typer.Option(help="Problems for each item that is wanted.")] = 2.0,
+    scale: _Scale = 1.0,
+    seed: _Seed = 0,
+    json_output: _Json = False,
+) -> None:
+    """Write the problems whose answers are to be sampled, without those of a benchmark."""
+    from tirjudge_training.data.build import open_problems
+    from tirjudge_training.data.problems import write_problems
+
+    with _errors():
+        wanted = _wanted(sources, only=only, commercial=commercial, scale=scale, seed=seed)
+        screen = _screen(
+            benchmarks, rows=benchmark_rows, against=against or [], boilerplate=boilerplate, responses=False
+        )
+        found = open_problems(wanted, local=local, screen=screen, spare=spare)
+        if not out.name.endswith((".jsonl", ".jsonl.gz")):
+            raise ValueError(f"--out: {out} given, a file .jsonl or .jsonl.gz is wanted")
+        write_problems([problem for of_source in found.values() for problem in of_source], out)
+    counts = {name: len(of_source) for name, of_source in found.items()}
+    if json_output:
+        print(json.dumps(counts, indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for name, count in counts.items():
+        console.print(f"{name:14} {count:6} problems")
+    console.print(f"{sum(counts.values())} problems: {out}")
+
+
+@app.command(name="sources")
+def list_sources(json_output: _Json = False) -> None:
+    """List the data sets of the mixture."""
+    from tirjudge_training.data.sources import SOURCES
+
+    if json_output:
+        print(json.dumps([_source_row(source) for source in SOURCES.values()], indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for source in SOURCES.values():
+        marks = ("" if source.commercial else ", non-commercial") + ("" if source.confirmed else ", unconfirmed")
+        counts = " / ".join(str(source.wanted[mode]) for mode in (Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE))
+        console.print(f"{source.name:14} {source.task:13} {counts:18} {source.licence}{marks}", markup=False)
+        console.print(f"{'':14} {', '.join(part.hub for part in source.parts)}: {source.rule}", markup=False)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="Folder that `build` made.")],
+    benchmarks: _Benchmarks = "all",
+    benchmark_rows: _BenchmarkRows = None,
+    against: _Against = None,
+    boilerplate: _Boilerplate = None,
+    responses: _WithResponses = False,
+    json_output: _Json = False,
+) -> None:
+    """Count, hash and screen once more; exit status 1 if anything is wrong."""
+    from dataclasses import asdict
+
+    from tirjudge_training.data.inspection import inspect_folder
+
+    with _errors():
+        screen = _screen(
+            benchmarks, rows=benchmark_rows, against=against or [], boilerplate=boilerplate, responses=responses
+        )
+        found = inspect_folder(folder, screen=screen)
+    if json_output:
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for name, num_items in found.num_items.items():
+            console.print(f"{name}: {num_items} items")
+        for problem in found.problems:
+            console.print(f"[red]{problem}[/red]" if console.is_terminal else problem, markup=console.is_terminal)
+        if not found.problems:
+            console.print("counts, hashes and screening are in order")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+# ------------------------------------------------------------------------------------------------------------------------
+
+
+def _wanted(
+    sources: str, *, only: str, commercial: bool, scale: float, seed: int, max_chars: int | None = None
+) -> Wanted:
+    from tirjudge_training.data.build import Wanted
+    from tirjudge_training.data.mixture import chosen_sources
+
+    wanted = Wanted(
+        sources=_names(sources),
+        only=_names(only),
+        commercial=commercial,
+        scale=scale,
+        seed=seed,
+        **({} if max_chars is None else {"max_chars": max_chars}),
+    )
+    for source in chosen_sources(wanted.sources, only=wanted.only, commercial=commercial):
+        if commercial and not source.confirmed:
+            _say(f"{source.name}: nobody has looked at its licence yet; see https://huggingface.co/datasets/"
+                 f"{source.parts[0].hub}")  # fmt: skip
+    return wanted
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _screen(
+    benchmarks: str, *, rows: Path | None, against: list[Path], boilerplate: Path | None, responses: bool
+) -> Screen:
+    """The index of all prompts that are not to be trained on."""
+    import numpy as np
+
+    from tirjudge_training.data.benchmark_prompts import chosen, prompts_in, prompts_of
+    from tirjudge_training.data.collecting import Screen
+    from tirjudge_training.data.decontamination import index_of
+
+    prompts = {benchmark.name: prompts_of(benchmark, rows=rows) for benchmark in chosen(_names(benchmarks))}
+    for path in against:
+        files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        for file in files:
+            name = file.name.split(".")[0]
+            prompts[name] = [*prompts.get(name, ()), *prompts_in(file)]
+    if not prompts:
+        _say("no benchmark is given: nothing is screened")
+    index = index_of(prompts)
+    exempt = (
+        np.zeros(0, dtype=np.uint64)
+        if boilerplate is None
+        else index.grams_of(boilerplate.read_text(encoding="utf-8").splitlines())
+    )
+    return Screen(index=index, boilerplate=exempt, with_responses=responses)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """One line instead of a traceback: 2 for what the user can mend in the options or files, 1 for what failed."""
+    try:
+        yield
+    except ValueError as error:
+        _say(str(error))
+        raise typer.Exit(2) from None
+    except (TirjudgeError, OSError) as error:
+        _say(" ".join(str(error).split()))
+        raise typer.Exit(1) from None
+
+
+def _say(line: str) -> None:
+    print(f"tirjudge train data: {line}", file=sys.stderr)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Progress], None]]:
+    """A bar a source on a terminal; elsewhere a line when a source is finished or kept."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[seen]}"),
+    )
+    with Bars(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def on_progress(progress: Progress) -> None:
+            if progress.source not in tasks:
+                tasks[progress.source] = bars.add_task(progress.source, total=progress.num_wanted, seen="")
+            said = "kept" if progress.was_kept else f"of {progress.num_seen:,} of {progress.num_rows:,} rows"
+            bars.update(tasks[progress.source], completed=progress.num_made, seen=said)
+            if not console.is_terminal and progress.was_kept:
+                _say(f"{progress.source}: kept, {progress.num_made} items")
+
+        yield on_progress
+
+
+def _print_manifest(manifest: Manifest, *, out: Path) -> None:
+    from rich.table import Table
+
+    table = Table("source", "point", "pair", "list", "rows seen", "rejected")
+    for name, source in manifest.sources.items():
+        cells = (
+            f"{source.made.get(mode, 0)} of {source.wanted[mode]}" if mode in source.wanted else ""
+            for mode in (Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE)
+        )
+        reasons = ", ".join(f"{reason} {count}" for reason, count in source.rejected.items())
+        table.add_row(name, *cells, f"{source.num_seen} of {source.num_rows}", reasons)
+    console = Console()
+    console.print(table)
+    for name, file in manifest.files.items():
+        console.print(f"{out / name}: {file.num_items} items", highlight=False, soft_wrap=True)
+    unpinned = [name for name, source in manifest.sources.items() if not all(part.pinned for part in source.parts)]
+    if unpinned:
+        console.print(f"no revision is pinned of {', '.join(unpinned)}", highlight=False, soft_wrap=True)
+
+
+def _source_row(source: Any) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "title": source.title,
+        "parts": [
+            {
+                "name": part.name,
+                "hub": part.hub,
+                "config": part.config,
+                "split": part.split,
+                "revision": part.revision,
+                "pinned": part.is_pinned,
+                "columns": ["|".join(names) for names in part.columns],
+                "sampled": part.sampled,
+            }
+            for part in source.parts
+        ],
+        "wanted": dict(source.wanted),
+        "task": source.task,
+        "licence": source.licence,
+        "commercial": source.commercial,
+        "confirmed": source.confirmed,
+        "verifiable": source.verifiable,
+        "rule": source.rule,
+    }

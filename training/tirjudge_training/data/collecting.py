@@ -1,0 +1,195 @@
+"""From the rows of one source to its items: read, sort out, check, draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from tirjudge.types import prompt_text
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.data.answers import open_checking_pool
+from tirjudge_training.data.checking import checked, needs_check
+from tirjudge_training.data.decontamination import Grams, Index
+from tirjudge_training.data.loading import PartRows, in_seeded_order
+from tirjudge_training.data.mixture import Quota
+from tirjudge_training.data.problems import Candidate, Problem, item_of, possible_modes, sides_of, with_candidates
+from tirjudge_training.data.quality import Reason, Rejected, prompt_key
+from tirjudge_training.data.sources import Source
+from tirjudge_training.items import Item
+
+TEMPLATE_SAMPLE = 2000
+"""Rows of a part in which its template is looked for."""
+
+CHUNK = 64
+"""Problems that are checked side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What prompts are compared with."""
+
+    index: Index
+    boilerplate: Grams = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """Grams that do not count."""
+    with_responses: bool = False
+    """Whether candidates are looked at besides prompts."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What became of the rows of a source."""
+
+    num_rows: int = 0
+    """That there are."""
+    num_seen: int = 0
+    """That were looked at, until there were items enough."""
+    num_template_grams: int = 0
+    """Grams of benchmarks that were passed over as the data set's template."""
+    rejected: Counter[Reason] = field(default_factory=Counter)
+    contaminated_by: Counter[str] = field(default_factory=Counter)
+    """Benchmark -> rows that share a gram with it; of several, the first by name is counted."""
+    examples: dict[Reason, str] = field(default_factory=dict)
+    """What was said of the first row of each reason, where something was."""
+
+    def reject(self, rejected: Rejected) -> None:
+        self.rejected[rejected.reason] += 1
+        if rejected.detail:
+            self.examples.setdefault(rejected.reason, rejected.detail[:200])
+
+
+class LazyPool:
+    """A sandbox that is opened when the first program has to be run."""
+
+    def __init__(self, stack: AsyncExitStack, *, slots: int | None) -> None:
+        self._stack, self._slots = stack, slots
+        self._pool: SandboxPool | None = None
+
+    async def get(self) -> SandboxPool:
+        if self._pool is None:
+            self._pool = await self._stack.enter_async_context(open_checking_pool(slots=self._slots))
+        return self._pool
+
+
+@asynccontextmanager
+async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[LazyPool]:
+    async with AsyncExitStack() as stack:
+        yield LazyPool(stack, slots=slots)
+
+
+def sound_problems(
+    source: Source, parts: Sequence[PartRows], *, seed: int, screen: Screen, known: set[str], tally: Tally
+) -> Iterator[Problem]:
+    """The problems of a source in the seed's order, without what reading, comparing and screening sorts out.
+
+    Args:
+        source: whose rows these are.
+        parts: its rows.
+        seed: of the order.
+        screen: the benchmarks.
+        known: keys of prompts that there are already; grows.
+        tally: told of each row.
+    """
+    places = in_seeded_order(parts, seed=seed, name=source.name)
+    tally.num_rows = len(places)
+    templates = [
+        _template(source, part, rows=[row for number, row in places if number == of_part], screen=screen)
+        for of_part, part in enumerate(parts)
+    ]
+    tally.num_template_grams = sum(map(len, templates))
+    exempt = [np.union1d(template, screen.boilerplate) for template in templates]
+    for number, row in places:
+        tally.num_seen += 1
+        problem = source.problem(parts[number][row], part=parts[number].part)
+        if isinstance(problem, Rejected):
+            tally.reject(problem)
+            continue
+        key = prompt_key(problem.prompt)
+        if key in known:
+            tally.reject(Rejected(reason=Reason.DUPLICATE))
+            continue
+        known.add(key)
+        texts = [prompt_text(problem.prompt)]
+        if screen.with_responses:
+            texts += [candidate.text for candidate in problem.candidates]
+        benchmark = screen.index.found_in(texts, exempt=exempt[number])
+        if benchmark is not None:
+            tally.reject(Rejected(reason=Reason.CONTAMINATED, detail=f"{benchmark}: {texts[0][:120]!r}"))
+            tally.contaminated_by[benchmark] += 1
+            continue
+        yield problem
+
+
+def _template(source: Source, part: PartRows, *, rows: Sequence[int], screen: Screen) -> Grams:
+    problems = (source.problem(part[row], part=part.part) for row in rows[:TEMPLATE_SAMPLE])
+    return screen.index.template_grams(
+        [prompt_text(problem.prompt) for problem in problems if isinstance(problem, Problem)]
+    )
+
+
+async def collect(
+    source: Source,
+    parts: Sequence[PartRows],
+    *,
+    quota: Quota,
+    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    seed: int,
+    screen: Screen,
+    known: set[str],
+    max_chars: int,
+    pool: LazyPool,
+    on_seen: Callable[[Tally], None] = lambda tally: None,
+) -> tuple[list[Item], Tally]:
+    """The items of a source, until its quota is filled or its rows are used up.
+
+    Args:
+        source: whose rows these are.
+        parts: its rows.
+        quota: items of each mode that are wanted; counts.
+        candidates: (source, problem) -> sampled answers.
+        seed: of the order of rows, of what is drawn, and of what is shown first.
+        screen: the benchmarks.
+        known: keys of prompts of earlier sources; those of this source are added.
+        max_chars: of a prompt with its responses.
+        pool: where candidates are checked.
+        on_seen: told now and then how far it is.
+
+    Raises:
+        SandboxUnavailable: candidates cannot be checked.
+    """
+    tally, items = Tally(), list[Item]()
+    problems = sound_problems(source, parts, seed=seed, screen=screen, known=known, tally=tally)
+    answered = (with_candidates(one, candidates.get((source.name, one.id), ())) for one in problems)
+    while not quota.is_filled and (chunk := list(islice(answered, CHUNK))):
+        for problem in await _checked(chunk, pool=pool):
+            if quota.is_filled:
+                break
+            item = _item(problem, quota=quota, seed=seed, max_chars=max_chars)
+            if isinstance(item, Item):
+                items.append(item)
+                quota.count(item.mode)
+            elif item is not None:
+                tally.reject(item)
+        on_seen(tally)
+    return items, tally
+
+
+async def _checked(chunk: Sequence[Problem], *, pool: LazyPool) -> Sequence[Problem | Rejected]:
+    if not any(map(needs_check, chunk)):
+        return chunk
+    return await checked(chunk, pool=await pool.get())
+
+
+def _item(problem: Problem | Rejected, *, quota: Quota, seed: int, max_chars: int) -> Item | Rejected | None:
+    """An item in the mode that is needed most; None: the problem is good for none that is needed."""
+    if isinstance(problem, Rejected):
+        return problem
+    sides = sides_of(problem)
+    if isinstance(sides, Rejected):
+        return sides
+    mode = quota.mode_for(possible_modes(problem))
+    return None if mode is None else item_of(problem, mode=mode, seed=seed, max_chars=max_chars)

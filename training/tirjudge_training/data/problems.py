@@ -1,0 +1,238 @@
+"""A problem with its answers, right and wrong: what lies between a row of a data set and an item.
+
+A data set of preferences gives problems whose two candidates are labelled. One of questions with a reference gives problems
+without candidates: they are sampled (`tirjudge train pairs`), and checked by what `Problem.check` names.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tirjudge.types import ChatMessage, Mode
+from tirjudge_training.data.quality import MAX_CHARS, Reason, Rejected, num_chars
+from tirjudge_training.items import Item
+
+MIN_NEGATIVES, MAX_NEGATIVES = 3, 5
+"""Of a listwise item."""
+
+
+class Check(StrEnum):
+    """How one finds out whether an answer is right."""
+
+    PREFERENCE = "preference"
+    """Not at all: people, or the makers of the data set, say which candidate is better."""
+    MATH = "math"
+    """`reference` is an answer; math-verify compares."""
+    TEXT = "text"
+    """`reference` is a short answer (a choice, yes or no); it is compared as text."""
+    TESTS = "tests"
+    """`reference` is a JSON list of Python sources, each with classes of unittest; they are run in the sandbox."""
+    INSTRUCTIONS = "instructions"
+    """`reference` is a JSON object: `func_name`, the verifier function, and its arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One answer to a problem."""
+
+    text: str
+    right: bool | None = None
+    """None: nobody has checked it yet."""
+    answer: str | None = None
+    """What it comes down to (a final answer); candidates with the same one say the same. None: the text itself."""
+    generator: str = ""
+    """The model that wrote it; empty: unknown, or a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A prompt, and what is known about answers to it."""
+
+    id: str
+    """Unique in its source."""
+    prompt: str | tuple[ChatMessage, ...]
+    check: Check
+    task: str
+    """As in `Item`."""
+    source: str
+    licence: str
+    verifiable: bool
+    """As in `Item`."""
+    reference: str = ""
+    """What `check` compares with; empty for a preference."""
+    candidates: tuple[Candidate, ...] = ()
+
+
+def item_of(problem: Problem, *, mode: Mode, seed: int, max_chars: int = MAX_CHARS) -> Item | Rejected:
+    """The item of a problem whose candidates are checked.
+
+    Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
+    answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and the id.
+    """
+    draw = random.Random(_number(f"{seed}/{problem.source}/{problem.id}"))
+    sides = sides_of(problem)
+    if isinstance(sides, Rejected):
+        return sides
+    right, wrong = sides
+    best = draw.choice(right)
+    negatives = draw.sample(wrong, len(wrong))
+    if mode is Mode.LISTWISE:
+        if len(negatives) < MIN_NEGATIVES:
+            return Rejected(reason=Reason.NO_NEGATIVE, detail=f"{len(negatives)} distinct wrong answers")
+        negatives = negatives[: draw.randint(MIN_NEGATIVES, min(MAX_NEGATIVES, len(negatives)))]
+    else:
+        negatives = negatives[:1]
+    shown = [best, *negatives]
+    draw.shuffle(shown)
+    responses = tuple(candidate.text for candidate in shown)
+    if num_chars(problem.prompt, responses=responses) > max_chars:
+        return Rejected(reason=Reason.TOO_LONG)
+    order = list(range(len(shown)))
+    if mode is not Mode.POINTWISE:
+        draw.shuffle(order)
+    return Item(
+        id=f"{problem.source}/{problem.id}",
+        mode=mode,
+        prompt=problem.prompt,
+        responses=responses,
+        best=shown.index(best),
+        task=problem.task,
+        source=problem.source,
+        verifiable=problem.verifiable,
+        order=tuple(order),
+        licence=problem.licence,
+        generator=", ".join(sorted({candidate.generator for candidate in shown if candidate.generator})),
+    )
+
+
+def sides_of(problem: Problem) -> tuple[list[Candidate], list[Candidate]] | Rejected:
+    """The right candidates and the wrong ones, of each final answer the first; no wrong one says what a right one says."""
+    if not problem.candidates:
+        return Rejected(reason=Reason.NO_CANDIDATES)
+    right = _distinct([candidate for candidate in problem.candidates if candidate.right], but=[])
+    if not right:
+        return Rejected(reason=Reason.NO_POSITIVE)
+    all_wrong = [candidate for candidate in problem.candidates if candidate.right is False]
+    wrong = _distinct(all_wrong, but=right)
+    if not wrong:
+        return Rejected(reason=Reason.EQUAL_ANSWERS if all_wrong else Reason.NO_NEGATIVE)
+    return right, wrong
+
+
+def _distinct(candidates: Sequence[Candidate], *, but: Sequence[Candidate]) -> list[Candidate]:
+    known = {key for candidate in but for key in _keys(candidate)}
+    kept: list[Candidate] = []
+    for candidate in candidates:
+        keys = _keys(candidate)
+        if candidate.text.strip() and not keys & known:
+            kept.append(candidate)
+            known |= keys
+    return kept
+
+
+def _keys(candidate: Candidate) -> set[str]:
+    text = " ".join(candidate.text.split())
+    return {f"text:{text}"} if candidate.answer is None else {f"text:{text}", f"answer:{candidate.answer}"}
+
+
+def possible_modes(problem: Problem) -> tuple[Mode, ...]:
+    """In which modes the checked candidates suffice."""
+    sides = sides_of(problem)
+    if isinstance(sides, Rejected):
+        return ()
+    pairs = (Mode.POINTWISE, Mode.PAIRWISE)
+    return (*pairs, Mode.LISTWISE) if len(sides[1]) >= MIN_NEGATIVES else pairs
+
+
+def with_candidates(problem: Problem, candidates: Iterable[Candidate]) -> Problem:
+    """The problem with these candidates besides its own."""
+    return replace(problem, candidates=(*problem.candidates, *candidates))
+
+
+def id_of(*texts: str) -> str:
+    """An id for a row that has none: 16 hex digits of a hash of its texts."""
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+# Files: one JSON object a line.
+
+_PROBLEM = TypeAdapter(Problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A line of a file of candidates."""
+
+    source: str
+    problem: str
+    """Id of the problem, unique in the source."""
+    candidates: tuple[Candidate, ...]
+
+
+_ANSWERED = TypeAdapter(Answered)
+
+
+def write_problems(problems: Iterable[Problem], path: Path) -> None:
+    """One line each; `.jsonl` or `.jsonl.gz`."""
+    _write_lines((_PROBLEM.dump_python(problem, mode="json") for problem in problems), path)
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Raises ValueError that names the line of what is no problem."""
+    return list(_read_lines(_PROBLEM, path))
+
+
+def write_candidates(answered: Iterable[Answered], path: Path) -> None:
+    """One line a problem; `.jsonl` or `.jsonl.gz`."""
+    _write_lines((asdict(line) for line in answered), path)
+
+
+def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[Candidate, ...]]:
+    """(source, id of the problem) -> its candidates, from a file or from all `.jsonl[.gz]` files of a folder.
+
+    Raises:
+        ValueError: there is none, or a line holds none.
+    """
+    files = sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path}: there is no .jsonl or .jsonl.gz in this folder; candidates are read from those")
+    found: dict[tuple[str, str], tuple[Candidate, ...]] = {}
+    for file in files:
+        for line in _read_lines(_ANSWERED, file):
+            key = (line.source, line.problem)
+            found[key] = (*found.get(key, ()), *line.candidates)
+    return found
+
+
+def _write_lines(lines: Iterable[Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def _read_lines(kind: TypeAdapter[Any], path: Path) -> Iterator[Any]:
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield kind.validate_json(line)
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                raise ValueError(f"{path}: line {number}: {place}: {first['msg']}") from None

@@ -1,0 +1,235 @@
+"""Reads rows: a pure function for each data set, from a row to a problem, or to why there is none."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tirjudge.types import ChatMessage
+from tirjudge_training.data.answers import last_boxed
+from tirjudge_training.data.problems import Candidate, Check, Problem, id_of
+from tirjudge_training.data.quality import Reason, Rejected, prompt_key
+
+Row = Mapping[str, Any]
+
+CONFIG = "_config"
+"""Column that loading adds: the configuration on the hub, or the file, that a row comes from."""
+
+MIN_PREFERENCE = 2
+"""Of HelpSteer3's -3 to 3: those who labelled it were sure."""
+
+MAX_REFERENCE_CHARS = 200
+"""A longer reference is an explanation, not an answer."""
+
+_TEXT_TYPES = ("Boolean", "Multiple Choice")
+_MATH_TYPES = ("Float", "Integer", "Fraction", "Percentage", "Expression")
+_ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant", "system": "system"}
+
+
+class BrokenRow(ValueError):
+    """A column holds something else than wanted; says which."""
+
+
+def helpsteer3(row: Row) -> Problem | Rejected:
+    preference = row["overall_preference"]
+    if not isinstance(preference, int) or abs(preference) > 3:
+        raise BrokenRow(f"overall_preference: {preference!r} given, -3 to 3 wanted")
+    if abs(preference) < MIN_PREFERENCE:
+        return Rejected(reason=Reason.UNCLEAR_PREFERENCE, detail=f"overall_preference {preference}")
+    first, second = _text(row, "response1"), _text(row, "response2")
+    chosen, rejected = (first, second) if preference < 0 else (second, first)
+    return _preference(_conversation(row, "context"), chosen=chosen, rejected=rejected)
+
+
+def ultrainteract(row: Row) -> Problem | Rejected:
+    if row["task"] != "Coding":
+        return Rejected(reason=Reason.OTHER_TASK, detail=f"task {row['task']!r}")
+    return _preference(_conversation(row, "trajectory"), chosen=_text(row, "chosen"), rejected=_text(row, "rejected"))
+
+
+def s1(row: Row) -> Problem | Rejected:
+    kind = row.get("cot_type", "math")
+    if kind != "math":
+        return Rejected(reason=Reason.OTHER_TASK, detail=f"cot_type {kind!r}")
+    solution = _text(row, "solution")
+    return _with_answer(_text(row, "question"), answer=last_boxed(solution) or solution)
+
+
+def coderm(row: Row) -> Problem | Rejected:
+    """The reference program is right if it passes its tests here; what models wrote is tried on those that it passes."""
+    tests = [_source(test, "unit_tests") for test in _listed(row, "unit_tests")]
+    if not tests:
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="it has no unit tests")
+    reference = Candidate(text=_fenced(_text(row, "code_ground_truth")), right=True)
+    written = [_source(one, "code_generate") for one in _listed(row, "code_generate")] if _has(row) else []
+    others = [Candidate(text=_fenced(code), generator="Llama-3.1-8B-Instruct") for code in written]
+    return _problem(
+        _text(row, "question"), check=Check.TESTS, reference=json.dumps(tests), candidates=(reference, *others)
+    )
+
+
+def tulu_pairs(row: Row) -> Problem | Rejected:
+    problem = _preference(
+        _text(row, "prompt"), chosen=_last_reply(row, "chosen"), rejected=_last_reply(row, "rejected")
+    )
+    # The first name is spelt so in the data set.
+    generators = [row.get("chonsen_model") or "", row.get("rejected_model") or ""]
+    named = zip(problem.candidates, generators, strict=True)
+    return replace(problem, candidates=tuple(replace(one, generator=generator) for one, generator in named))
+
+
+def tulu_prompts(row: Row) -> Problem | Rejected:
+    verifier = json.loads(_text(row, "ground_truth"))
+    if not isinstance(verifier, dict) or not verifier.get("func_name"):
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="ground_truth names no verifier function")
+    reference = json.dumps({name: value for name, value in verifier.items() if value is not None})
+    return _problem(_conversation(row, "messages"), check=Check.INSTRUCTIONS, reference=reference)
+
+
+def math(row: Row) -> Problem | Rejected:
+    answer = last_boxed(_text(row, "solution"))
+    if answer is None:
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the solution has no boxed answer")
+    return _with_answer(_text(row, "problem"), answer=answer)
+
+
+def dapo(row: Row) -> Problem | Rejected:
+    return _with_answer(_text(row, "prompt"), answer=_text(row, "solution" if "solution" in row else "answer"))
+
+
+def webinstruct(row: Row) -> Problem | Rejected:
+    category, kind = _text(row, "category"), _text(row, "answer_type")
+    if category.casefold().startswith("math"):
+        return Rejected(reason=Reason.OTHER_TASK, detail=f"category {category!r}")
+    if kind in _TEXT_TYPES:
+        return _with_answer(_text(row, "question"), answer=_text(row, "answer"), check=Check.TEXT)
+    if kind in _MATH_TYPES:
+        return _with_answer(_text(row, "question"), answer=_text(row, "answer"))
+    return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=f"answer_type {kind!r}")
+
+
+def loong(row: Row) -> Problem | Rejected:
+    if row.get(CONFIG) == "programming":
+        return Rejected(reason=Reason.OTHER_TASK, detail="domain 'programming'")
+    answer = _text(row, "final_answer")
+    is_word = re.fullmatch(r"(?i)true|false|yes|no|[a-e]", answer.strip()) is not None
+    return _with_answer(_text(row, "question"), answer=answer, check=Check.TEXT if is_word else Check.MATH)
+
+
+def saferlhf(row: Row) -> Problem | Rejected:
+    safer = row["safer_response_id"]
+    if safer not in (0, 1):
+        raise BrokenRow(f"safer_response_id: {safer!r} given, 0 or 1 wanted")
+    responses = (_text(row, "response_0"), _text(row, "response_1"))
+    return _preference(_text(row, "prompt"), chosen=responses[safer], rejected=responses[1 - safer])
+
+
+# Parts of rows ----------------------------------------------------------------------------------------------------------
+
+
+def _problem(
+    prompt: str | tuple[ChatMessage, ...],
+    *,
+    check: Check,
+    reference: str = "",
+    candidates: tuple[Candidate, ...] = (),
+) -> Problem:
+    """What the row says; its source fills in the rest."""
+    return Problem(
+        id=id_of(prompt_key(prompt)),
+        prompt=prompt,
+        check=check,
+        reference=reference,
+        candidates=candidates,
+        task="",
+        source="",
+        licence="",
+        verifiable=True,
+    )
+
+
+def _preference(prompt: str | tuple[ChatMessage, ...], *, chosen: str, rejected: str) -> Problem:
+    candidates = (Candidate(text=chosen, right=True), Candidate(text=rejected, right=False))
+    return _problem(prompt, check=Check.PREFERENCE, candidates=candidates)
+
+
+def _with_answer(prompt: str, *, answer: str, check: Check = Check.MATH) -> Problem | Rejected:
+    answer = answer.strip().strip("$").strip()
+    if not answer or len(answer) > MAX_REFERENCE_CHARS:
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=f"an answer of {len(answer)} characters")
+    return _problem(prompt, check=check, reference=answer)
+
+
+def _text(row: Row, column: str) -> str:
+    value = row[column]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise BrokenRow(f"{column}: {value!r:.60} given, a text wanted")
+    # Half a surrogate pair can be encoded by no tokenizer and no file.
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _conversation(row: Row, column: str) -> str | tuple[ChatMessage, ...]:
+    """A text, or messages by (`role`, `content`) or (`from`, `value`); one message of a user is its text."""
+    if isinstance(row[column], str):
+        return _text(row, column)
+    messages = tuple(_message(message, column) for message in _sequence(row[column], column))
+    if not messages:
+        raise BrokenRow(f"{column}: no message given, at least one wanted")
+    return messages[0].content if len(messages) == 1 and messages[0].role == "user" else messages
+
+
+def _message(message: Any, column: str) -> ChatMessage:
+    if not isinstance(message, Mapping):
+        raise BrokenRow(f"{column}: {message!r:.60} given, a message wanted")
+    role = str(message.get("role") or message.get("from"))
+    content = _text({column: message.get("content") or message.get("value")}, column)
+    if role not in _ROLES:
+        raise BrokenRow(f"{column}: role {role!r:.60} given, one of {', '.join(_ROLES)} wanted")
+    return ChatMessage.model_validate({"role": _ROLES[role], "content": content})
+
+
+def _last_reply(row: Row, column: str) -> str:
+    """A response that stands in a text, or as the last message of a conversation."""
+    conversation = _conversation(row, column)
+    return conversation if isinstance(conversation, str) else conversation[-1].content
+
+
+def _has(row: Row) -> bool:
+    return row.get("code_generate") is not None
+
+
+def _listed(row: Row, column: str) -> Sequence[Any]:
+    """A list, or a text that spells one in JSON or Python."""
+    value = row[column]
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                raise BrokenRow(f"{column}: {value!r:.60} given, a list in JSON or Python wanted") from None
+    return _sequence(value, column)
+
+
+def _sequence(value: Any, column: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise BrokenRow(f"{column}: {value!r:.60} given, a list wanted")
+    return value
+
+
+def _source(value: Any, column: str) -> str:
+    """Source code that stands alone, or as `code` of an object."""
+    code = value.get("code") if isinstance(value, Mapping) else value
+    return _text({column: code}, column)
+
+
+def _fenced(code: str) -> str:
+    """A program as an answer; what is fenced already stays as it is."""
+    return code if "```" in code else f"```python\n{code.strip()}\n```"

@@ -1,0 +1,132 @@
+"""What the collector hands over: groups of rollouts, the draws that they come from, and what was measured of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from tirjudge_training.items import Item
+from tirjudge_training.rewards import Vote
+from tirjudge_training.trajectories import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The rollouts of one prompt, in the order of their numbers."""
+
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def informative(self) -> bool:
+        """Whether there is an advantage in it: 0 < sum of Rc < G (TIR-Judge, Eq. 2); with cross credit, not all equal."""
+        return len({trajectory.reward.correct for trajectory in self.trajectories}) > 1
+
+    @property
+    def rewards_differ(self) -> bool:
+        """Whether the whole rewards do, as those of a group may that is right all through (.1 beside 1)."""
+        return len({trajectory.reward.total for trajectory in self.trajectories}) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One item that was rolled out."""
+
+    item: Item
+    groups: tuple[Group, ...] = ()
+    """One for each prompt that the item makes; none if it was dropped."""
+    accuracy: tuple[float, ...] = ()
+    """Rc of each of its rollouts against what is known to be right; empty: nothing is known, or it was dropped."""
+    vote: Vote | None = None
+    """Its pseudo-label; None: its label is used, or it was dropped."""
+    refused: bool = False
+    """Whether the vote was not trusted, so that all its rewards are 0."""
+    error: Exception | None = None
+    """Why it was dropped; None: it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What one step trains on, and what was seen on the way."""
+
+    groups: tuple[Group, ...]
+    """Exactly as many as were asked for."""
+    draws: tuple[Draw, ...]
+    """All that was rolled out, in the order in which it was drawn."""
+    stats: Mapping[str, float] = field(default_factory=dict)
+    """Name of a metric -> its value, over all rollouts before filtering; see `stats_of`."""
+
+
+def stats_of(
+    draws: Sequence[Draw], *, groups: Sequence[Group], num_informative: int, elapsed_s: float
+) -> dict[str, float]:
+    """The metrics of one collection. A key is absent where there was nothing to measure.
+
+    `judge/acc/TASK/MODE`, `reward/*`, `tool/*` and `length/*` are means over all rollouts before filtering; `tool/calls`
+    a rollout; `tool/error_rate` a call; `tool/use_rate` is the share of rollouts with a call on what a program can
+    settle, `tool/no_tool_ok` that without one on what none can. `dapo/*` counts groups, except `draws` and `dropped`,
+    which count items. `perf/sandbox_share` is the share of the rollouts' own time that went to their programs.
+
+    Args:
+        draws: all of them.
+        groups: those that are handed over.
+        num_informative: of all groups, those that are worth training on.
+        elapsed_s: the collection's own time.
+    """
+    seen = [group for draw in draws for group in draw.groups]
+    every = [trajectory for group in seen for trajectory in group.trajectories]
+    num_tokens = sum(sum(trajectory.mask) for trajectory in every)
+    stats = {
+        "dapo/draws": float(len(draws)),
+        "dapo/dropped": float(sum(draw.error is not None for draw in draws)),
+        "dapo/filled": float(max(0, len(groups) - num_informative)),
+        "perf/collect_s": elapsed_s,
+        "perf/tok_s": num_tokens / elapsed_s,
+        "perf/traj_per_s": len(every) / elapsed_s,
+    }
+    if seen:
+        stats["dapo/kept_frac"] = num_informative / len(seen)
+    return {**stats, **_accuracies(draws), **_votes(draws), **_means(every)}
+
+
+def _accuracies(draws: Iterable[Draw]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for draw in draws:
+        found.setdefault(f"judge/acc/{draw.item.task}/{draw.item.mode}", []).extend(draw.accuracy)
+    return {key: fmean(credits) for key, credits in sorted(found.items()) if credits}
+
+
+def _votes(draws: Iterable[Draw]) -> dict[str, float]:
+    voted = [draw for draw in draws if draw.vote is not None]
+    if not voted:
+        return {}
+    known = [draw for draw in voted if not draw.refused and draw.item.best is not None]
+    stats = {
+        "ttrl/refused_frac": fmean(draw.refused for draw in voted),
+        "ttrl/verified_mass": fmean(draw.vote.verified_mass for draw in voted if draw.vote is not None),
+    }
+    if known:
+        stats["ttrl/label_acc"] = fmean(draw.vote is not None and draw.vote.label == draw.item.best for draw in known)
+    return stats
+
+
+def _means(every: Sequence[Trajectory]) -> dict[str, float]:
+    calls = sum(trajectory.num_calls for trajectory in every)
+    rolled_s = sum(trajectory.wall_s for trajectory in every)
+    means: dict[str, tuple[Sequence[Trajectory], Callable[[Trajectory], float]]] = {
+        "reward/total": (every, lambda t: t.reward.total),
+        "reward/Rc": (every, lambda t: t.reward.correct),
+        "reward/Rf": (every, lambda t: t.reward.format),
+        "reward/Rt": (every, lambda t: t.reward.tool),
+        "tool/calls": (every, lambda t: t.num_calls),
+        "tool/use_rate": ([t for t in every if t.verifiable], lambda t: t.num_calls > 0),
+        "tool/no_tool_ok": ([t for t in every if not t.verifiable], lambda t: t.num_calls == 0),
+        "length/tokens": (every, lambda t: len(t.ids)),
+        "length/prompt": (every, lambda t: len(t.prompt_ids)),
+    }
+    stats = {key: fmean(map(of, some)) for key, (some, of) in means.items() if some}
+    if calls:
+        stats["tool/error_rate"] = sum(trajectory.num_failed_calls for trajectory in every) / calls
+    if rolled_s:
+        stats["perf/sandbox_share"] = sum(trajectory.sandbox_s for trajectory in every) / rolled_s
+    return stats

@@ -1,0 +1,183 @@
+"""What a run measures of itself: one JSON object a line in `metrics.jsonl`, with its stage and step.
+
+A process that is killed leaves whole lines and perhaps a torn last one, which the reader leaves out and the writer takes
+off. A run that is resumed repeats the steps since its last checkpoint: of two values for one step, the later counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tirjudge.statistics import wilson_interval
+
+FILE = "metrics.jsonl"
+"""Its name in a run's folder."""
+
+_OURS = ("stage", "step", "time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What was measured at one moment."""
+
+    stage: str
+    step: int
+    """Optimizer step within the stage, the first is 1; 0: before any."""
+    time: float
+    """Seconds since the epoch."""
+    values: Mapping[str, float]
+    """Name -> value; what was not a finite number is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of a series."""
+
+    stage: str
+    step: int
+    at: int
+    """Step counted over all stages, one after the other."""
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """A held-out accuracy with what is known of its error."""
+
+    stage: str
+    step: int
+    accuracy: float
+    num: int | None
+    """Decisions that it was measured on; None: the row does not say."""
+    low: float
+    """Lower end of Wilson's 95 % interval; the accuracy itself where `num` is not known."""
+    high: float
+
+
+class MetricsWriter:
+    """Appends to one such file; every line is with the kernel before `write` returns.
+
+    Args:
+        path: of the file; its folder is made. A torn last line is taken off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        take_off_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, values: Mapping[str, float | None], *, stage: str, step: int) -> None:
+        """Add one row. What is no finite number becomes null, which JSON can hold.
+
+        Raises:
+            ValueError: a name that rows have themselves: stage, step, time.
+            OSError: the disk is full, or fails.
+        """
+        taken = sorted(set(values) & set(_OURS))
+        if taken:
+            raise ValueError(f"metrics: {', '.join(taken)} given as a metric, but every row has its own")
+        finite = {name: value if _is_number(value) else None for name, value in values.items()}
+        row = {"stage": stage, "step": step, "time": round(time.time(), 3), **finite}
+        self._file.write(json.dumps(row, default=float) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Let go of the file, with all of it on disk."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+
+def read_metrics(path: Path) -> list[Row]:
+    """All rows, in the order written; none if there is no such file yet.
+
+    Raises:
+        ValueError: a line that is whole and yet no row; names the file and the line.
+    """
+    if not path.exists():
+        return []
+    *lines, _torn = path.read_bytes().split(b"\n")
+    return [_row(line, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def stages_of(rows: Iterable[Row]) -> list[str]:
+    """Their names, as they first come."""
+    return list(dict.fromkeys(row.stage for row in rows))
+
+
+def names_of(rows: Iterable[Row]) -> list[str]:
+    """What was measured, as it first comes."""
+    return list(dict.fromkeys(name for row in rows for name in row.values))
+
+
+def series(rows: Sequence[Row], name: str) -> list[Point]:
+    """One metric over all stages: a point for each step that has it, in the order of steps."""
+    before: dict[str, int] = {}
+    total = 0
+    for stage in stages_of(rows):
+        before[stage] = total
+        total += max(row.step for row in rows if row.stage == stage)
+    latest = {(row.stage, row.step): row.values[name] for row in rows if name in row.values}
+    points = [
+        Point(stage=stage, step=step, at=before[stage] + step, value=value) for (stage, step), value in latest.items()
+    ]
+    order = {stage: place for place, stage in enumerate(before)}
+    return sorted(points, key=lambda point: (order[point.stage], point.step))
+
+
+def validations(rows: Sequence[Row], name: str = "val/acc") -> list[Validated]:
+    """Every measurement on held-out items, in the order of steps, with its interval.
+
+    The interval takes `val/n` decisions for as many throws of one coin; `val/acc/TASK/MODE` uses `val/n/TASK/MODE`.
+    Nothing else has one: what it is a share of is not in the rows.
+    """
+    num_name = "val/n" + name.removeprefix("val/acc")
+    num_points = series(rows, num_name) if name.startswith("val/acc") else []
+    nums = {(point.stage, point.step): round(point.value) for point in num_points}
+    return [_validated(point, num=nums.get((point.stage, point.step))) for point in series(rows, name)]
+
+
+def _validated(point: Point, *, num: int | None) -> Validated:
+    low, high = wilson_interval(point.value * num, num_trials=num) if num else (point.value, point.value)
+    return Validated(stage=point.stage, step=point.step, accuracy=point.value, num=num, low=low, high=high)
+
+
+def _row(line: bytes, *, where: str) -> Row:
+    try:
+        read: dict[str, Any] = json.loads(line)
+        stage, step, moment = str(read["stage"]), int(read["step"]), float(read["time"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{where}: no row of metrics; a JSON object with stage, step and time is one") from error
+    values = {name: float(value) for name, value in read.items() if name not in _OURS and _is_number(value)}
+    return Row(stage=stage, step=step, time=moment, values=values)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return value is not None and math.isfinite(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def take_off_torn_line(path: Path) -> None:
+    """Cut off what a killed process left of a line."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole != len(content):
+            file.truncate(whole)

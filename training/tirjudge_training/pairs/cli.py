@@ -1,0 +1,130 @@
+"""`tirjudge train pairs`: synthetic preference items from problems whose answers can be checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tirjudge.errors import EngineUnavailable, TirjudgeError
+from tirjudge.types import Mode
+from tirjudge_training.data.problems import Problem, read_problems
+from tirjudge_training.pairs.endpoint import Endpoint
+from tirjudge_training.pairs.generated import draw_problems
+from tirjudge_training.pairs.making import Made, make_pairs
+from tirjudge_training.pairs.sampling import SamplingPlan
+
+
+def pairs(
+    endpoint: Annotated[str, typer.Option(help="Base URL of an OpenAI-compatible chat endpoint.")],
+    model: Annotated[str, typer.Option(help="Model to sample from; several with commas between them.")],
+    out: Annotated[Path, typer.Option(help="Folder for answers, items and manifest; one that is there goes on.")],
+    problems: Annotated[Path | None, typer.Option(help="Problems, one JSON object a line (.jsonl, .jsonl.gz).")] = None,
+    generated: Annotated[
+        int, typer.Option(min=0, help="So many generated problems besides: instructions and numeric questions.")
+    ] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="Answers of each model to each problem.")] = 2,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of the answers.")] = 0.9,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of the answers.")] = 0.95,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer; longer ones are not used.")] = 4096,
+    modes: Annotated[str, typer.Option(help="Items to make, with commas between them.")] = ",".join(Mode),
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests side by side.")] = 16,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Checking programs side by side; default: one a processor.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of generated problems, answers, choice and order.")] = 0,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="TIRJUDGE_CHAT_API_KEY", help="Key of the endpoint; better in the environment than here."),
+    ] = None,
+) -> None:
+    """Sample answers, check them, and make pairwise, pointwise and listwise items of right and wrong ones."""
+    try:
+        plan = SamplingPlan(
+            models=_names(model, option="--model"),
+            num_samples=samples,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_tokens,
+            seed=seed,
+            concurrency=concurrency,
+        )
+        wanted = _modes(modes)
+        given = _problems(problems, generated=generated, seed=seed)
+        made = asyncio.run(_make(given, url=endpoint, api_key=api_key, plan=plan, out=out, modes=wanted, slots=slots))
+    except KeyboardInterrupt:
+        _end(f"ended; what was answered is kept in {out}, and the same command goes on", status=130)
+    except (ValueError, TirjudgeError) as error:
+        mends = isinstance(error, ValueError)
+        kept = f"; what was answered is kept in {out}" if not mends and (out / "journal").exists() else ""
+        _end(f"tirjudge train pairs: {error}{kept}", status=2 if mends else 1)
+    else:
+        _tell(made, out=out)
+
+
+async def _make(
+    problems: Sequence[Problem],
+    *,
+    url: str,
+    api_key: str | None,
+    plan: SamplingPlan,
+    out: Path,
+    modes: Sequence[Mode],
+    slots: int | None,
+) -> Made:
+    try:
+        opened = Endpoint(url, api_key=api_key)
+    except EngineUnavailable as error:
+        raise ValueError(f"--endpoint: {error}") from None
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        tasks = {name: progress.add_task(name, total=None) for name in ("answers", "checks")}
+        async with opened:
+            return await make_pairs(
+                problems,
+                endpoint=opened,
+                plan=plan,
+                out=out,
+                modes=modes,
+                slots=slots,
+                on_progress=lambda stage, more, total: progress.update(tasks[stage], advance=more, total=total),
+            )
+
+
+def _problems(path: Path | None, *, generated: int, seed: int) -> list[Problem]:
+    if path is None and not generated:
+        raise ValueError("no problems given; --problems FILE or --generated N would do")
+    return [*([] if path is None else read_problems(path)), *draw_problems(generated, seed=seed)]
+
+
+def _names(text: str, *, option: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError(f"{option}: {text!r} given, at least one name is needed")
+    return names
+
+
+def _modes(text: str) -> tuple[Mode, ...]:
+    names = _names(text, option="--modes")
+    unknown = [name for name in names if name not in list(Mode)]
+    if unknown:
+        raise ValueError(f"--modes: {unknown[0]} given; {', '.join(Mode)} would do")
+    return tuple(map(Mode, names))
+
+
+def _tell(made: Made, *, out: Path) -> None:
+    for name, count in made.manifest["items"].items():
+        typer.echo(f"{name:32} {count:8,} items")
+    for name, count in made.manifest["rejected"].items():
+        typer.echo(f"{name:32} {count:8,} left out")
+    typer.echo(f"{len(made.items):,} items: {out / 'items.parquet'}")
+
+
+def _end(message: str, *, status: int) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(status)

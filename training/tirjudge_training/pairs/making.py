@@ -1,0 +1,222 @@
+"""From problems to items: sample, check, choose.
+
+journal/samples.jsonl   every answer, as it came
+journal/checks.jsonl    what was found out about the answers to each problem
+candidates.jsonl        the answers, marked right or wrong
+items.parquet           items in each mode that the answers suffice for
+manifest.json           what was asked of whom, and how much of it became what
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tirjudge.types import Mode
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.data.problems import (
+    Answered,
+    Candidate,
+    Check,
+    Problem,
+    item_of,
+    with_candidates,
+    write_candidates,
+)
+from tirjudge_training.data.quality import Reason, Rejected
+from tirjudge_training.items import Item, write_items
+from tirjudge_training.pairs.checks import Verifier, marked, open_checks
+from tirjudge_training.pairs.endpoint import Endpoint
+from tirjudge_training.pairs.journal import Journal, Line
+from tirjudge_training.pairs.sampling import Ask, Samples, SamplingPlan, asks_of, sample
+from tirjudge_training.run_folder import write_whole
+
+CHUNK = 32
+"""Problems that are checked together; math-verify is loaded once for them."""
+
+OnProgress = Callable[[str, int, int], None]
+"""(`answers` or `checks`, how many more are done, of how many)."""
+
+
+class CheckLine(Line):
+    """What was found out about the answers to one problem."""
+
+    key: str
+    """Hash of the check, its reference and the answers."""
+    right: tuple[bool | None, ...] = ()
+    """Of each answer."""
+    answers: tuple[str | None, ...] = ()
+    """What each comes down to."""
+    rejected: str | None = None
+    """Reason why the problem cannot be checked; None: it could."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What came of all of it."""
+
+    items: tuple[Item, ...]
+    manifest: Mapping[str, Any]
+
+
+async def make_pairs(
+    problems: Sequence[Problem],
+    *,
+    endpoint: Endpoint,
+    plan: SamplingPlan,
+    out: Path,
+    modes: Sequence[Mode] = tuple(Mode),
+    slots: int | None = None,
+    verifiers: Mapping[Check, Verifier] | None = None,
+    on_progress: OnProgress = lambda stage, more, total: None,
+) -> Made:
+    """Make items of problems; what an earlier run of the same command had done is not done again.
+
+    Args:
+        endpoint: where the models are.
+        out: folder of all files.
+        modes: which items are wanted.
+        slots: programs at a time in the sandbox; None: one a processor.
+        verifiers: others than ours, for kinds of checks.
+
+    Raises:
+        ValueError: nothing to check answers by, a problem twice, or a folder that another process writes to.
+        RequestRefused, EngineUnavailable, SandboxUnavailable: it can go no further; what was done is kept.
+    """
+    _check_problems(problems)
+    asks = asks_of(problems, plan=plan)
+    with Journal(out / "journal" / "samples.jsonl") as answers, Journal(out / "journal" / "checks.jsonl") as checks:
+        samples = await sample(
+            asks,
+            endpoint=endpoint,
+            journal=answers,
+            concurrency=plan.concurrency,
+            on_answer=lambda more: on_progress("answers", more, len(asks)),
+        )
+        answered = list(_answered(problems, asks=asks, samples=samples))
+        async with open_checks(slots=slots) as pool:
+            found: list[Problem | Rejected] = []
+            known = {line.key: line for line in checks.read(CheckLine)}
+            for start in range(0, len(answered), CHUNK):
+                chunk = answered[start : start + CHUNK]
+                found += await _checked(chunk, known=known, journal=checks, pool=pool, verifiers=verifiers)
+                on_progress("checks", len(chunk), len(answered))
+    return _write(problems, found=found, samples=samples, plan=plan, modes=modes, out=out, url=endpoint.url)
+
+
+def _check_problems(problems: Sequence[Problem]) -> None:
+    if not any(problem.check is not Check.PREFERENCE for problem in problems):
+        raise ValueError("problems: none that can be checked; a reference answer, unit tests or a verifier would do")
+    twice = [name for name, count in Counter((p.source, p.id) for p in problems).items() if count > 1]
+    if twice:
+        raise ValueError(f"problems: {'/'.join(twice[0])} comes twice; ids have to differ within a source")
+
+
+def _answered(problems: Sequence[Problem], *, asks: Sequence[Ask], samples: Samples) -> Iterator[Problem]:
+    """The problems with their usable answers: those that are whole and say something."""
+    lines: dict[tuple[str, str], list[Candidate]] = {}
+    for ask in asks:
+        line = samples.lines.get(ask.key)
+        if line is not None and not line.was_cut and line.text.strip():
+            key = (ask.problem.source, ask.problem.id)
+            lines.setdefault(key, []).append(Candidate(text=line.text, generator=line.model))
+    for problem in problems:
+        yield with_candidates(problem, lines.get((problem.source, problem.id), ()))
+
+
+async def _checked(
+    problems: Sequence[Problem],
+    *,
+    known: dict[str, CheckLine],
+    journal: Journal,
+    pool: SandboxPool,
+    verifiers: Mapping[Check, Verifier] | None,
+) -> list[Problem | Rejected]:
+    """What the journal does not know is found out, and becomes known."""
+    keys = [_key_of(problem) for problem in problems]
+    missing = [index for index, key in enumerate(keys) if key not in known]
+    results = await marked([problems[index] for index in missing], pool=pool, verifiers=verifiers)
+    for index, result in zip(missing, results, strict=True):
+        known[keys[index]] = _line(result, key=keys[index])
+        journal.append(known[keys[index]])
+    return [_from_line(problem, line=known[key]) for problem, key in zip(problems, keys, strict=True)]
+
+
+def _key_of(problem: Problem) -> str:
+    texts = [candidate.text for candidate in problem.candidates]
+    asked = json.dumps([problem.source, problem.id, problem.check, problem.reference, texts], ensure_ascii=False)
+    return hashlib.sha256(asked.encode()).hexdigest()[:32]
+
+
+def _line(result: Problem | Rejected, *, key: str) -> CheckLine:
+    if isinstance(result, Rejected):
+        return CheckLine(key=key, rejected=result.reason, detail=result.detail)
+    return CheckLine(
+        key=key,
+        right=tuple(candidate.right for candidate in result.candidates),
+        answers=tuple(candidate.answer for candidate in result.candidates),
+    )
+
+
+def _from_line(problem: Problem, *, line: CheckLine) -> Problem | Rejected:
+    if line.rejected is not None:
+        return Rejected(reason=Reason(line.rejected), detail=line.detail)
+    told = zip(problem.candidates, line.right, line.answers, strict=True)
+    candidates = tuple(replace(one, right=right, answer=answer) for one, right, answer in told)
+    return replace(problem, candidates=candidates)
+
+
+def _write(
+    problems: Sequence[Problem],
+    *,
+    found: Sequence[Problem | Rejected],
+    samples: Samples,
+    plan: SamplingPlan,
+    modes: Sequence[Mode],
+    out: Path,
+    url: str,
+) -> Made:
+    items: list[Item] = []
+    rejected: Counter[str] = Counter()
+    for one in found:
+        for mode in modes:
+            made = one if isinstance(one, Rejected) else item_of(one, mode=mode, seed=plan.seed)
+            if isinstance(made, Rejected):
+                rejected[f"{mode}/{made.reason}"] += 1
+            else:
+                items.append(replace(made, id=f"{made.id}/{mode}"))
+    checked = [one for one in found if isinstance(one, Problem)]
+    own = {(problem.source, problem.id): len(problem.candidates) for problem in problems}
+    sampled = {(one.source, one.id): one.candidates[own[one.source, one.id] :] for one in checked}
+    manifest = {
+        "endpoint": url,
+        "plan": asdict(plan),
+        "problems": len(problems),
+        "answers": len(samples.lines),
+        "answers_cut": sum(line.was_cut for line in samples.lines.values()),
+        "tokens": sum(line.num_tokens for line in samples.lines.values()),
+        "refused": samples.failures,
+        "right_by_model": _right_by_model([one for some in sampled.values() for one in some]),
+        "items": dict(Counter(f"{item.task}/{item.mode}" for item in items)),
+        "rejected": dict(rejected),
+    }
+    write_candidates(
+        (Answered(source=key[0], problem=key[1], candidates=some) for key, some in sampled.items() if some),
+        out / "candidates.jsonl",
+    )
+    write_items(items, out / "items.parquet")
+    write_whole(out / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return Made(items=tuple(items), manifest=manifest)
+
+
+def _right_by_model(candidates: Sequence[Candidate]) -> dict[str, dict[str, int]]:
+    """Model -> how many of its answers were checked, and how many of them are right."""
+    models = dict.fromkeys(candidate.generator for candidate in candidates)
+    by_model = {model: [one.right for one in candidates if one.generator == model] for model in models}
+    return {model: {"checked": len(right), "right": sum(map(bool, right))} for model, right in by_model.items()}

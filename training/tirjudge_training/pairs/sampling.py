@@ -1,0 +1,194 @@
+"""Samples answers to problems: so many of each model to each problem, side by side, and none of them twice.
+
+An answer is written down before the next one is asked for in its place. What is written down is known by what was asked:
+the conversation, the model, how it was sampled, and which of the answers it is. So the same command goes on where it was
+ended, more samples or models ask only for what is missing, and another temperature asks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tirjudge.errors import PromptTooLong, TirjudgeError
+from tirjudge.exchange import RequestRefused
+from tirjudge.types import ChatMessage, Sampling
+from tirjudge_training.data.problems import Problem
+from tirjudge_training.pairs.endpoint import Endpoint
+from tirjudge_training.pairs.journal import Journal, Line
+
+MANY_REFUSALS = 20
+"""So many requests refused in a row, or the very first: it is not the prompts."""
+
+
+class SampleLine(Line):
+    """One answer, as the journal keeps it."""
+
+    ask: str
+    """Hash of what was asked."""
+    source: str
+    problem: str
+    model: str
+    number: int
+    text: str
+    was_cut: bool
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingPlan:
+    """How answers are sampled. The paper: two of each model, temperature 0.9, top_p 0.95."""
+
+    models: tuple[str, ...]
+    num_samples: int = 2
+    """Of each model, to each problem."""
+    temperature: float = 0.9
+    top_p: float = 0.95
+    max_tokens: int = 4096
+    """Longest answer; one that is longer is not used."""
+    seed: int = 0
+    """Answers get seeds from it, where the endpoint takes any."""
+    concurrency: int = 16
+    """Requests side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One answer that is wanted."""
+
+    problem: Problem
+    model: str
+    number: int
+    """Which of this model's answers to this problem, from 0."""
+    messages: tuple[ChatMessage, ...]
+    key: str
+    """Hash of what is asked."""
+    sampling: Sampling
+
+
+@dataclass(slots=True)
+class Samples:
+    """What came of it."""
+
+    lines: dict[str, SampleLine] = field(default_factory=dict)
+    """Key of what was asked -> the answer."""
+    num_kept: int = 0
+    """Of those, how many an earlier run had."""
+    failures: list[str] = field(default_factory=list)
+    """What the endpoint refused for good: problem, model, and why. They are asked for again by the next run."""
+
+
+def asks_of(problems: Sequence[Problem], *, plan: SamplingPlan) -> list[Ask]:
+    """All answers that are wanted, the first of each problem and model before the second."""
+    return [
+        _ask(problem, model=model, number=number, plan=plan)
+        for number in range(plan.num_samples)
+        for problem in problems
+        for model in plan.models
+    ]
+
+
+def _ask(problem: Problem, *, model: str, number: int, plan: SamplingPlan) -> Ask:
+    prompt = problem.prompt
+    messages = (ChatMessage(role="user", content=prompt),) if isinstance(prompt, str) else prompt
+    conversation = [(message.role, message.content) for message in messages]
+    how = [plan.temperature, plan.top_p, plan.max_tokens, plan.seed]
+    asked = json.dumps([problem.source, problem.id, conversation, model, number, how], ensure_ascii=False)
+    digest = hashlib.sha256(asked.encode()).digest()
+    sampling = Sampling(
+        max_tokens=plan.max_tokens,
+        temperature=plan.temperature,
+        top_p=plan.top_p,
+        seed=int.from_bytes(digest[:4], "big"),
+    )
+    return Ask(problem=problem, model=model, number=number, messages=messages, key=digest.hex()[:32], sampling=sampling)
+
+
+async def sample(
+    asks: Sequence[Ask],
+    *,
+    endpoint: Endpoint,
+    journal: Journal,
+    concurrency: int,
+    on_answer: Callable[[int], None] | None = None,
+) -> Samples:
+    """Ask for what the journal does not hold.
+
+    Args:
+        on_answer: called with how many more are there: first those of earlier runs, then each.
+
+    Raises:
+        RequestRefused: the endpoint refuses whatever it is asked: the key or the model is wrong.
+        EngineUnavailable: it cannot be reached, stayed busy, or failed. What was answered is in the journal.
+    """
+    wanted = {ask.key for ask in asks}
+    samples = Samples(lines={line.ask: line for line in journal.read(SampleLine) if line.ask in wanted})
+    samples.num_kept = len(samples.lines)
+    tell = on_answer or (lambda _: None)
+    tell(samples.num_kept)
+    missing = iter([ask for ask in asks if ask.key not in samples.lines])
+    work = _Work(missing, endpoint=endpoint, journal=journal, samples=samples, tell=tell)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(work.go_on())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return samples
+
+
+class _Work:
+    """Asks for one after the other; several do so side by side."""
+
+    def __init__(
+        self,
+        missing: Iterable[Ask],
+        *,
+        endpoint: Endpoint,
+        journal: Journal,
+        samples: Samples,
+        tell: Callable[[int], None],
+    ) -> None:
+        self._missing = missing
+        self._endpoint = endpoint
+        self._journal = journal
+        self._samples = samples
+        self._tell = tell
+        self._was_answered = False
+        self._num_refused = 0
+
+    async def go_on(self) -> None:
+        for ask in self._missing:
+            try:
+                await self._one(ask)
+            except (PromptTooLong, RequestRefused) as error:
+                self._note_refusal(ask, error)
+            self._tell(1)
+
+    async def _one(self, ask: Ask) -> None:
+        messages = [message.model_dump() for message in ask.messages]
+        sampled = await self._endpoint.answer(messages, model=ask.model, sampling=ask.sampling)
+        line = SampleLine(
+            ask=ask.key,
+            source=ask.problem.source,
+            problem=ask.problem.id,
+            model=ask.model,
+            number=ask.number,
+            text=sampled.text,
+            was_cut=sampled.was_cut,
+            num_tokens=sampled.num_tokens,
+        )
+        self._journal.append(line)
+        self._samples.lines[ask.key] = line
+        self._was_answered, self._num_refused = True, 0
+
+    def _note_refusal(self, ask: Ask, error: TirjudgeError) -> None:
+        """One prompt may be refused; if all are, something else is wrong."""
+        self._num_refused += 1
+        hopeless = isinstance(error, RequestRefused) and not self._was_answered
+        if hopeless or self._num_refused >= MANY_REFUSALS:
+            raise error
+        self._samples.failures.append(f"{ask.problem.source}/{ask.problem.id}, {ask.model}: {error}")

@@ -1,0 +1,210 @@
+"""Trajectories to learn from: every item rolled out G times, by the judge that learns or by a teacher.
+
+Nothing is filtered here (`rejection` does that), and the reward is TIR-Judge's, whatever RL is rewarded with. A teacher with
+another tokenizer is written down in the student's: each piece of its text is encoded once, and what its programs printed
+stays masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, NoReturn
+
+from tirjudge.engines.checkpoint import read_eos_token_ids
+from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
+from tirjudge.judge import Judge, together
+from tirjudge.observation import observation_text
+from tirjudge.parse import OUTPUT_FENCE
+from tirjudge.profile import load_profile
+from tirjudge.types import Completion, Mode, Rollout, Sampling
+from tirjudge_training.items import Item
+from tirjudge_training.rewards import RewardRule, rewards_of
+from tirjudge_training.trajectories import Trajectory, trajectory_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How items are sampled."""
+
+    seed: int
+    num_rollouts: int
+    """Of one prompt, G."""
+    temperature: float
+    tools: Literal["auto", "off"]
+    max_tool_calls: int
+    both_orders: bool
+    """Whether what is compared is shown in the opposite order too."""
+    rule: RewardRule
+    concurrency: int
+    """Items side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What came of some items."""
+
+    trajectories: tuple[Trajectory, ...]
+    """In the order of the items."""
+    num_dropped: int
+    """Items that we failed to sample: the engine or the sandbox did not work, or the prompt was too long."""
+
+
+async def sample_items(
+    judge: Judge,
+    items: Sequence[Item],
+    *,
+    plan: Plan,
+    student: Student | None = None,
+    on_item: Callable[[], None] | None = None,
+) -> Sampled:
+    """Roll out items whose right response is known.
+
+    Args:
+        judge: with a real sandbox.
+        items: in order.
+        plan: how.
+        student: whose ids a teacher's trajectories get; None: the judge's own are kept.
+        on_item: called after each.
+
+    Raises:
+        EngineUnavailable, SandboxUnavailable: more than half of the items failed.
+    """
+    done: dict[int, list[Trajectory]] = {}
+    failed: list[TirjudgeError] = []
+    numbered = enumerate(items)
+
+    async def work() -> None:
+        for number, item in numbered:
+            try:
+                done[number] = await _sample_item(judge, item, plan=plan, student=student)
+            except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
+                failed.append(error)
+                if 2 * len(failed) > len(items):
+                    raise
+            if on_item is not None:
+                on_item()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(plan.concurrency):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    trajectories = tuple(trajectory for number in sorted(done) for trajectory in done[number])
+    return Sampled(trajectories=trajectories, num_dropped=len(failed))
+
+
+async def _sample_item(judge: Judge, item: Item, *, plan: Plan, student: Student | None) -> list[Trajectory]:
+    """All rollouts of one item, in one order or in two."""
+    found = await _sample_order(judge, item, plan=plan, student=student)
+    if plan.both_orders and item.mode is not Mode.POINTWISE:
+        turned = replace(item, order=item.order[::-1])
+        found += await _sample_order(judge, turned, plan=plan, student=student)
+    return found
+
+
+async def _sample_order(judge: Judge, item: Item, *, plan: Plan, student: Student | None) -> list[Trajectory]:
+    request = item.request(
+        seed=_seed(plan.seed, item.id),
+        temperature=plan.temperature,
+        tools=plan.tools,
+        max_tool_calls=plan.max_tool_calls,
+    )
+
+    async def roll(shown: tuple[int, ...], number: int) -> tuple[Rollout, float]:
+        started = perf_counter()
+        session = f"sample.{item.id}.{'.'.join(map(str, shown))}.{number}"
+        rollout = await judge.rollout(request, order=shown, session=session, number=number, read_probabilities=False)
+        return rollout, perf_counter() - started
+
+    wanted = [(shown, number) for shown in item.shown() for number in range(plan.num_rollouts)]
+    rolled = await together([roll(shown, number) for shown, number in wanted])
+    groups: dict[tuple[int, ...], list[Rollout]] = {}
+    for (shown, _), (rollout, _) in zip(wanted, rolled, strict=True):
+        groups.setdefault(shown, []).append(rollout)
+    rule = plan.rule.model_copy(update={"kind": "tir", "pair_credit": "index"})
+    rewards = rewards_of(item, groups, rule=rule)
+    found = []
+    for (shown, number), (rollout, wall_s) in zip(wanted, rolled, strict=True):
+        trajectory = trajectory_of(
+            item, rollout, shown=shown, number=number, weights_version=0, wall_s=wall_s, reward=rewards[shown][number]
+        )
+        if student is not None:
+            prompt_ids = await student.judge.encode(request, order=shown)
+            trajectory = in_words_of(student, trajectory, rollout=rollout, prompt_ids=prompt_ids)
+        found.append(trajectory)
+    return found
+
+
+def _seed(seed: int, item_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"sample/{seed}/{item_id}".encode()).digest()[:7], "big")
+
+
+# Teachers with a tokenizer of their own ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """Whose ids trajectories are written in. It reads; it does not generate."""
+
+    judge: Judge
+    """Encodes prompts as they will be shown when it is trained and served."""
+    tokenizer: LocalTokenizer
+    end_of_turn: int
+    """Id that ends a turn."""
+
+    @classmethod
+    def load(cls, checkpoint: Path) -> Student:
+        """The student that starts from a checkpoint folder."""
+        tokenizer = LocalTokenizer.load(checkpoint)
+        judge = Judge(engine=_Reader(tokenizer), sandbox=None, profile=load_profile(checkpoint))
+        return cls(judge=judge, tokenizer=tokenizer, end_of_turn=min(read_eos_token_ids(checkpoint)))
+
+
+class _Reader:
+    """An engine whose tokenizer alone is used."""
+
+    eos_token_ids: frozenset[int] = frozenset()
+
+    def __init__(self, tokenizer: LocalTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Awaitable[Completion]:
+        return _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise EngineUnavailable("only the tokenizer of this checkpoint was loaded")
+
+
+def in_words_of(student: Student, trajectory: Trajectory, *, rollout: Rollout, prompt_ids: Sequence[int]) -> Trajectory:
+    """A teacher's trajectory in the student's ids: text of the model carries loss, outputs of programs do not.
+
+    The fence that opens an output counts as the model's, who has to learn to write it; a turn that the teacher ended by
+    itself gets the student's end of turn. Log-probabilities are not known, and are 0.
+    """
+    ids: list[int] = []
+    mask: list[int] = []
+    for turn in rollout.turns:
+        said = turn.completion
+        runs = turn.result is not None
+        text = said.text if not runs or said.stop == OUTPUT_FENCE else f"{said.text}\n{OUTPUT_FENCE}"
+        written = student.tokenizer.encode_now(text)
+        if not runs and said.stop is None and said.finish_reason == "stop":
+            written.append(student.end_of_turn)
+        shown = student.tokenizer.encode_now(observation_text(turn.output or "")) if runs else []
+        ids += [*written, *shown]
+        mask += [1] * len(written) + [0] * len(shown)
+    return replace(
+        trajectory,
+        prompt_ids=tuple(prompt_ids),
+        ids=tuple(ids),
+        mask=tuple(mask),
+        logprobs=(0.0,) * len(ids),
+    )

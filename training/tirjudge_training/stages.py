@@ -1,0 +1,508 @@
+"""The stages of a run, one after the other: what is done is not done again; what made things worse is not built on.
+
+    sft       start -> sft-1                                     on trajectories that there are
+    rl        start -> rl-1
+    sample    start -> sample-1
+    distill   start -> sample-1 (teacher) -> sft-1 -> rl-1
+    zero      start -> rl-0 -> [ sample-k (of the current judge) -> sft-k (from the start) -> rl-k ] x rounds
+    ttrl      start -> rl-1                                      labels are voted (T3RL), none is used
+
+`state.json` is written before a stage begins, and after it ended; so a run that is killed anywhere goes on with the stage it
+was in. Training goes on at the trainer's own checkpoint, sampling at its last whole file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tirjudge.judge import Judge
+from tirjudge.model import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
+from tirjudge.profile import Lineage, load_profile
+from tirjudge_training.config import BUNDLED, FromNothing, Recipe, Teacher
+from tirjudge_training.gate import Decided, compare
+from tirjudge_training.journal import Journal
+from tirjudge_training.learning import Job, learn, open_policy, validate_as_recipe
+from tirjudge_training.rejection import keep_best
+from tirjudge_training.run_folder import RunFolder, StageKind, StageRecord, State, commit_of, sha256_of
+from tirjudge_training.sampling import Plan, Student, sample_items
+from tirjudge_training.training_data import TrainingData, load_data, mixture_of
+from tirjudge_training.trajectories import read_trajectories, write_trajectories
+from tirjudge_training.validation import Validation, read_validation, write_validation
+
+Command = Literal["sft", "rl", "sample", "distill", "zero", "ttrl"]
+
+START = "start"
+KEPT = "kept.parquet"
+
+
+class Watcher(Protocol):
+    """Is told how a run goes."""
+
+    def began(self, stage: StageRecord) -> None:
+        """A stage begins, or goes on."""
+        ...
+
+    def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
+        """Something within a stage: so much of so much, and what was measured."""
+        ...
+
+    def ended(self, stage: StageRecord) -> None:
+        """A stage is done."""
+        ...
+
+
+class Nobody:
+    """A watcher that does not look."""
+
+    def began(self, stage: StageRecord) -> None:
+        pass
+
+    def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def ended(self, stage: StageRecord) -> None:
+        pass
+
+
+def planned(command: Command, *, rounds: int) -> State:
+    """The stages of a command, none of them begun."""
+
+    def cycle(number: int) -> list[tuple[StageKind, int]]:
+        return [("sample", number), ("sft", number), ("rl", number)]
+
+    kinds: dict[Command, list[tuple[StageKind, int]]] = {
+        "sft": [("sft", 1)],
+        "rl": [("rl", 1)],
+        "sample": [("sample", 1)],
+        "distill": cycle(1),
+        "zero": [("rl", 0), *(stage for number in range(1, rounds + 1) for stage in cycle(number))],
+        "ttrl": [("rl", 1)],
+    }
+    stages = [StageRecord(name=f"{kind}-{number}", kind=kind) for kind, number in kinds[command]]
+    return State(command=command, stages=[StageRecord(name=START, kind="start"), *stages])
+
+
+def run_stages(
+    command: Command, recipe: Recipe, *, out: Path, watcher: Watcher | None = None, chat_key: str | None = None
+) -> State:
+    """Do all stages of a command that are not done yet.
+
+    Args:
+        command: which.
+        recipe: how.
+        out: folder of the run; one that is there goes on.
+        watcher: told how it goes.
+        chat_key: of the teacher's chat endpoint.
+
+    Returns:
+        Where the run stands at the end.
+
+    Raises:
+        ValueError: the recipe, the data or the folder is not as it has to be, or a gradient was no number.
+        EngineUnavailable, SandboxUnavailable: rollouts could not be made; the same command goes on.
+        OSError: the disk is full, or fails; the same command goes on.
+    """
+    _check(command, recipe)
+    data = load_data(recipe)
+    facts = {"seed": recipe.seed, "data_sha256": data.sha256, "items": data.counts(), **_facts_of(recipe)}
+    state = planned(command, rounds=recipe.stages.rounds)
+    _quiet()
+    with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as run:
+        run_of_stages = _Run(folder=run, recipe=recipe, data=data, watcher=watcher or Nobody(), chat_key=chat_key)
+        for stage in run.state.stages:
+            run_of_stages.do(stage)
+        return run.state
+
+
+def _quiet() -> None:
+    """No bars of transformers between ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _check(command: Command, recipe: Recipe) -> None:
+    """Raises ValueError for what a command cannot do without."""
+    if command == "distill" and recipe.teacher is None:
+        raise ValueError("teacher: none given; distill learns from one, teacher.checkpoint=bundled would do")
+    if command == "sft" and not recipe.data.trajectories:
+        raise ValueError("data.trajectories: none given; sft learns from files that `tirjudge train sample` left")
+    if command == "ttrl" and not recipe.tools and recipe.voting.min_verified_mass > 0:
+        raise ValueError("voting.min_verified_mass: without tools nothing is verified; 0 would do")
+    if recipe.trainer == "verl" and command != "sample":
+        from tirjudge_training.verl_config import check_installed
+
+        check_installed()
+
+
+def _facts_of(recipe: Recipe) -> dict[str, str]:
+    """Hashes of what a recipe names and does not hold."""
+    facts = {}
+    if recipe.start.from_nothing is None:
+        facts["start"] = fingerprint(checkpoint_folder(_folder_of(recipe.start.checkpoint)))
+    if recipe.data.trajectories:
+        hashes = "".join(_sha256_of_file(file) for file in recipe.data.trajectories)
+        facts["trajectories_sha256"] = hashlib.sha256(hashes.encode()).hexdigest()
+    return facts
+
+
+def _sha256_of_file(file: str) -> str:
+    if not Path(file).is_file():
+        raise ValueError(f"data.trajectories: {file} is no file")
+    return sha256_of(Path(file))
+
+
+def _folder_of(checkpoint: str | None) -> Path:
+    return bundled_checkpoint() if checkpoint in (None, BUNDLED) else Path(checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run under way."""
+
+    folder: RunFolder
+    recipe: Recipe
+    data: TrainingData
+    watcher: Watcher
+    chat_key: str | None
+
+    @property
+    def state(self) -> State:
+        return self.folder.state
+
+    def do(self, stage: StageRecord) -> None:
+        """One stage; one that is done is only looked at."""
+        if stage.status == "done":
+            self._check_intact(stage)
+            return
+        stage.status = "running"
+        stage.input = self._input_of(stage)
+        self.folder.save()
+        self.watcher.began(stage)
+        make = {"start": self._start, "sample": self._sample, "sft": self._learn, "rl": self._learn}[stage.kind]
+        with _full_disk_as_such():
+            output = make(stage)
+        if output is not None:
+            stage.output, stage.sha256 = self.folder.relative(output), sha256_of(output)
+        stage.status = "done"
+        self._choose(stage)
+        self.folder.save()
+        shutil.rmtree(self._folder(stage) / "trainer", ignore_errors=True)
+        self.watcher.ended(stage)
+
+    def _check_intact(self, stage: StageRecord) -> None:
+        if stage.output is None:
+            return
+        path = self.folder.absolute(stage.output)
+        if not path.exists() or sha256_of(path) != stage.sha256:
+            raise ValueError(
+                f"{path}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
+            )
+
+    def _folder(self, stage: StageRecord) -> Path:
+        return self.folder.path.resolve() / stage.name
+
+    def _output(self, name: str) -> Path:
+        output = self.state.stage(name).output
+        assert output is not None, f"{name} is done, and left something"
+        return self.folder.absolute(output).resolve()
+
+    def _input_of(self, stage: StageRecord) -> str | None:
+        """SFT always begins with the start (TIR-Judge, Sec. 4.3), everything else with the current judge."""
+        if stage.kind == "start":
+            return None
+        name = START if stage.kind == "sft" else self.state.current
+        assert name is not None, "the start comes first"
+        return self.state.stage(name).output
+
+    # Kinds of stages
+
+    def _start(self, stage: StageRecord) -> Path:
+        wanted = self.recipe.start.from_nothing
+        if wanted is None:
+            checkpoint = checkpoint_folder(_folder_of(self.recipe.start.checkpoint)).resolve()
+        else:
+            checkpoint = self._folder(stage) / "checkpoint"
+            _train_from_nothing(wanted, out=checkpoint, watcher=self.watcher)
+        self._measure(stage, checkpoint=checkpoint, step=0)
+        return checkpoint
+
+    def _sample(self, stage: StageRecord) -> Path:
+        folder = self._folder(stage)
+        wanted = self.recipe.sampling
+        shards = asyncio.run(self._sample_shards(stage, folder=folder))
+        kept = keep_best(
+            (trajectory for shard in shards for trajectory in read_trajectories(shard)),
+            preset=wanted.preset,
+            per_prompt=wanted.keep_per_prompt,
+        )
+        write_trajectories(folder / KEPT, kept.trajectories)
+        stage.counts = {
+            "sampled": kept.num_sampled,
+            "perfect": kept.num_perfect,
+            "of_losing_strategy": kept.num_of_losing_strategy,
+            "kept": len(kept.trajectories),
+        }
+        counted = {f"sample/{name}": float(count) for name, count in stage.counts.items()}
+        with Journal(self.folder.path, recipe=self.recipe) as journal:
+            journal.write(counted, stage=stage.name, step=len(shards))
+        return folder / KEPT
+
+    async def _sample_shards(self, stage: StageRecord, *, folder: Path) -> list[Path]:
+        """All samples, a file for so many items; those that a killed run left are not made again."""
+        wanted = self.recipe.sampling
+        items = self.data.train[: wanted.limit]
+        starts = range(0, len(items), wanted.shard)
+        shards = [folder / "shards" / f"{start:08d}.parquet" for start in starts]
+        missing = [(start, path) for start, path in zip(starts, shards, strict=True) if not path.exists()]
+        if not missing:
+            return shards
+        num_done = len(items) - sum(len(items[start : start + wanted.shard]) for start, _ in missing)
+        async with self._sampler(stage) as (judge, student):
+            for start, path in missing:
+
+                def on_item() -> None:
+                    nonlocal num_done
+                    num_done += 1
+                    self.watcher.moved("sampling", num_done, len(items), {})
+
+                sampled = await sample_items(
+                    judge,
+                    items[start : start + wanted.shard],
+                    plan=self._plan(stage),
+                    student=student,
+                    on_item=on_item,
+                )
+                write_trajectories(path, sampled.trajectories)
+        return shards
+
+    def _plan(self, stage: StageRecord) -> Plan:
+        wanted = self.recipe.sampling
+        seed = hashlib.sha256(f"{self.recipe.seed}/{stage.name}".encode()).digest()
+        return Plan(
+            seed=int.from_bytes(seed[:6], "big"),
+            num_rollouts=wanted.rollouts,
+            temperature=wanted.temperature,
+            tools="auto" if self.recipe.tools else "off",
+            max_tool_calls=self.recipe.rl.max_tool_calls,
+            both_orders=wanted.preset == "robust",
+            rule=self.recipe.reward,
+            concurrency=wanted.concurrency,
+        )
+
+    @asynccontextmanager
+    async def _sampler(self, stage: StageRecord) -> AsyncIterator[tuple[Judge, Student | None]]:
+        """Who is sampled, and for which student if it is a teacher with another tokenizer or other sizes."""
+        teacher = self.recipe.teacher if self.state.command in ("distill", "sample") else None
+        async with AsyncExitStack() as stack:
+            if teacher is None:
+                assert stage.input is not None
+                policy = await open_policy(self.folder.absolute(stage.input), recipe=self.recipe, stack=stack)
+                yield policy.judge, None
+                return
+            start = self._output(START)
+            judge = await stack.enter_async_context(_open_teacher(teacher, recipe=self.recipe, key=self.chat_key))
+            yield judge, None if _writes_like(teacher, judge=judge, student=start) else Student.load(start)
+
+    def _learn(self, stage: StageRecord) -> Path | None:
+        """SFT or RL. None: there was nothing to learn from, so the stage is passed over."""
+        assert stage.input is not None
+        folder = self._folder(stage)
+        files = self._files_for(stage)
+        if stage.kind == "sft":
+            num_rows = sum(len(read_trajectories(file)) for file in files)
+            stage.counts = {"trajectories": num_rows}
+            if not num_rows:
+                stage.accepted, stage.complaints = False, ["no trajectory was worth learning from"]
+                return None
+        start = self.folder.absolute(stage.input).resolve()
+        job = Job(
+            kind="sft" if stage.kind == "sft" else "rl",
+            stage=stage.name,
+            run=str(self.folder.path.resolve()),
+            start=str(start),
+            folder=str(folder / "trainer"),
+            trajectories=files,
+            without_labels=self.state.command == "ttrl",
+        )
+
+        def on_step(step: int, total: int, values: Mapping[str, float]) -> None:
+            self.watcher.moved("training", step, total, values)
+
+        trained = learn(job, recipe=self.recipe, data=self.data, on_step=on_step)
+        validation = self._measure(stage, checkpoint=trained, step=None)
+        out = folder / "checkpoint"
+        self._export(trained, stage=stage, start=start, validation=validation, out=out)
+        return out
+
+    def _files_for(self, stage: StageRecord) -> tuple[str, ...]:
+        """The trajectories that a stage learns from: those of the sampling before it, or of the recipe."""
+        if stage.kind != "sft":
+            return ()
+        if self.state.command == "sft":
+            return tuple(str(Path(file).resolve()) for file in self.recipe.data.trajectories)
+        place = self.state.stages.index(stage)
+        return (str(self._output(self.state.stages[place - 1].name)),)
+
+    def _export(
+        self, trained: Path, *, stage: StageRecord, start: Path, validation: Validation | None, out: Path
+    ) -> None:
+        from transformers import AutoModelForCausalLM
+
+        from tirjudge_training.checkpoints import export_checkpoint, load_tokenizer, weights_sha256
+
+        measured = {} if validation is None else validation.metrics()
+        export_checkpoint(
+            AutoModelForCausalLM.from_pretrained(trained, dtype="auto", local_files_only=True),
+            load_tokenizer(start),
+            out=out,
+            profile=load_profile(start),
+            lineage=Lineage(
+                parent=weights_sha256(start),
+                run_id=self.folder.path.resolve().name,
+                stage=stage.name,
+                git_commit=commit_of(Path(__file__).parent),
+                data_sha256=self.data.sha256,
+            ),
+            metrics={name: value for name, value in measured.items() if value is not None} or None,
+        )
+
+    # Held-out items
+
+    def _measure(self, stage: StageRecord, *, checkpoint: Path, step: int | None) -> Validation | None:
+        """Judge the held-out items with a checkpoint; None where no right response is known."""
+        if not self.data.held_out:
+            return None
+        validation = asyncio.run(self._validate(checkpoint))
+        stage.validation = validation.record()
+        write_validation(validation, self.folder.path / "eval" / f"{stage.name}.json")
+        with Journal(self.folder.path, recipe=self.recipe) as journal:
+            journal.write(validation.metrics(), stage=stage.name, step=self._last_step(stage) if step is None else step)
+        return validation
+
+    def _last_step(self, stage: StageRecord) -> int:
+        from tirjudge_training.metrics import FILE, read_metrics
+
+        return max((row.step for row in read_metrics(self.folder.path / FILE) if row.stage == stage.name), default=0)
+
+    async def _validate(self, checkpoint: Path) -> Validation:
+        num_done = 0
+
+        def on_item() -> None:
+            nonlocal num_done
+            num_done += 1
+            self.watcher.moved("validating", num_done, len(self.data.held_out), {})
+
+        async with AsyncExitStack() as stack:
+            policy = await open_policy(checkpoint, recipe=self.recipe, stack=stack)
+            return await validate_as_recipe(policy.judge, self.data, recipe=self.recipe, on_item=on_item)
+
+    def _choose(self, stage: StageRecord) -> None:
+        """Whether to build on the stage, and which checkpoint is the best so far."""
+        if stage.kind == "sample" or stage.output is None:
+            return
+        decided = self._decide(stage)
+        stage.accepted, stage.complaints = decided.accepted, list(decided.complaints)
+        if not decided.accepted:
+            return
+        self.state.current = stage.name
+        if self._beats_best(stage):
+            self.state.best = stage.name
+            self.folder.mark_best(self.folder.absolute(stage.output))
+
+    def _decide(self, stage: StageRecord) -> Decided:
+        """The gate. Without labels nothing is decided by them: the stage is taken, and what became worse is noted."""
+        current = self.state.current
+        if current is None or stage.validation is None:
+            return Decided(accepted=True, complaints=())
+        before, after = (read_validation(self.folder.path / "eval" / f"{n}.json") for n in (current, stage.name))
+        rule = self.recipe.gate
+        if self.state.command == "ttrl" and rule.mode == "reject":
+            rule = rule.model_copy(update={"mode": "warn"})
+        return compare(before.standing(), after.standing(), rule=rule)
+
+    def _beats_best(self, stage: StageRecord) -> bool:
+        """Later stages win ties; where no label may be used, or none is known, the last is the best."""
+        best = None if self.state.best is None else self.state.stage(self.state.best).validation
+        if best is None or stage.validation is None or self.state.command == "ttrl":
+            return True
+        return stage.validation.accuracy >= best.accuracy
+
+
+@contextmanager
+def _full_disk_as_such() -> Iterator[None]:
+    """Libraries tell of a full disk in exceptions of their own.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    try:
+        yield
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+
+
+def _train_from_nothing(wanted: FromNothing, *, out: Path, watcher: Watcher) -> None:
+    from tirjudge_training.bundled.build import train_bundled
+    from tirjudge_training.bundled.sft import Recipe as BundledRecipe
+    from tirjudge_training.bundled.sft import StepReport
+    from tirjudge_training.synthetic.erring import Erring
+
+    names = set(FromNothing.model_fields) - {"steps", "workers", "guesses", "wrong_plans", "mixture"}
+    recipe = BundledRecipe(
+        **{name: getattr(wanted, name) for name in names},
+        num_steps=wanted.steps,
+        num_workers=wanted.workers,
+        mixture=mixture_of(wanted.mixture),
+        erring=Erring(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
+    )
+
+    def on_step(report: StepReport) -> None:
+        watcher.moved("training from nothing", report.step + 1, wanted.steps, {"train/loss": report.loss})
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    train_bundled(recipe, out=out, on_step=on_step)
+
+
+@asynccontextmanager
+async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) -> AsyncIterator[Judge]:
+    """The teacher's judge, with a real sandbox."""
+    from tirjudge_sandbox import SandboxPool
+
+    async with AsyncExitStack() as stack:
+        slots, allow_unsafe = recipe.sandbox.slots, recipe.sandbox.allow_unsafe
+        sandbox = await stack.enter_async_context(SandboxPool(slots=slots, allow_unsafe=allow_unsafe))
+        if teacher.chat_url is not None and teacher.chat_model is not None:
+            from tirjudge.engines.chat import open_chat_model
+
+            opening = open_chat_model(teacher.chat_url, model=teacher.chat_model, api_key=key)
+        else:
+            folder = None if teacher.checkpoint is None else _folder_of(teacher.checkpoint)
+            opening = open_model(folder, engine_url=teacher.engine_url)
+        model = await stack.enter_async_context(opening)
+        yield Judge(engine=model.engine, sandbox=sandbox, profile=model.profile)
+
+
+def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
+    """Whether the teacher's ids are the student's: one tokenizer, and prompts of the same sizes."""
+    if teacher.checkpoint is None:
+        return False
+    theirs = checkpoint_folder(_folder_of(teacher.checkpoint))
+    if not (theirs / "tokenizer.json").exists() or tokenizer_sha256_of(theirs) != tokenizer_sha256_of(student):
+        return False
+    own = load_profile(student)
+    sizes = ("context_tokens", "rollout_tokens", "prompt_chars", "response_chars", "all_responses_chars")
+    return all(getattr(judge.profile, name) == getattr(own, name) for name in sizes)

@@ -1,0 +1,66 @@
+"""Generated training items: prompts whose responses' standing is known, without the judgment that a teacher would write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from tirjudge.types import Mode
+from tirjudge_training.items import Item
+from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples
+
+SOURCE = "tirjudge-synthetic"
+
+INSTRUCTIONS, MATH, CONDUCT = "instructions", "math", "conduct"
+"""The tasks; nothing about conduct can be computed."""
+
+
+def generate_items(mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool = False) -> list[Item]:
+    """Items of one mode with one best response each, the tasks in the shares of the mixture and in random order.
+
+    Args:
+        mode: a pointwise item is a pair whose responses are scored one by one.
+        count: how many.
+        seed: the same gives the same items.
+        mixture: `toolless` and `ties` are left aside: an item has a best response, and says nothing of tools.
+        held_out: whether phrasings, words and topics are those that training never sees.
+    """
+    counts = {MATH: round(count * mixture.numeric), CONDUCT: round(count * mixture.conduct)}
+    counts = {INSTRUCTIONS: count - sum(counts.values()), **counts}
+    items = [
+        item
+        for task, num in counts.items()
+        for item in _items_of_task(task, mode, count=num, seed=seed, mixture=mixture, held_out=held_out)
+    ]
+    Random(f"{seed}/{mode}/order").shuffle(items)
+    return items
+
+
+def _items_of_task(task: str, mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool) -> Iterator[Item]:
+    alone = replace(
+        mixture, numeric=float(task == MATH), conduct=float(task == CONDUCT), toolless=0.0, ties=0.0, long_lists=0.0
+    )
+    name = f"{'held-out' if held_out else 'train'}-{seed}-{mode}-{task}"
+    rng = Random(f"items/{name}")
+    drawn_mode = Mode.PAIRWISE if mode is Mode.POINTWISE else mode
+    drawn = (e for e in draw_examples(drawn_mode, rng=rng, held_out=held_out, mixture=alone) if _has_one_best(e))
+    for number in range(count):
+        example = next(drawn)
+        order = list(range(len(example.responses)))
+        rng.shuffle(order)
+        yield Item(
+            id=f"{name}-{number:06d}",
+            mode=mode,
+            prompt=example.prompt,
+            responses=example.responses,
+            best=example.label,
+            task=task,
+            source=SOURCE,
+            verifiable=example.verifiable,
+            order=tuple(order),
+        )
+
+
+def _has_one_best(example: Example) -> bool:
+    return sum(share == max(example.met) for share in example.met) == 1

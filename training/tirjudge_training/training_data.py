@@ -1,0 +1,110 @@
+"""The items of a recipe: read or generated, and parted into those to train on and those to measure with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tirjudge.types import Mode
+from tirjudge_training.config import Data, MixtureSection, Recipe, Synthetic
+from tirjudge_training.items import Item, read_items, validation_split
+from tirjudge_training.synthetic.examples import Mixture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingData:
+    """What a run trains on and what it is measured with; they share no prompt, unless the recipe names both by itself."""
+
+    train: tuple[Item, ...]
+    held_out: tuple[Item, ...]
+    """Their right response is known; empty: there are no labels at all."""
+
+    @property
+    def sha256(self) -> str:
+        """Of both, in order."""
+        digest = hashlib.sha256()
+        for item in (*self.train, *self.held_out):
+            digest.update(repr(item).encode())
+        return digest.hexdigest()
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """ "train" and "held_out": "task/mode" -> how many."""
+        sides = {"train": self.train, "held_out": self.held_out}
+        return {
+            name: dict(sorted(Counter(f"{item.task}/{item.mode}" for item in items).items()))
+            for name, items in sides.items()
+        }
+
+
+def load_data(recipe: Recipe) -> TrainingData:
+    """All items of a recipe.
+
+    Raises:
+        ValueError: there are none, or a file cannot be read.
+    """
+    items = items_of(recipe.data)
+    if recipe.validation.data is not None:
+        train, held_out = items, items_of(recipe.validation.data)
+    else:
+        train, held_out = validation_split(items, share=recipe.validation.share, seed=recipe.validation.seed)
+    if not train:
+        raise ValueError(f"data: {len(items)} items given, and after validation.share none is left to train on")
+    known = [item for item in held_out if item.best is not None]
+    limit = recipe.validation.limit
+    if limit is not None and limit < len(known):
+        chosen = set(Random(recipe.validation.seed).sample(range(len(known)), limit))
+        known = [item for index, item in enumerate(known) if index in chosen]
+    return TrainingData(train=tuple(train), held_out=tuple(known))
+
+
+def items_of(data: Data) -> list[Item]:
+    """The items of one section.
+
+    Raises:
+        ValueError: there are none, a file cannot be read, or two files share an id.
+    """
+    items = [item for file in data.items for item in read_items(file)]
+    if data.synthetic is not None:
+        items += generated(data.synthetic)
+    if data.tasks is not None:
+        tasks = sorted({item.task for item in items})
+        unknown = [task for task in data.tasks if task not in tasks]
+        if unknown:
+            raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(tasks) or 'none'}")
+        items = [item for item in items if item.task in data.tasks]
+    items = items[: data.limit]
+    if not items:
+        raise ValueError("data: no items; data.items with files, or data.synthetic with counts would do")
+    twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
+    if twice:
+        raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
+    return items
+
+
+def generated(spec: Synthetic) -> list[Item]:
+    """The generated items of a recipe, modes mixed."""
+    from tirjudge_training.synthetic.items import generate_items
+
+    counts = {Mode.POINTWISE: spec.pointwise, Mode.PAIRWISE: spec.pairwise, Mode.LISTWISE: spec.listwise}
+    mixture = mixture_of(spec.mixture)
+    items = [
+        item
+        for mode, count in counts.items()
+        for item in generate_items(mode, count=count, seed=spec.seed, mixture=mixture, held_out=spec.held_out)
+    ]
+    Random(f"{spec.seed}/modes").shuffle(items)
+    return items
+
+
+def mixture_of(section: MixtureSection) -> Mixture:
+    """The same as the generator takes it.
+
+    Raises:
+        ValueError: a kind of instruction that there is none of.
+    """
+    mixture = Mixture(**section.model_dump())
+    _ = mixture.drawn_kinds
+    return mixture

@@ -1,0 +1,207 @@
+"""TRL's trainers with what they lack for us; the one module that imports TRL when it is loaded (about 5 s).
+
+What differs from TRL: nothing is reported home, no model card is written, a gradient that is no number stops the run
+before it reaches the weights, and the engine's log-probabilities are compared with the trainer's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import trl
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallback
+
+from tirjudge_training.dapo import NonFiniteLoss
+from tirjudge_training.presets import check_version
+from tirjudge_training.settings import OptimizerSettings
+
+check_version(trl.__version__)
+
+_KEPT = (
+    "judge.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template*",
+)
+"""Files of a checkpoint that training does not change."""
+
+
+_KNOWN_WARNINGS = (
+    "You are using 'rollout_func'",  # experimental; the version is pinned for it
+    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL reads the names that transformers gave up
+)
+
+
+class _Quiet:
+    """Neither telemetry nor model cards."""
+
+    def _send_telemetry(self) -> None:
+        pass
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class SFTTrainer(_Quiet, trl.SFTTrainer):
+    """TRL's, quiet."""
+
+    def __init__(self, *, report: Callable[[int, Mapping[str, float]], None], **kwargs: Any) -> None:
+        """Args:
+        report: told of the optimizer step and TRL's metrics, on every process.
+        kwargs: as TRL's.
+        """
+        super().__init__(**kwargs)
+        self._report = report
+        self.add_callback(FiniteGradients())
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if "loss" in logs:
+            self._report(self.state.global_step, logs)
+
+
+class RLTrainer(_Quiet, trl.GRPOTrainer):
+    """TRL's, which also compares what the engine and the trainer think of the sampled tokens."""
+
+    def __init__(
+        self, *, report: Callable[[int, Mapping[str, float]], None], ratio_to_engine: bool, **kwargs: Any
+    ) -> None:
+        """Args:
+        report: told of the optimizer step and TRL's metrics, on every process.
+        ratio_to_engine: take the ratio to the engine's probabilities instead of the trainer's own.
+        kwargs: as TRL's.
+        """
+        super().__init__(**kwargs)
+        self._report = report
+        self._ratio_to_engine = ratio_to_engine
+        self._logprobs: torch.Tensor | None = None
+        self._gap = torch.zeros(3, dtype=torch.float64)  # sum, count, largest of |engine - trainer|
+        self.add_callback(FiniteGradients())
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if torch.is_grad_enabled():  # the policy's own; old and reference ones are computed without
+            self._logprobs = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if self._ratio_to_engine:
+            inputs = {**inputs, "old_per_token_logps": inputs["sampling_per_token_logps"]}
+        loss = super()._compute_loss(model, inputs)
+        assert self._logprobs is not None
+        gap = (inputs["sampling_per_token_logps"] - self._logprobs).abs()
+        gap = gap[(inputs["completion_mask"] * inputs["tool_mask"] > 0) & ~gap.isnan()].double().cpu()
+        if len(gap):
+            largest = torch.maximum(self._gap[2], gap.max())
+            self._gap = torch.stack([self._gap[0] + gap.sum(), self._gap[1] + len(gap), largest])
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if "loss" not in logs:
+            return
+        gaps = self.accelerator.gather(self._gap.float().to(self.accelerator.device)).view(-1, 3).cpu()
+        self._gap = torch.zeros(3, dtype=torch.float64)
+        if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
+            logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
+            logs["dlogp_max"] = float(gaps[:, 2].max())
+        self._report(self.state.global_step, logs)
+
+
+class FiniteGradients(TrainerCallback):
+    """Stops a run before a gradient that is no number reaches the weights."""
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        gradients = [p.grad for p in kwargs["model"].parameters() if p.grad is not None]
+        if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+            good = newest_checkpoint(Path(args.output_dir))
+            raise NonFiniteLoss(step=state.global_step + 1, last_good=str(good) if good else None)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a trainer in its folder; None if there is none.
+
+    The trainer's state is written last, so a folder without it, or with half of it, is what a kill or a full disk left.
+    """
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    return next((path for path in found if _is_whole(path)), None)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def open_model(start: Path, *, settings: OptimizerSettings) -> PreTrainedModel:
+    """The model of a checkpoint folder. Its path stays with it: TRL reads the reference from there."""
+    if not (start / "config.json").is_file():
+        raise ValueError(f"{start}: no config.json there; training starts from a Hugging Face checkpoint folder")
+    dtype = getattr(torch, settings.weights)
+    return transformers.AutoModelForCausalLM.from_pretrained(str(start), dtype=dtype, local_files_only=True)
+
+
+def open_tokenizer(start: Path) -> PreTrainedTokenizerFast:
+    """What TRL pads and decodes with; nothing is ever encoded with it.
+
+    It is made of tokenizer.json alone, which is what the judge has: transformers would otherwise guess by architecture.
+    """
+    eos = json.loads((start / "config.json").read_text(encoding="utf-8")).get("eos_token_id")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(start / "tokenizer.json"), padding_side="left")
+    token = tokenizer.convert_ids_to_tokens(eos[0] if isinstance(eos, list) else eos or 0)
+    tokenizer.eos_token = tokenizer.pad_token = token
+    return tokenizer
+
+
+def write_checkpoint(model: PreTrainedModel, folder: Path, *, state: Mapping[str, Any], start: Path) -> None:
+    """A Hugging Face folder of new weights: appears whole, in place of what was there, or not at all.
+
+    Tokenizer and judge.json are the start's, byte for byte: a tokenizer that is saved anew is another file.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial, state_dict=dict(state))
+    for path in start.iterdir():
+        if path.is_file() and any(path.match(pattern) for pattern in _KEPT):
+            shutil.copyfile(path, partial / path.name)
+    replaced = folder.with_name(f".{folder.name}.replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
+    if folder.exists():
+        folder.rename(replaced)
+    partial.rename(folder)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def set_quiet(*, verbose: bool) -> None:
+    """Whether transformers, datasets and TRL may speak."""
+    import datasets
+
+    level = logging.INFO if verbose else logging.ERROR
+    transformers.logging.set_verbosity(level)
+    logging.getLogger("trl").setLevel(level)
+    logging.getLogger("accelerate").setLevel(level)
+    if not verbose:
+        datasets.disable_progress_bars()
+        transformers.logging.disable_progress_bar()
+        for message in _KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
+
+
+def end_distributed() -> None:
+    """Leave the group of processes; the last thing a process of a distributed run does, failed or not."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

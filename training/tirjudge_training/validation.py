@@ -1,0 +1,196 @@
+"""How good a checkpoint is on items that it was not trained on, judged as it would be served: `Judge.judge`, greedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from tirjudge.judge import Judge
+from tirjudge.statistics import ratio, wilson_interval
+from tirjudge.types import Judgment, Outcome
+from tirjudge_training.gate import Standing
+from tirjudge_training.items import Item
+from tirjudge_training.run_folder import CellRecord, ValidationRecord, write_whole
+
+CONCURRENCY = 16
+"""Judgments side by side, if nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What came of one held-out item."""
+
+    item_id: str
+    task: str
+    mode: str
+    verifiable: bool
+    right: bool
+    """The best response was named; a tie, an abstention and a judgment without a verdict are not right."""
+    num_rollouts: int
+    num_rollouts_with_calls: int
+    num_calls: int
+    """Programs that ran."""
+    num_failed_calls: int
+    """Of those, how many did not end well."""
+    num_without_verdict: int
+    """Rollouts that did not end on a verdict of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What came of all of them."""
+
+    judged: tuple[Judged, ...]
+
+    @property
+    def cells(self) -> dict[str, tuple[int, int]]:
+        """ "task/mode" -> (right, all), in alphabetical order."""
+        found: dict[str, list[bool]] = defaultdict(list)
+        for item in self.judged:
+            found[f"{item.task}/{item.mode}"].append(item.right)
+        return {name: (sum(found[name]), len(found[name])) for name in sorted(found)}
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over task x mode, so that a large task does not hide a small one."""
+        return fmean(right / num for right, num in self.cells.values())
+
+    @property
+    def tool_use(self) -> float | None:
+        """Share of the rollouts on verifiable items that ran a program; None: there are no such items."""
+        verifiable = [item for item in self.judged if item.verifiable]
+        return ratio(
+            sum(item.num_rollouts_with_calls for item in verifiable), of=sum(item.num_rollouts for item in verifiable)
+        )
+
+    @property
+    def failed_programs(self) -> float | None:
+        """Share of the programs that did not end well; None: none ran."""
+        return ratio(sum(item.num_failed_calls for item in self.judged), of=sum(item.num_calls for item in self.judged))
+
+    @property
+    def no_verdict(self) -> float:
+        """Share of the rollouts that did not end on a verdict of their own."""
+        num_rollouts = sum(item.num_rollouts for item in self.judged)
+        return sum(item.num_without_verdict for item in self.judged) / max(1, num_rollouts)
+
+    def standing(self) -> Standing:
+        """What the gate looks at."""
+        right = {item.item_id: item.right for item in self.judged}
+        return Standing(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
+
+    def record(self) -> ValidationRecord:
+        """What the state of a run keeps."""
+        num = len(self.judged)
+        low, high = wilson_interval(self.accuracy * num, num_trials=num)
+        cells = {}
+        for name, (right, of) in self.cells.items():
+            cell_low, cell_high = wilson_interval(right, num_trials=of)
+            cells[name] = CellRecord(num=of, num_right=right, low=cell_low, high=cell_high)
+        return ValidationRecord(
+            accuracy=self.accuracy, low=low, high=high, num=num, tool_use=self.tool_use,
+            failed_programs=self.failed_programs, no_verdict=self.no_verdict, cells=cells,
+        )  # fmt: skip
+
+    def metrics(self) -> dict[str, float | None]:
+        """What metrics.jsonl keeps."""
+        cells = self.cells
+        return {
+            "val/acc": self.accuracy,
+            "val/n": float(len(self.judged)),
+            "val/tool_use": self.tool_use,
+            "val/failed_programs": self.failed_programs,
+            "val/no_verdict": self.no_verdict,
+            **{f"val/acc/{name}": right / num for name, (right, num) in cells.items()},
+            **{f"val/n/{name}": float(num) for name, (_, num) in cells.items()},
+        }
+
+
+async def validate(
+    judge: Judge,
+    items: Sequence[Item],
+    *,
+    seed: int,
+    tools: Literal["auto", "off"] = "auto",
+    max_tool_calls: int = 3,
+    concurrency: int = CONCURRENCY,
+    on_item: Callable[[], None] | None = None,
+) -> Validation:
+    """Judge held-out items.
+
+    Args:
+        judge: with the checkpoint to measure and a real sandbox.
+        items: whose right response is known.
+        seed: of the requests: it decides the order in which responses are shown.
+        tools: "off" for a judge that is trained on text alone.
+        max_tool_calls: programs in one rollout.
+        concurrency: judgments side by side.
+        on_item: called after each.
+
+    Raises:
+        ValueError: no items, or one whose right response is not known.
+        EngineUnavailable, SandboxUnavailable: nothing was measured.
+    """
+    if not items:
+        raise ValueError("validation: no items given; a larger validation.share would do")
+    unknown = next((item.id for item in items if item.best is None), None)
+    if unknown is not None:
+        raise ValueError(f"validation: the right response of {unknown} is not known; items with labels would do")
+    judged: dict[int, Judged] = {}
+    numbered = enumerate(items)
+
+    async def work() -> None:
+        for number, item in numbered:
+            request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
+            judged[number] = judged_item(item, await judge.judge(request))
+            if on_item is not None:
+                on_item()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return Validation(judged=tuple(judged[number] for number in sorted(judged)))
+
+
+def judged_item(item: Item, judgment: Judgment) -> Judged:
+    """What a judgment comes to, beside the label."""
+    turns = [turn for rollout in judgment.rollouts for turn in rollout.turns]
+    return Judged(
+        item_id=item.id,
+        task=item.task,
+        mode=item.mode.value,
+        verifiable=item.verifiable,
+        right=judgment.verdict.best == item.best,
+        num_rollouts=len(judgment.rollouts),
+        num_rollouts_with_calls=sum(any(turn.outcome is not None for turn in r.turns) for r in judgment.rollouts),
+        num_calls=sum(turn.outcome is not None for turn in turns),
+        num_failed_calls=sum(turn.outcome not in (None, Outcome.OK) for turn in turns),
+        num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
+    )
+
+
+def write_validation(validation: Validation, path: Path) -> None:
+    """One JSON file, a row an item."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n")
+
+
+def read_validation(path: Path) -> Validation:
+    return Validation(judged=tuple(Judged(**row) for row in json.loads(path.read_text(encoding="utf-8"))))
+
+
+def count_by_task(items: Sequence[Item]) -> Mapping[str, int]:
+    """ "task/mode" -> how many."""
+    counts: dict[str, int] = defaultdict(int)
+    for item in items:
+        counts[f"{item.task}/{item.mode.value}"] += 1
+    return dict(sorted(counts.items()))

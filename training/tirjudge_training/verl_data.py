@@ -1,0 +1,118 @@
+"""What verl is handed: items as the rows that its data set reads, and what each of its workers must know to judge them.
+
+Both are files, because verl's workers may run on other machines. Nothing here imports verl.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tirjudge.loop import RESERVED_TOKENS
+from tirjudge.profile import Profile
+from tirjudge_training.items import Item
+from tirjudge_training.rewards import RewardRule
+
+AGENT_NAME = "tirjudge"
+"""Under which verl knows our loop."""
+
+_ITEM = TypeAdapter(Item)
+
+
+class LoopSettings(BaseModel):
+    """How a worker of verl judges."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    profile: Profile
+    """Of the checkpoint that is trained."""
+    eos_token_ids: tuple[int, ...]
+    """Ids that end a turn of that checkpoint."""
+    reward: RewardRule = RewardRule()
+    tools: Literal["auto", "off"] = "auto"
+    max_tool_calls: int = Field(default=3, ge=0)
+    mask_observations: bool = True
+    """False: what programs printed carries loss too (an ablation)."""
+    overlong: Literal["mask", "penalty", "none"] = "mask"
+    """As in `RLSettings`."""
+    overlong_buffer_tokens: int = Field(default=1024, gt=0)
+    seed: int = Field(default=0, ge=0)
+    """Of the rollouts, with the step and the item."""
+    sandbox_urls: tuple[str, ...] = ()
+    """Sandbox services that all workers share; empty: a pool in each worker's own process."""
+    sandbox_key_file: Path | None = None
+    """Holds the key that the services ask for; None: they ask for none."""
+    sandbox_slots: int = Field(default=4, ge=1)
+    """Programs at a time in a worker's own pool."""
+    allow_unsafe: bool = False
+    """Run programs even where nothing isolates them."""
+
+    @property
+    def longest_response(self) -> int:
+        """Most tokens that can follow a prompt: what the model writes, and what its programs print."""
+        calls = self.max_tool_calls if self.tools != "off" else 0
+        written = self.profile.rollout_tokens + calls * self.profile.observation_tokens + RESERVED_TOKENS
+        return min(self.profile.context_tokens, written)
+
+    def write(self, path: Path) -> None:
+        """As verl's `agent_loop_config_path` wants it (JSON is YAML)."""
+        target = "tirjudge_training.verl_loop.TirJudgeAgentLoop"
+        entry = {"name": AGENT_NAME, "_target_": target, "settings": self.model_dump(mode="json")}
+        path.write_text(json.dumps([entry], indent=1) + "\n", encoding="utf-8")
+
+
+def verl_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """One row an item, in the columns of verl's `RLHFDataset`.
+
+    `data_source` is task and mode, which is what verl breaks its validation down by. The item itself travels as JSON in
+    `extra_info`; `prompt` is there because verl wants one, and is not what the judge is shown.
+    """
+    return [_row(item, index=index) for index, item in enumerate(items)]
+
+
+def _row(item: Item, *, index: int) -> dict[str, Any]:
+    if isinstance(item.prompt, str):
+        messages = [{"role": "user", "content": item.prompt}]
+    else:
+        messages = [message.model_dump() for message in item.prompt]
+    return {
+        "data_source": f"{item.task}/{item.mode}",
+        "agent_name": AGENT_NAME,
+        "prompt": messages,
+        "reward_model": {"style": "rule", "ground_truth": str(item.best)},
+        "extra_info": {"index": index, "item": _ITEM.dump_json(item).decode()},
+    }
+
+
+def write_verl_dataset(items: Iterable[Item], path: Path) -> None:
+    """Write items as Parquet that verl reads.
+
+    Raises:
+        ValueError: there are none, or of one it is not known which response is right.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    items = list(items)
+    if not items:
+        raise ValueError(f"{path}: no items given, verl needs one at least")
+    for item in items:
+        if item.best is None:
+            raise ValueError(f'item "{item.id}": best is null, and verl rewards each rollout by itself; trl would do')
+    pq.write_table(pa.Table.from_pylist(verl_rows(items)), path, compression="zstd")
+
+
+def item_of(extra_info: Mapping[str, Any]) -> Item:
+    """The item of a row.
+
+    Raises:
+        ValueError: there is none in it.
+    """
+    try:
+        return _ITEM.validate_json(extra_info["item"])
+    except (KeyError, ValidationError) as error:
+        raise ValueError(f"extra_info: no item in it ({error}); write the data with write_verl_dataset") from None

@@ -1,0 +1,317 @@
+"""verl's agent loop, and the judge in it: the loop that serves rolls out over verl's servers. Only verl imports this.
+
+What a reader would trip over:
+
+- verl scores a session, one of the n rollouts of a row, and copies the score of a session's last output to the others. A
+  pointwise item is one session with two outputs, so both get one reward: the lower of the two, which is Eq. 4 with
+  Rf and Rt of both.
+- verl takes the advantage of a session from its last output, at that one's first token with loss. So an output without
+  such a token must not come last.
+- An engine or a sandbox that fails raises. verl then drops the session, and counts it.
+- verl makes a new loop for each session; what is costly is kept for the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
+from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportMissingImports]
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+)
+
+from tirjudge.engines.tokenization import LocalTokenizer, find_stop
+from tirjudge.errors import EngineUnavailable
+from tirjudge.judge import Judge, rollout_name, together
+from tirjudge.loop import Sandbox
+from tirjudge.types import Completion, Rollout, Sampling, StopReason
+from tirjudge_training.dapo import overlong_penalty
+from tirjudge_training.items import Item
+from tirjudge_training.rewards import Reward, num_failed_calls, rewards_of
+from tirjudge_training.verl_data import LoopSettings, item_of
+
+Shown = tuple[int, ...]
+
+
+class TirJudgeAgentLoop(AgentLoopBase):
+    """One session of verl: one rollout of an item, or one of each response of a pointwise item."""
+
+    def __init__(self, *args: Any, settings: Any, **kwargs: Any) -> None:
+        """`settings` are `LoopSettings`, as plain values or as hydra has them; the rest is verl's.
+
+        Raises:
+            ValueError: verl's response_length would not hold the longest rollout.
+        """
+        super().__init__(*args, **kwargs)
+        plain = OmegaConf.to_container(settings) if OmegaConf.is_config(settings) else settings
+        self.settings = LoopSettings.model_validate(plain)
+        needed, given = self.settings.longest_response, self.rollout_config.response_length
+        if given < needed:
+            raise ValueError(
+                f"actor_rollout_ref.rollout.response_length: {given} given, a rollout takes up to {needed}; "
+                f"data.max_response_length={needed} would do"
+            )
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
+        """Roll out and reward one row.
+
+        Raises:
+            ValueError: the row holds no item.
+            EngineUnavailable, SandboxUnavailable: nothing is rewarded.
+        """
+        item = item_of(kwargs["extra_info"])
+        engine = VerlEngine(
+            self.server_manager,
+            tokenizer=_tokenizer_of(self.tokenizer),
+            eos_token_ids=frozenset(self.settings.eos_token_ids),
+            options={name: sampling_params[name] for name in ("top_k", "repetition_penalty")},
+        )
+        number, session = int(kwargs.get("session_id", 0)), uuid4().hex
+        rollouts = await self._roll(
+            item,
+            judge=Judge(engine=engine, sandbox=await _sandbox_of(self.settings), profile=self.settings.profile),
+            temperature=float(sampling_params["temperature"]),
+            seed=rollout_seed(self.settings.seed, step=int(kwargs.get("global_steps", 0)), item_id=item.id),
+            session=session,
+            number=number,
+        )
+        outputs = self._outputs(item, rollouts, versions=engine.versions)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    async def _roll(
+        self, item: Item, *, judge: Judge, temperature: float, seed: int, session: str, number: int
+    ) -> dict[Shown, Rollout]:
+        settings = self.settings
+        request = item.request(
+            seed=seed, temperature=temperature, tools=settings.tools, max_tool_calls=settings.max_tool_calls
+        )
+        rollouts = await together(
+            [
+                judge.rollout(
+                    request,
+                    order=shown,
+                    session=f"{session}.{rollout_name(shown, number)}",
+                    number=number,
+                    read_probabilities=False,
+                )
+                for shown in item.shown()
+            ]
+        )
+        return dict(zip(item.shown(), rollouts, strict=True))
+
+    def _outputs(
+        self, item: Item, rollouts: Mapping[Shown, Rollout], *, versions: Sequence[int]
+    ) -> list[AgentLoopOutput]:
+        settings = self.settings
+        rewards = rewards_of(item, {shown: [rollout] for shown, rollout in rollouts.items()}, rule=settings.reward)
+        parts = {shown: group[0] for shown, group in rewards.items()}
+        score = min(parts[shown].total + self._overlong(rollout) for shown, rollout in rollouts.items())
+        shared = {
+            "reward_extra_info": _session_metrics(parts, rollouts),
+            "item_id": item.id,
+            "turn_scores": [],
+            "tool_rewards": [],
+            "min_global_steps": min(versions, default=None),
+            "max_global_steps": max(versions, default=None),
+        }
+        outputs = [
+            AgentLoopOutput(
+                prompt_ids=list(rollout.prompt_ids),
+                response_ids=list(rollout.token_ids),
+                response_mask=self._mask(rollout),
+                response_logprobs=list(rollout.logprobs),
+                reward_score=score,
+                num_turns=1 + len(rollout.turns) + rollout.num_calls,
+                metrics=_metrics(rollout),
+                extra_fields={**shared, "shown": list(shown), "stop_reason": str(rollout.stop_reason)},
+            )
+            for shown, rollout in rollouts.items()
+        ]
+        return sorted(outputs, key=lambda output: any(output.response_mask))  # those without loss first
+
+    def _mask(self, rollout: Rollout) -> list[int]:
+        if self.settings.overlong == "mask" and rollout.stop_reason is StopReason.LENGTH:
+            return [0] * len(rollout.token_ids)
+        if not self.settings.mask_observations:
+            return [1] * len(rollout.token_ids)
+        return list(rollout.loss_mask)
+
+    def _overlong(self, rollout: Rollout) -> float:
+        if self.settings.overlong != "penalty":
+            return 0.0
+        return overlong_penalty(
+            sum(len(turn.completion.token_ids) for turn in rollout.turns),
+            max_tokens=self.settings.profile.rollout_tokens,
+            buffer_tokens=self.settings.overlong_buffer_tokens,
+        )
+
+
+def _session_metrics(parts: Mapping[Shown, Reward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:
+    """What verl filters groups by (`acc`, which is Rc) and averages; the same names in every session, or verl stops."""
+    calls = [rollout.num_calls for rollout in rollouts.values()]
+    return {
+        "acc": min(part.correct for part in parts.values()),
+        "Rf": float(all(part.format for part in parts.values())),
+        "Rt": float(all(part.tool for part in parts.values())),
+        "calls": sum(calls) / len(calls),
+        "failed_calls": float(sum(num_failed_calls(rollout) for rollout in rollouts.values())),
+        "verdict": float(all(rollout.stop_reason.is_verdict for rollout in rollouts.values())),
+    }
+
+
+def _metrics(rollout: Rollout) -> AgentLoopMetrics:
+    results = [turn.result for turn in rollout.turns if turn.result is not None]
+    return AgentLoopMetrics(
+        generate_sequences=sum(turn.engine_s for turn in rollout.turns),
+        tool_calls=sum(result.queue_s + result.wall_s for result in results),
+    )
+
+
+def rollout_seed(seed: int, *, step: int, item_id: str) -> int:
+    """Of all rollouts of one item in one step, so that a resumed run repeats them; 0 to 2**63 - 1."""
+    digest = hashlib.sha256(f"{seed}\0{step}\0{item_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+class VerlEngine:
+    """verl's servers as the judge's engine: ids in, ids out.
+
+    verl hands back ids and log-probabilities alone, so text and stop string are read from the ids here.
+
+    Args:
+        client: verl's `LLMServerClient`, or what generates like it.
+        tokenizer: of the checkpoint.
+        eos_token_ids: ids that end a turn.
+        options: more sampling options of the servers.
+    """
+
+    def __init__(
+        self, client: Any, *, tokenizer: VerlTokenizer, eos_token_ids: frozenset[int], options: Mapping[str, Any]
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.eos_token_ids = eos_token_ids
+        self.versions: list[int] = []  # of the weights sampled with, by their training step, as far as servers tell
+        self._client = client
+        self._options = options
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        """One turn.
+
+        Raises:
+            ValueError: a constraint, or the probabilities of chosen tokens; verl's servers know neither.
+            EngineUnavailable: the request was aborted, or came back without ids or log-probabilities.
+        """
+        if sampling.allowed_token_ids is not None or sampling.logprob_token_ids:
+            raise ValueError("verl's servers neither force verdicts nor tell the probabilities of labels")
+        output = await self._client.generate(
+            request_id=session, prompt_ids=list(token_ids), sampling_params=self._params(sampling)
+        )
+        if output.stop_reason in ("aborted", "abort") or not output.token_ids:
+            raise EngineUnavailable(f"verl's server ended {session} with {output.stop_reason!r}")
+        if output.log_probs is None or len(output.log_probs) != len(output.token_ids):
+            raise EngineUnavailable("verl's server gave no log-probabilities; calculate_log_probs=True would do")
+        steps = (output.extra_fields.get(name) for name in ("min_global_steps", "max_global_steps"))
+        self.versions += [int(step) for step in steps if step is not None]
+        return self._completion(output, sampling=sampling)
+
+    def _params(self, sampling: Sampling) -> dict[str, Any]:
+        params = {
+            **self._options,
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "stop": list(sampling.stop),
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
+            "spaces_between_special_tokens": False,
+            "logprobs": True,
+        }
+        return params if sampling.seed is None else {**params, "seed": sampling.seed}
+
+    def _completion(self, output: Any, *, sampling: Sampling) -> Completion:
+        ids = tuple(output.token_ids)
+        ended = ids[-1] in self.eos_token_ids
+        written = b"".join(self.tokenizer.bytes_of.get(i, b"") for i in (ids[:-1] if ended else ids))
+        stop = find_stop(written, stop=sampling.stop, num_seen=0)
+        completion = Completion(
+            text=(written if stop is None else written[: stop.end]).decode(errors="replace"),
+            token_ids=ids,
+            logprobs=tuple(output.log_probs),
+            finish_reason="stop" if ended or stop is not None else "length",
+            stop=None if stop is None else stop.text,
+            num_cached=output.extra_fields.get("num_cached_tokens") or 0,
+        )
+        return self.tokenizer.fit_ids_to_text(completion)
+
+
+class VerlTokenizer(LocalTokenizer):
+    """The tokenizer that verl loaded, with the chat template of its checkpoint, as a vLLM server would render it.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers. Without a template it is ChatML, as the embedded engine has it.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__(tokenizer.backend_tokenizer)
+        self.of = tokenizer
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        if not self.of.chat_template:
+            return await super().encode_prompt(text)
+        messages = [{"role": "user", "content": text}]
+        return self.encode_now(self.of.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+# Kept for the process ---------------------------------------------------------------------------------------------------
+
+_TOKENIZERS: list[VerlTokenizer] = []
+_SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
+_OPEN = AsyncExitStack()
+
+
+def _tokenizer_of(tokenizer: Any) -> VerlTokenizer:
+    """Ours for verl's; the bytes of a large vocabulary take a second to lay out."""
+    for known in _TOKENIZERS:
+        if known.of is tokenizer:
+            return known
+    _TOKENIZERS.append(VerlTokenizer(tokenizer))
+    return _TOKENIZERS[-1]
+
+
+async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
+    """The sandbox of this process; who comes first opens it. It ends with the process, or with `close_sandboxes`."""
+    if settings.tools == "off" or settings.max_tool_calls == 0:
+        return None
+    names = {"sandbox_urls", "sandbox_key_file", "sandbox_slots", "allow_unsafe"}
+    key = settings.model_dump_json(include=names)
+    if key not in _SANDBOXES:
+        _SANDBOXES[key] = asyncio.create_task(_open(settings))
+    try:
+        return await asyncio.shield(_SANDBOXES[key])
+    except Exception:
+        _SANDBOXES.pop(key, None)  # the next session tries again
+        raise
+
+
+async def _open(settings: LoopSettings) -> Sandbox:
+    from tirjudge_sandbox import SandboxPool
+    from tirjudge_sandbox.remote import RemoteSandbox
+
+    if not settings.sandbox_urls:
+        pool = SandboxPool(slots=settings.sandbox_slots, allow_unsafe=settings.allow_unsafe)
+        return await _OPEN.enter_async_context(pool)
+    key = None if settings.sandbox_key_file is None else settings.sandbox_key_file.read_text(encoding="utf-8").strip()
+    return await _OPEN.enter_async_context(RemoteSandbox(settings.sandbox_urls, key=key))
+
+
+async def close_sandboxes() -> None:
+    """Close what was opened in this process."""
+    _SANDBOXES.clear()
+    await _OPEN.aclose()
