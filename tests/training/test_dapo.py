@@ -212,7 +212,9 @@ def with_engine_logprobs(model, groups):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked) -> None:
+def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked, monkeypatch) -> None:
+    # All rows in one pass, so that the states of the hook stand where the rows do.
+    monkeypatch.setattr("tirjudge_training.trl_trainer.rows_alike", lambda lengths, most: [list(range(len(lengths)))])
     settings = settings_of(mask_observations=masked, per_device_batch=2 * G)
     groups = made_up_groups(num_groups=2, group_size=G, seed=4)
     trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)
@@ -238,6 +240,24 @@ def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, ma
     assert bool(sizes[observed].max() == 0) == masked
     assert state.grad[:, : prompt - 1].abs().max() == 0
     assert sizes[present == 0].max() == 0
+
+
+def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_path, monkeypatch) -> None:
+    settings = settings_of(per_device_batch=2 * G)
+    groups = made_up_groups(num_groups=2, group_size=G, seed=4)
+    found = []
+    for together in (False, True):
+        if together:
+            monkeypatch.setattr(
+                "tirjudge_training.trl_trainer.rows_alike", lambda lengths, most: [list(range(len(lengths)))]
+            )
+        trainer, runner = open_trainer(start, tmp_path / str(together), groups=groups, settings=settings)
+        with runner:
+            found.append(trl_gradients(trainer))
+    (loss, gradients), (padded_loss, padded_gradients) = found
+    assert loss == pytest.approx(padded_loss, abs=1e-6)
+    for name, gradient in padded_gradients.items():
+        torch.testing.assert_close(gradients[name], gradient, atol=1e-6, rtol=1e-4)
 
 
 def observation_places(groups, inputs) -> torch.Tensor:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, NoReturn
+from typing import Literal
 
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
@@ -175,12 +175,8 @@ class _Reader:
     def __init__(self, tokenizer: LocalTokenizer) -> None:
         self.tokenizer = tokenizer
 
-    def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Awaitable[Completion]:
-        return _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise EngineUnavailable("only the tokenizer of this checkpoint was loaded")
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        raise EngineUnavailable("only the tokenizer of this checkpoint was loaded")
 
 
 def in_words_of(student: Student, trajectory: Trajectory, *, rollout: Rollout, prompt_ids: Sequence[int]) -> Trajectory:

@@ -10,20 +10,22 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-import trl
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallback
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.sft_trainer import SFTTrainer as TRLSFTTrainer
 
 from tirjudge_training.dapo import NonFiniteLoss
 from tirjudge_training.presets import check_version
 from tirjudge_training.settings import OptimizerSettings
 
-check_version(trl.__version__)
+check_version(version("trl"))
 
 _KEPT = (
     "judge.json",
@@ -54,7 +56,7 @@ class _Quiet:
         pass
 
 
-class SFTTrainer(_Quiet, trl.SFTTrainer):
+class SFTTrainer(_Quiet, TRLSFTTrainer):
     """TRL's, quiet."""
 
     def __init__(self, *, report: Callable[[int, Mapping[str, float]], None], **kwargs: Any) -> None:
@@ -72,7 +74,7 @@ class SFTTrainer(_Quiet, trl.SFTTrainer):
             self._report(self.state.global_step, logs)
 
 
-class RLTrainer(_Quiet, trl.GRPOTrainer):
+class RLTrainer(_Quiet, GRPOTrainer):
     """TRL's, which also compares what the engine and the trainer think of the sampled tokens."""
 
     def __init__(
@@ -90,8 +92,34 @@ class RLTrainer(_Quiet, trl.GRPOTrainer):
         self._gap = torch.zeros(3, dtype=torch.float64)  # sum, count, largest of |engine - trainer|
         self.add_callback(FiniteGradients())
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        """TRL pads all rows of a step to the longest; here rows of like length are computed together, without padding."""
+        kwargs.pop("batch_size", None)
+        parts: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = []
+        alike = rows_alike(attention_mask.sum(dim=1).tolist(), most=self.args.per_device_train_batch_size)
+        for rows in alike:
+            attended = attention_mask[rows].any(dim=0).nonzero().flatten()
+            start, end = min(int(attended[0]), input_ids.shape[1] - logits_to_keep - 1), int(attended[-1]) + 1
+            num_cut = input_ids.shape[1] - end
+            *found, aux_loss = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids[rows, start:end],
+                attention_mask[rows, start:end],
+                logits_to_keep - num_cut,
+                **kwargs,
+            )
+            logps, entropies = (None if one is None else torch.nn.functional.pad(one, (0, num_cut)) for one in found)
+            assert logps is not None
+            parts.append((logps, entropies, aux_loss))
+        back = torch.tensor([row for rows in alike for row in rows], device=input_ids.device).argsort()
+        logprobs, entropies, aux_losses = zip(*parts, strict=True)
+        found = (
+            torch.cat(logprobs)[back],
+            None if entropies[0] is None else torch.cat(entropies)[back],
+            None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
+        )
         if torch.is_grad_enabled():  # the policy's own; old and reference ones are computed without
             self._logprobs = found[0].detach()
         return found
@@ -112,12 +140,28 @@ class RLTrainer(_Quiet, trl.GRPOTrainer):
         super().log(logs, start_time)
         if "loss" not in logs:
             return
-        gaps = self.accelerator.gather(self._gap.float().to(self.accelerator.device)).view(-1, 3).cpu()
+        gathered: Any = self.accelerator.gather(self._gap.float().to(self.accelerator.device))
+        gaps = gathered.view(-1, 3).cpu()
         self._gap = torch.zeros(3, dtype=torch.float64)
         if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
             logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
             logs["dlogp_max"] = float(gaps[:, 2].max())
         self._report(self.state.global_step, logs)
+
+
+def rows_alike(lengths: Sequence[int], *, most: int) -> list[list[int]]:
+    """Indexes of rows in groups of at most `most`, in which none is longer than the shortest by more than a quarter.
+
+    >>> rows_alike([100, 700, 110, 90], most=8)
+    [[3, 0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
+        if groups and len(groups[-1]) < most and lengths[row] <= 1.25 * lengths[groups[-1][0]]:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
 
 
 class FiniteGradients(TrainerCallback):
