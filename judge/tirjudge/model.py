@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -107,6 +106,9 @@ class Model:
         Raises:
             CheckpointError: the weights there are not for this model.
         """
+        config = (
+            None if self.config is None else decisive_config(folder)
+        )  # first: a folder without one is no checkpoint
         theirs, ours = load_profile(folder), self.profile
         if theirs.context_tokens < ours.context_tokens:
             raise _differs(
@@ -115,7 +117,7 @@ class Model:
         for name in SERVED_SIZES:
             if getattr(theirs, name) != getattr(ours, name):
                 raise _differs(folder / "judge.json", f"{name} is {getattr(theirs, name)}", f"{getattr(ours, name)}")
-        if self.config is not None and decisive_config(folder) != self.config:
+        if config != self.config:
             raise _differs(folder / "config.json", "another model", "its own")
         if self.tokenizer_sha256 not in (None, tokenizer_sha256_of(folder)):
             raise _differs(folder / "tokenizer.json", "another tokenizer", "its own")
@@ -192,11 +194,9 @@ def decisive_config(checkpoint: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: there is none, or it is broken.
     """
-    path = checkpoint / "config.json"
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    from tirjudge.engines.checkpoint import read_json
+
+    config = read_json(checkpoint / "config.json")
     return {name: value for name, value in config.items() if name not in DECIDES_NOTHING}
 
 

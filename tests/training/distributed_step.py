@@ -7,9 +7,21 @@ from pathlib import Path
 
 import torch
 
-from tests.training.tiny import FixedCollector, made_up_groups
+from tests.training.tiny import FixedCollector, made_up_groups, trajectory
+from tirjudge_training.groups import Group
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.trl_rl import Hooks, train_rl
+
+
+def groups() -> list[Group]:
+    """Four groups of four. The rows of the first are of very different lengths, which only one of two processes has."""
+    first = tuple(
+        trajectory(
+            ids=[11 + i % 900 for i in range(length)], mask=[1] * length, reward=reward, logprobs=[-7.0] * length
+        )
+        for length, reward in ((4, 0.0), (12, 1.0), (36, 0.1), (108, 1.0))
+    )
+    return [Group(trajectories=first), *made_up_groups(num_groups=3, group_size=4)]
 
 
 class StillPolicy:
@@ -37,7 +49,7 @@ def main(start: Path, folder: Path) -> None:
         train_rl(
             start=start,
             folder=folder,
-            collector=FixedCollector(made_up_groups(num_groups=4, group_size=4)),
+            collector=FixedCollector(groups()),
             policy=StillPolicy(),
             settings=settings,
             num_steps=2,

@@ -235,9 +235,11 @@ async def test_more_failures_than_half_end_the_step_with_the_last_of_them() -> N
     assert "of the" in raised.value.__notes__[0]
 
 
-async def test_too_few_groups_left_end_the_step() -> None:
-    with pytest.raises(EngineUnavailable, match="out of order"):
-        await collect("MX", num_groups=2, max_draws=1)
+async def test_a_failed_draw_is_replaced_where_groups_without_an_advantage_are_not() -> None:
+    collected = await collect("EXMM", num_groups=2, max_draws=1)  # as without dynamic sampling
+    assert [draw.item.id for draw in collected.draws] == ["easy-0", "broken-1", "mixed-2"]
+    assert kept(collected) == ["mixed-2", "easy-0"]
+    assert (collected.stats["dapo/filled"], collected.stats["dapo/dropped"]) == (1, 1)
 
 
 async def test_no_more_rollouts_run_at_a_time_than_may() -> None:
@@ -254,11 +256,11 @@ async def test_an_item_that_comes_again_has_other_rollouts() -> None:
     assert numbers == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-async def test_rollouts_are_seeded_by_step_item_and_number_and_ask_for_no_probabilities() -> None:
-    async def seeds(step: int, seed: int) -> list[int | None]:
+async def test_rollouts_are_seeded_by_step_rank_item_and_number_and_ask_for_no_probabilities() -> None:
+    async def seeds(step: int, seed: int, rank: int = 0) -> list[int | None]:
         engine = NumberedEngine(say)
         collector = Collector(FixedPolicy(engine), items_of("M"), group_size=4, tools="off", seed=seed)
-        await collector.collect(step=step, num_groups=1)
+        await collector.collect(step=step, num_groups=1, rank=rank)
         assert all(sampling.allowed_token_ids is None for _, sampling, _ in engine.calls)
         assert all(sampling.temperature == 1.0 for _, sampling, _ in engine.calls)
         return [sampling.seed for _, sampling, _ in engine.calls]
@@ -268,6 +270,7 @@ async def test_rollouts_are_seeded_by_step_item_and_number_and_ask_for_no_probab
     assert first == await seeds(0, 0)
     assert not set(first) & set(await seeds(1, 0))
     assert not set(first) & set(await seeds(0, 1))
+    assert not set(first) & set(await seeds(0, 0, rank=1))  # a refill may be what another rank draws too
 
 
 async def test_the_order_learns_of_each_draw_in_turn() -> None:

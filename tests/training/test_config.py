@@ -49,13 +49,18 @@ def test_verl_can_follow_the_recipe_for_many_machines() -> None:
         ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: there is no such key; steps would do"),
         ({"rl": {"steps": "x"}}, "r.yaml: rl.steps: 'x' given; input should be a valid integer"),
         ({"data": {"synthetic": {"pairwize": 1}}}, "r.yaml: data.synthetic.pairwize: there is no such key; pairwise"),
-        ({"start": {"checkpoint": "a", "from_nothing": {}}}, "r.yaml: start: checkpoint and from_nothing both given"),
+        ({"start": {"checkpoint": "a", "weak": {}}}, "r.yaml: start: checkpoint and weak both given"),
         ({"teacher": {}}, "r.yaml: teacher: nobody given; checkpoint, engine_url, or chat_url"),
         ({"engine": {"kind": "vllm"}}, "r.yaml: engine: kind vllm and url None given"),
         (
             {"sampling": {"preset": "best"}},
             "r.yaml: sampling.preset: 'best' given; input should be 'paper' or 'robust'",
         ),
+        (
+            {"data": {"items": "a.parquet"}},
+            "r.yaml: data.items: 'a.parquet' given; a list would do, such as [a.parquet]",
+        ),
+        ({"rl": 3}, "r.yaml: rl: 3 given; keys with their values would do"),
         ({"zero": {}}, "r.yaml: zero: there is no such key; there are seed, trainer"),
     ],
 )
@@ -69,12 +74,10 @@ def test_a_wrong_key_or_value_is_named_with_what_would_do(tree: dict[str, object
 def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("rl: {steps: 5, kl: 0.0}\n")
-    recipe = load_recipe(
-        str(file), overrides=["rl.steps=7", "data.tasks=[math]", "start.from_nothing.steps=3", "tools=false"]
-    )
+    recipe = load_recipe(str(file), overrides=["rl.steps=7", "data.tasks=[math]", "start.weak.steps=3", "tools=false"])
     assert (recipe.rl.steps, recipe.rl.kl, recipe.data.tasks, recipe.tools) == (7, 0.0, ("math",), False)
-    assert recipe.start.from_nothing is not None
-    assert recipe.start.from_nothing.steps == 3
+    assert recipe.start.weak is not None
+    assert recipe.start.weak.steps == 3
 
 
 @pytest.mark.parametrize(
@@ -102,4 +105,7 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
         load_recipe(str(file))
     file.write_text("- 1\n")
     with pytest.raises(ValueError, match="a mapping of keys to values would do, list given"):
+        load_recipe(str(file))
+    file.write_bytes(b"\xdc\x00")
+    with pytest.raises(ValueError, match=r"r\.yaml: not YAML: it is no text"):
         load_recipe(str(file))

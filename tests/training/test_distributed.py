@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.tiny import save_tiny
+from tirjudge_training.config import Recipe
+from tirjudge_training.learning import Job
+from tirjudge_training.run_folder import locked
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = [str(Path(__file__).with_name("distributed_step.py"))]
@@ -32,7 +36,7 @@ def run(command: list[str], *, start: Path, folder: Path) -> dict:
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_step_that_one_makes(tmp_path) -> None:
+def test_two_processes_make_the_step_that_one_makes_however_long_their_rows_are(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
@@ -46,3 +50,15 @@ def test_two_processes_make_the_step_that_one_makes(tmp_path) -> None:
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, two[name], atol=1e-6, rtol=1e-5, msg=name)
     assert max((tensor - began[name]).abs().max() for name, tensor in one.items()) > 1e-4
+
+
+def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> None:
+    job = Job(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "job.json").write_text(json.dumps({"job": asdict(job), "recipe": Recipe().resolved()}))
+    held = locked(tmp_path / "trainer")
+    command = [sys.executable, "-m", "tirjudge_training.learning", str(tmp_path / "job.json")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    os.close(held)
+    assert refused.returncode == 1
+    assert "trainer: another process trains in it" in refused.stderr

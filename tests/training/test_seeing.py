@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tirjudge_training.cli import app
 from tirjudge_training.metrics import MetricsWriter, read_metrics, series, validations
 from tirjudge_training.plots import plot, running_mean
 from tirjudge_training.run_folder import StageRecord, State
@@ -156,6 +157,17 @@ def test_a_run_that_a_process_holds_is_running_and_one_that_nobody_holds_was_int
     text = shown(run)
     assert "zero: stopped" in text
     assert re.search(r"sft-1 +interrupted", text)
+
+
+def test_status_tells_a_run_that_goes_on_from_one_that_was_killed(run: Path) -> None:
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        going_on = CliRunner().invoke(app, ["status", str(run)]).output
+    assert re.search(r"sft-1 +running", going_on)
+    assert going_on.rstrip().endswith("still going on")
+    killed = CliRunner().invoke(app, ["status", str(run)]).output
+    assert re.search(r"sft-1 +interrupted", killed)
+    assert killed.rstrip().endswith("stopped before its end; the command that began it goes on")
 
 
 def test_a_run_whose_stages_are_all_done_is_finished(run: Path) -> None:

@@ -4,11 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.training.tiny import trajectory
+from tirjudge.profile import read_checkpoint_file
 from tirjudge.types import Mode
 from tirjudge_training.config import load_recipe
 from tirjudge_training.gate import GateRule
@@ -18,6 +21,7 @@ from tirjudge_training.stages import planned, run_stages
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 from tirjudge_training.training_data import load_data
+from tirjudge_training.trajectories import write_trajectories
 
 TRAINED = {"device": "cpu", "learning_rate": 1e-5, "per_device_batch": 4, "context_tokens": 3072, "save_every": 1}
 RECIPE = {
@@ -96,6 +100,15 @@ def test_a_zero_run_killed_in_every_stage_ends_where_an_undisturbed_one_does(tmp
             sha256_of(tmp_path / "whole" / w) for w in weights
         ]
     assert (tmp_path / "killed" / "best" / "judge.json").exists()
+    num_kept = whole.stage("sft-1").counts["trajectories"]
+    steps = {
+        name: read_checkpoint_file(tmp_path / "killed" / name / "checkpoint").lineage for name in ("rl-0", "sft-1")
+    }
+    # RL is validated after its last step, 2, alone; SFT takes 4 trajectories a step
+    assert {name: found and found.weights_version for name, found in steps.items()} == {
+        "rl-0": 2,
+        "sft-1": -(-num_kept // 4),
+    }
 
 
 def _comparable(stage: StageRecord) -> dict[str, object]:
@@ -111,6 +124,15 @@ def test_a_run_whose_output_was_changed_is_not_built_on(tmp_path: Path) -> None:
     kept.write_bytes(kept.read_bytes() + b"x")
     with pytest.raises(ValueError, match="not what stage sample-1 left there"):
         run_stages("sample", load_recipe(str(recipe)), out=tmp_path / "run")
+
+
+def test_items_that_could_not_be_sampled_are_counted(tmp_path: Path) -> None:
+    recipe = load_recipe(str(written(tmp_path, sampling={"rollouts": 1, "limit": 3, "preset": "paper"})))
+    first, _, third = load_data(recipe).train[:3]
+    left = [replace(trajectory(ids=[11], mask=[1], reward=1.0), item_id=item.id) for item in (first, third)]
+    write_trajectories(tmp_path / "run" / "sample-1" / "shards" / "00000000.parquet", left)  # of a run that was killed
+    sampled = run_stages("sample", recipe, out=tmp_path / "run").stage("sample-1")
+    assert (sampled.counts["kept"], sampled.counts["dropped_items"]) == (2, 1)
 
 
 def test_the_stages_of_each_command() -> None:
@@ -165,6 +187,24 @@ def test_data_without_a_column_is_refused_by_its_name(tmp_path: Path) -> None:
     recipe = load_recipe(str(written(tmp_path, data={"items": [str(tmp_path / "items.jsonl")]})))
     with pytest.raises(ValueError, match=r'items\.jsonl, row 1: the column "best" is missing'):
         run_stages("rl", recipe, out=tmp_path / "run")
+
+
+def test_a_file_without_items_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    data = {**RECIPE["data"], "items": [str(tmp_path / "empty.jsonl")]}
+    with pytest.raises(ValueError, match=r"data\.items: .*empty\.jsonl holds no item"):
+        run_stages("rl", load_recipe(str(written(tmp_path, data=data))), out=tmp_path / "run")
+
+
+def test_a_refused_command_is_one_line_and_status_2(tmp_path: Path) -> None:
+    tirjudge = Path(sys.executable).with_name("tirjudge")
+    arguments = [tirjudge, "train", "rl", written(tmp_path, data={}), "--out", tmp_path / "run"]
+    refused = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr == (
+        "tirjudge train rl: data: no items; data.items with files, or data.synthetic with counts would do\n"
+    )
 
 
 def test_what_is_trained_on_and_measured_with_share_no_prompt(tmp_path: Path) -> None:

@@ -1,21 +1,27 @@
 """The page on training names every command, every option, every recipe and every section there is."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
+from typer.core import TyperGroup
 
 from tirjudge_training.cli import app
-from tirjudge_training.config import Recipe, recipe_names
+from tirjudge_training.config import Recipe, parse_recipe, recipe_names
+from tirjudge_training.items import Item
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training-rl.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "training-rl.md").read_text(encoding="utf-8")
+ENTRY = (DOCS / "training.md").read_text(encoding="utf-8")
 COMMAND = typer.main.get_command(app)
 STAGED = ("sft", "rl", "sample", "distill", "zero", "ttrl")
 
 
 def commands() -> list[str]:
-    assert isinstance(COMMAND, typer.core.TyperGroup)
+    assert isinstance(COMMAND, TyperGroup)
     return COMMAND.list_commands(None)  # type: ignore[arg-type]
 
 
@@ -26,7 +32,7 @@ def test_every_command_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", STAGED)
 def test_every_option_of_a_stage_is_explained(name: str) -> None:
-    assert isinstance(COMMAND, typer.core.TyperGroup)
+    assert isinstance(COMMAND, TyperGroup)
     command = COMMAND.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
     for parameter in command.params:
@@ -43,3 +49,19 @@ def test_every_recipe_is_named(name: str) -> None:
 @pytest.mark.parametrize("name", Recipe.model_fields)
 def test_every_section_of_a_recipe_is_named(name: str) -> None:
     assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("training-*.md")))
+def test_the_entry_page_leads_to_every_page(page: str) -> None:
+    assert f"]({page})" in ENTRY
+
+
+def test_the_recipe_on_the_entry_page_is_one() -> None:
+    shown = re.search(r"```yaml\n(.*?)```", ENTRY, re.DOTALL)
+    assert shown is not None
+    assert parse_recipe(yaml.safe_load(shown[1]), source="training.md").rl.steps == 2
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(Item)])
+def test_every_column_of_an_item_is_explained(column: str) -> None:
+    assert re.search(rf"^\|[^|]*`{column}`", ENTRY, re.MULTILINE)

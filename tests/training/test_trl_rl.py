@@ -21,7 +21,7 @@ from tirjudge_training.presets import check_version
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
-from tirjudge_training.trl_rl import Hooks, Trained, grpo_config, rows_of, train_rl
+from tirjudge_training.trl_rl import Hooks, Trained, best_step, grpo_config, rows_of, train_rl
 from tirjudge_training.trl_trainer import newest_checkpoint
 
 
@@ -94,7 +94,8 @@ def test_a_rollout_that_ran_out_of_tokens_carries_no_loss_but_its_reward() -> No
 
 
 def test_the_soft_penalty_is_taken_off_the_reward() -> None:
-    long = trajectory(ids=[11] * 90, mask=[1] * 90, reward=1.0)  # limit 100, buffer 20: (80 - 90) / 20 = -1/2
+    # Limit 100, buffer 20: (80 - 90) / 20 = -1/2. The 30 tokens of the program's output do not count.
+    long = trajectory(ids=[11] * 120, mask=[1] * 60 + [0] * 30 + [1] * 30, reward=1.0)
     rows = rows_of([[long]], settings=settings_of(overlong="penalty", overlong_buffer_tokens=20), max_answer_tokens=100)
     assert rows["reward"] == [0.5]
 
@@ -306,3 +307,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
         # Rows are added up in another order after a restart; a step moves weights by 3e-5.
         torch.testing.assert_close(tensor, ours[name], atol=1e-7, rtol=0.0)
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
+
+
+def test_the_best_weights_know_after_how_many_steps_they_were_best(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best.json").write_text('{"step": 20, "val/acc": 0.5}')
+    assert best_step(tmp_path / "best") == 20
+    assert best_step(tmp_path / "last") is None

@@ -77,6 +77,14 @@ def test_first_loss_is_the_mean_over_sampled_tokens_and_training_lowers_it(start
     assert not list(tmp_path.glob("sft/.*"))
 
 
+def test_steps_are_as_many_as_the_trainer_makes_though_epochs_end_on_part_of_a_batch(start, tmp_path) -> None:
+    rows = [t for group in made_up_groups(num_groups=2, group_size=3) for t in group.trajectories]  # 6, 4 a step
+    settings, log = settings_of(epochs=3, save_every=99), []
+    train_sft_on_trajectories(rows, start=start, folder=tmp_path, settings=settings, log=log.append)
+    assert settings.num_steps(num_rows=6) == len(log) == 6
+    assert settings_of(epochs=1.5).num_steps(num_rows=6) == 3
+
+
 def test_nothing_that_fits_is_refused(start, tmp_path) -> None:
     rows = [trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)]
     with pytest.raises(ValueError, match="1 given, none of at most context_tokens 50"):

@@ -60,7 +60,7 @@ def _load(name: str) -> Any:
     return command
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, help="Train judges.")
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help="Train judges.")
 
 BUNDLED = Path(__file__).parents[2] / "judge" / "tirjudge" / "checkpoints" / "tiny"
 
@@ -154,12 +154,15 @@ def evaluate(
 
 # Stages -----------------------------------------------------------------------------------------------------------------
 
+SHIPPED = ", ".join(sorted(file.stem for file in (Path(__file__).parent / "recipes").glob("*.yaml")))
+
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="Name of a recipe that comes with the package, or a YAML file.")
+    str, typer.Argument(metavar="RECIPE", help=f"A YAML file, or one that comes with the package: {SHIPPED}.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the run.")]
+Out = Annotated[Path, typer.Option(help="Folder of the run; one that is there goes on.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, as rl.steps=20.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, as rl.steps=20; repeatable."),
 ]
 Resume = Annotated[bool, typer.Option(help="Go on with a run that is there; otherwise such a folder is refused.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the state of the run as JSON.")]
@@ -228,13 +231,15 @@ def status(run: Annotated[Path, typer.Argument(help="Folder of a run.")], json_o
     """Where a run stands."""
     from tirjudge_training.run_folder import read_state
     from tirjudge_training.stage_report import print_state
+    from tirjudge_training.watch import look_at
 
     with _one_line_for_mistakes("status"):
         state = read_state(run)
+        under_way = look_at(run).pulse == "running"
     if json_output:
         print(state.model_dump_json(indent=1))
     else:
-        print_state(state, run=run, console=Console())
+        print_state(state, run=run, console=Console(), under_way=under_way)
 
 
 def _train(

@@ -80,7 +80,7 @@ class Collector:
         tools: as in a request; `off` is text-only RL.
         max_tool_calls: programs a rollout.
         max_rollouts: under way at a time.
-        max_draws: groups rolled out at most, times those wanted; then uninformative ones fill up.
+        max_draws: groups rolled out at most, times those wanted; then uninformative ones fill up. Failed draws do not count.
         keep: whether a group is informative by what is right (TIR-Judge, Eq. 2) or by its whole rewards.
         order: what decides which item is next; None: each in turn.
         pseudo: how labels are voted; None: the items' own are used.
@@ -133,7 +133,7 @@ class Collector:
         """The groups of one step; the same for the same weights, seed, step, rank and state.
 
         Raises:
-            EngineUnavailable, SandboxUnavailable: more than half of the draws failed, or too few were left.
+            EngineUnavailable, SandboxUnavailable, PromptTooLong: more than half of the draws failed; the last of them.
             ValueError: the rollouts want tools, and the judge has no sandbox.
         """
         judge = self.policy.judge
@@ -205,7 +205,10 @@ class _Collection:
             items[self.drawn[number]].num_groups - len(_informative(draw, keep=self.collector.keep))
             for number, draw in self.done.items()
         )
-        while spent - lost < self.num_groups and spent < cap:
+        failed = sum(
+            items[self.drawn[number]].num_groups for number, draw in self.done.items() if draw.error is not None
+        )
+        while spent - lost < self.num_groups and spent - failed < cap:
             index, number = next(self.stream), len(self.drawn)
             repeat = Counter(self.drawn)[index]
             self.drawn.append(index)
@@ -231,7 +234,7 @@ class _Collection:
         """All rollouts of one draw, rewarded; those that an item has when it comes again are others."""
         collector = self.collector
         request = item.request(
-            seed=request_seed(collector.seed, self.step, item.id),
+            seed=request_seed(collector.seed, self.step, item.id, rank=self.rank),
             temperature=collector.temperature,
             tools=collector.tools,
             max_tool_calls=collector.max_tool_calls,
@@ -324,20 +327,14 @@ def _informative(draw: Draw, *, keep: Literal["correct", "reward"]) -> list[Grou
 def _kept(
     draws: Sequence[Draw], *, num_groups: int, keep: Literal["correct", "reward"]
 ) -> tuple[tuple[Group, ...], int]:
-    """The first informative groups, filled up with the first that are not; and how many informative ones there were.
-
-    Raises:
-        EngineUnavailable, SandboxUnavailable: so many draws were dropped that there are not enough groups.
-    """
+    """The first informative groups, filled up with the first that are not; and how many informative ones there were."""
     informative = [group for draw in draws for group in _informative(draw, keep=keep)]
     chosen = {id(group) for group in informative}
     others = [group for draw in draws for group in draw.groups if id(group) not in chosen]
-    groups = [*informative, *others][:num_groups]
-    if len(groups) < num_groups:
-        raise next(draw.error for draw in reversed(draws) if draw.error is not None)
-    return tuple(groups), len(informative)
+    return tuple([*informative, *others][:num_groups]), len(informative)
 
 
-def request_seed(seed: int, step: int, item_id: str) -> int:
-    """Of an item's request in a step: the same for the same, below 2^56."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{item_id}".encode()).digest()[:7], "big")
+def request_seed(seed: int, step: int, item_id: str, *, rank: int = 0) -> int:
+    """Of an item's request in a step: the same for the same, below 2^56. Two ranks that draw one item get other rollouts."""
+    of_rank = f"/{rank}" if rank else ""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{item_id}{of_rank}".encode()).digest()[:7], "big")

@@ -41,9 +41,11 @@ class MixtureSection(Section):
     """Names of the kinds of instruction; None: all."""
 
 
-class FromNothing(Section):
-    """A weak judge, made first: supervised from nothing for a few steps, on answers of a teacher that errs."""
+class WeakStart(Section):
+    """A weak judge, made first: supervised for a few steps on answers of a teacher that errs."""
 
+    parent: str | None = None
+    """Checkpoint that it goes on from and whose shape it has, a folder or `bundled`; None: it is made from nothing."""
     seed: int = Field(default=1, ge=0)
     steps: int = Field(default=600, ge=1)
     examples_per_step: int = Field(default=64, ge=1)
@@ -76,13 +78,13 @@ class Start(Section):
     """What training begins with, pi_0."""
 
     checkpoint: str | None = None
-    """A folder, or `bundled`; None: `from_nothing`, or else the bundled judge."""
-    from_nothing: FromNothing | None = None
+    """A folder, or `bundled`; None: `weak`, or else the bundled judge."""
+    weak: WeakStart | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Start:
-        if self.checkpoint is not None and self.from_nothing is not None:
-            raise ValueError("checkpoint and from_nothing both given; one of them would do")
+        if self.checkpoint is not None and self.weak is not None:
+            raise ValueError("checkpoint and weak both given; one of them would do, the other as null")
         return self
 
 
@@ -126,7 +128,7 @@ class Sampling(Section):
     shard: int = Field(default=256, ge=1)
     """Items in one file; a killed run samples no more than that again."""
     concurrency: int = Field(default=32, ge=1)
-    """Rollouts side by side."""
+    """Items side by side, each with all its rollouts."""
 
 
 class ValidationSection(Section):
@@ -204,7 +206,7 @@ class Collecting(Section):
     max_rollouts: int = Field(default=64, ge=1)
     """Rollouts under way at a time."""
     max_draws: float = Field(default=6.0, ge=1.0)
-    """Groups rolled out at most, times those wanted; then groups without an advantage fill the step."""
+    """Groups rolled out at most, times those wanted; then groups that `rl.group_filter` would leave out fill the step."""
 
 
 class Launch(Section):
@@ -297,7 +299,10 @@ def _text_of(recipe: str) -> tuple[str, str]:
     path = Path(recipe)
     if not path.is_file():
         raise ValueError(f"recipe: {recipe} is no file; a YAML file would do, or one of: {', '.join(recipe_names())}")
-    return path.read_text(encoding="utf-8"), recipe
+    try:
+        return path.read_text(encoding="utf-8"), recipe
+    except UnicodeDecodeError:
+        raise ValueError(f"{recipe}: not YAML: it is no text in UTF-8") from None
 
 
 def _set(tree: dict[str, Any], override: str) -> None:
@@ -324,6 +329,10 @@ def _said(error: Any) -> str:
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error":
         return f"{key}: {message}" if key else message
+    if error["type"] == "tuple_type":
+        return f"{key}: {given!r} given; a list would do, such as [{given}]"
+    if error["type"] == "model_type":
+        return f"{key}: {given!r} given; keys with their values would do"
     return f"{key}: {given!r} given; {message[:1].lower()}{message[1:]}"
 
 

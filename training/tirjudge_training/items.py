@@ -167,6 +167,8 @@ def read_items(path: Path | str) -> list[Item]:
         ValueError: naming the file, the row (the first is 1) and the column that is missing, of another type or wrong.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder given; a file in it would do, such as {path / 'train.parquet'}")
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
     items: list[Item] = []

@@ -24,7 +24,7 @@ from tirjudge_training.config import Recipe, parse_recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
 from tirjudge_training.journal import Journal
 from tirjudge_training.policies import EmbeddedPolicy, Policy
-from tirjudge_training.run_folder import write_whole
+from tirjudge_training.run_folder import locked, write_whole
 from tirjudge_training.training_data import TrainingData, load_data
 from tirjudge_training.trajectories import Trajectory, read_trajectories, write_trajectories
 from tirjudge_training.validation import Validation, validate
@@ -62,7 +62,7 @@ def learn(job: Job, *, recipe: Recipe, data: TrainingData | None, on_step: OnSte
         on_step: told of each step, where it is this process that trains.
 
     Returns:
-        The folder of the trained weights: after RL the best validated ones, or the last without labels.
+        The folder of the trained weights: after RL the best validated ones; the last without labels, and with verl.
 
     Raises:
         ValueError: an option, the data or a checkpoint is not as it has to be, or a gradient was no number.
@@ -96,12 +96,11 @@ def _silenced() -> Iterator[None]:
 
 
 def _learn_sft(job: Job, *, recipe: Recipe, journal: Journal, on_step: OnStep | None) -> Path:
-    from math import ceil
-
     from tirjudge_training.trl_sft import train_sft_on_trajectories
 
     trajectories = [trajectory for file in job.trajectories for trajectory in read_trajectories(file)]
-    num_steps = ceil(len(trajectories) * recipe.sft.epochs / recipe.sft.batch)
+    fitting = sum(len(one.prompt_ids) + len(one.ids) <= recipe.sft.context_tokens for one in trajectories)
+    num_steps = recipe.sft.num_steps(num_rows=fitting)
     return train_sft_on_trajectories(
         trajectories,
         start=Path(job.start),
@@ -315,11 +314,14 @@ def _launch(job: Job, *, recipe: Recipe) -> Path:
 
 def _main(file: Path) -> None:
     """One of several processes."""
-    from tirjudge_training.trl_trainer import end_distributed
-
     told = json.loads(file.read_text(encoding="utf-8"))
     recipe = parse_recipe(told["recipe"], source=str(file))
     job = Job(**{**told["job"], "trajectories": tuple(told["job"]["trajectories"])})
+    if _rank() == 0:
+        locked(Path(job.folder))  # the run's own lock went with the run, if that was killed and this process was not
+
+    from tirjudge_training.trl_trainer import end_distributed
+
     try:
         trained = _learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)
         if _rank() == 0:

@@ -131,7 +131,7 @@ class RunFolder:
     def __init__(self, path: Path, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(path)
+        self._lock = locked(path)
         try:
             self.resumed = (path / "state.json").exists()
             if self.resumed:
@@ -291,7 +291,12 @@ def _sha256_of(tree: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _locked(path: Path) -> int:
+def locked(path: Path) -> int:
+    """A descriptor of the folder's lock, which is held until it is closed, or this process ends.
+
+    Raises:
+        ValueError: another process holds it.
+    """
     descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,8 @@ class OptimizerSettings(BaseModel):
     """Whether matrices are multiplied in bfloat16 (autocast)."""
     gradient_checkpointing: bool = False
     context_tokens: int = Field(default=8192, gt=0)
-    """Longest sequence trained on, prompt and answer together; longer ones are left out and counted."""
+    """Longest sequence that SFT trains on, prompt and answer together; longer ones are left out and counted. Rollouts of RL
+    are as long as the checkpoint's profile lets them be."""
     per_device_batch: int = Field(default=4, ge=1)
     """Sequences in one forward pass on one device."""
     report_to: tuple[str, ...] = ()
@@ -95,6 +96,10 @@ class SFTSettings(OptimizerSettings):
     epochs: float = Field(default=1.0, gt=0.0)
     mask_observations: bool = True
     """False: what programs printed carries loss too (an ablation)."""
+
+    def num_steps(self, *, num_rows: int) -> int:
+        """Optimizer steps for so many trajectories; the last step of an epoch takes those that are left."""
+        return math.ceil(self.epochs * math.ceil(num_rows / self.batch))
 
 
 class RLSettings(OptimizerSettings):

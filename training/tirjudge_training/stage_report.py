@@ -45,7 +45,9 @@ class Reporter:
 
     def __init__(self, *, console: Console) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
-        self._progress = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+        self._progress = Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
+        )
         self._console = console
         self._stage = ""
         self._doing = ""
@@ -95,15 +97,15 @@ def outcome_of(stage: StageRecord) -> str:
     return ", ".join(said) or "done"
 
 
-def print_state(state: State, *, run: Path, console: Console) -> None:
-    """The stages of a run as a table, and where its best checkpoint is."""
+def print_state(state: State, *, run: Path, console: Console, under_way: bool = False) -> None:
+    """The stages of a run as a table, and where its best checkpoint is; `under_way`: whether a process trains in it."""
     table = Table(
         title=f"{state.command} in {run}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
     )
     for name in ("stage", "held out", "95 %", "tool use", "failed", "no verdict", "outcome"):
         table.add_column(name, justify="left" if name in ("stage", "outcome") else "right", no_wrap=True)
     for stage in state.stages:
-        table.add_row(*_cells(stage, best=stage.name == state.best))
+        table.add_row(*_cells(stage, best=stage.name == state.best, under_way=under_way))
     console.print(table)
     for stage in state.stages:
         if stage.counts:
@@ -114,13 +116,14 @@ def print_state(state: State, *, run: Path, console: Console) -> None:
     if state.best is not None:
         console.print(f"best: {state.best}, {run / 'best'}", soft_wrap=True)
     if not state.done:
-        console.print("not finished; the command that began it goes on", soft_wrap=True)
+        goes_on = "still going on" if under_way else "stopped before its end; the command that began it goes on"
+        console.print(goes_on, soft_wrap=True)
 
 
-def _cells(stage: StageRecord, *, best: bool) -> list[str]:
+def _cells(stage: StageRecord, *, best: bool, under_way: bool) -> list[str]:
     found = stage.validation
     if stage.status != "done":
-        outcome = stage.status
+        outcome = "interrupted" if stage.status == "running" and not under_way else stage.status
     elif stage.accepted is None:
         outcome = "done"
     else:

@@ -18,7 +18,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,9 @@ from typing import Literal, Protocol
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
 from tirjudge.profile import Lineage, load_profile
-from tirjudge_training.config import BUNDLED, FromNothing, Recipe, Teacher
+from tirjudge_training.config import BUNDLED, WeakStart, Recipe, Teacher
 from tirjudge_training.gate import Decided, compare
+from tirjudge_training.items import Item
 from tirjudge_training.journal import Journal
 from tirjudge_training.learning import Job, learn, open_policy, validate_as_recipe
 from tirjudge_training.rejection import keep_best
@@ -147,7 +148,7 @@ def _check(command: Command, recipe: Recipe) -> None:
 def _facts_of(recipe: Recipe) -> dict[str, str]:
     """Hashes of what a recipe names and does not hold."""
     facts = {}
-    if recipe.start.from_nothing is None:
+    if recipe.start.weak is None:
         facts["start"] = fingerprint(checkpoint_folder(_folder_of(recipe.start.checkpoint)))
     if recipe.data.trajectories:
         hashes = "".join(_sha256_of_file(file) for file in recipe.data.trajectories)
@@ -227,12 +228,12 @@ class _Run:
     # Kinds of stages
 
     def _start(self, stage: StageRecord) -> Path:
-        wanted = self.recipe.start.from_nothing
+        wanted = self.recipe.start.weak
         if wanted is None:
             checkpoint = checkpoint_folder(_folder_of(self.recipe.start.checkpoint)).resolve()
         else:
             checkpoint = self._folder(stage) / "checkpoint"
-            _train_from_nothing(wanted, out=checkpoint, watcher=self.watcher)
+            _train_weak_start(wanted, out=checkpoint, watcher=self.watcher)
         self._measure(stage, checkpoint=checkpoint, step=0)
         return checkpoint
 
@@ -240,8 +241,9 @@ class _Run:
         folder = self._folder(stage)
         wanted = self.recipe.sampling
         shards = asyncio.run(self._sample_shards(stage, folder=folder))
+        sampled = [trajectory for shard in shards for trajectory in read_trajectories(shard)]
         kept = keep_best(
-            (trajectory for shard in shards for trajectory in read_trajectories(shard)),
+            sampled,
             preset=wanted.preset,
             per_prompt=wanted.keep_per_prompt,
         )
@@ -251,16 +253,20 @@ class _Run:
             "perfect": kept.num_perfect,
             "of_losing_strategy": kept.num_of_losing_strategy,
             "kept": len(kept.trajectories),
+            "dropped_items": len(self._items_to_sample()) - len({trajectory.item_id for trajectory in sampled}),
         }
         counted = {f"sample/{name}": float(count) for name, count in stage.counts.items()}
         with Journal(self.folder.path, recipe=self.recipe) as journal:
             journal.write(counted, stage=stage.name, step=len(shards))
         return folder / KEPT
 
+    def _items_to_sample(self) -> Sequence[Item]:
+        return self.data.train[: self.recipe.sampling.limit]
+
     async def _sample_shards(self, stage: StageRecord, *, folder: Path) -> list[Path]:
         """All samples, a file for so many items; those that a killed run left are not made again."""
         wanted = self.recipe.sampling
-        items = self.data.train[: wanted.limit]
+        items = self._items_to_sample()
         starts = range(0, len(items), wanted.shard)
         shards = [folder / "shards" / f"{start:08d}.parquet" for start in starts]
         missing = [(start, path) for start, path in zip(starts, shards, strict=True) if not path.exists()]
@@ -359,7 +365,9 @@ class _Run:
         from transformers import AutoModelForCausalLM
 
         from tirjudge_training.checkpoints import export_checkpoint, load_tokenizer, weights_sha256
+        from tirjudge_training.trl_rl import best_step
 
+        earlier = best_step(trained)
         measured = {} if validation is None else validation.metrics()
         export_checkpoint(
             AutoModelForCausalLM.from_pretrained(trained, dtype="auto", local_files_only=True),
@@ -370,6 +378,7 @@ class _Run:
                 parent=weights_sha256(start),
                 run_id=self.folder.path.resolve().name,
                 stage=stage.name,
+                weights_version=self._last_step(stage) if earlier is None else earlier,
                 git_commit=commit_of(Path(__file__).parent),
                 data_sha256=self.data.sha256,
             ),
@@ -455,23 +464,24 @@ def _full_disk_as_such() -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
-def _train_from_nothing(wanted: FromNothing, *, out: Path, watcher: Watcher) -> None:
+def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Watcher) -> None:
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import Recipe as BundledRecipe
     from tirjudge_training.bundled.sft import StepReport
     from tirjudge_training.synthetic.erring import Erring
 
-    names = set(FromNothing.model_fields) - {"steps", "workers", "guesses", "wrong_plans", "mixture"}
+    names = set(WeakStart.model_fields) - {"parent", "steps", "workers", "guesses", "wrong_plans", "mixture"}
     recipe = BundledRecipe(
         **{name: getattr(wanted, name) for name in names},
         num_steps=wanted.steps,
         num_workers=wanted.workers,
         mixture=mixture_of(wanted.mixture),
         erring=Erring(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
+        parent=None if wanted.parent is None else str(_folder_of(wanted.parent)),
     )
 
     def on_step(report: StepReport) -> None:
-        watcher.moved("training from nothing", report.step + 1, wanted.steps, {"train/loss": report.loss})
+        watcher.moved("making a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})
 
     out.parent.mkdir(parents=True, exist_ok=True)
     train_bundled(recipe, out=out, on_step=on_step)

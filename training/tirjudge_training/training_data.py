@@ -64,9 +64,9 @@ def items_of(data: Data) -> list[Item]:
     """The items of one section.
 
     Raises:
-        ValueError: there are none, a file cannot be read, or two files share an id.
+        ValueError: there are none, a file is empty or cannot be read, or two files share an id.
     """
-    items = [item for file in data.items for item in read_items(file)]
+    items = [item for file in data.items for item in _items_in(file)]
     if data.synthetic is not None:
         items += generated(data.synthetic)
     if data.tasks is not None:
@@ -81,6 +81,13 @@ def items_of(data: Data) -> list[Item]:
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
         raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
+    return items
+
+
+def _items_in(file: str) -> list[Item]:
+    items = read_items(file)
+    if not items:
+        raise ValueError(f"data.items: {file} holds no item")
     return items
 
 

@@ -94,7 +94,7 @@ def train_rl(
         num_steps: optimizer steps, those of a killed run included.
         run: runs what is asynchronous.
         hooks: told of metrics, trajectories; validates.
-        max_answer_tokens: most tokens of a rollout, prompt not counted; the soft penalty grows towards it.
+        max_answer_tokens: most tokens that the policy samples in a rollout; the soft penalty grows towards it.
 
     Raises:
         ValueError: an option would change the equation, or sizes do not divide.
@@ -221,11 +221,11 @@ def loss_mask(trajectory: Trajectory, *, settings: RLSettings) -> list[int]:
 
 
 def shaped_reward(trajectory: Trajectory, *, settings: RLSettings, max_answer_tokens: int) -> float:
-    """The reward, less the soft penalty for length where that is asked for."""
+    """The reward, less the soft penalty for length where that is asked for; outputs of programs cost nothing."""
     if settings.overlong != "penalty":
         return trajectory.reward.total
     return trajectory.reward.total + overlong_penalty(
-        len(trajectory.ids), max_tokens=max_answer_tokens, buffer_tokens=settings.overlong_buffer_tokens
+        sum(trajectory.mask), max_tokens=max_answer_tokens, buffer_tokens=settings.overlong_buffer_tokens
     )
 
 
@@ -289,7 +289,7 @@ class _Stage:
 
     def validate(self, trainer: RLTrainer) -> None:
         """Judge held-out items with the current weights, and keep the weights if none were better."""
-        step = trainer.state.global_step
+        step, began = trainer.state.global_step, time.perf_counter()
         self.load(trainer)
         accuracy = None
         if self.is_main and self.hooks.validate:
@@ -302,6 +302,7 @@ class _Stage:
             self._write(trainer, BEST, weights)
             _write_best(self.folder, {"step": step, "val/acc": accuracy})
         trainer.accelerator.wait_for_everyone()
+        self.step_began += time.perf_counter() - began  # no part of the step, whose row is written after this
 
     def _write(self, trainer: RLTrainer, name: str, weights: Mapping[str, Any]) -> None:
         from tirjudge_training.trl_trainer import write_checkpoint
@@ -350,6 +351,12 @@ def _validation_callback(stage: _Stage, trainer: RLTrainer) -> Any:
                 stage.validate(trainer)
 
     return Validation()
+
+
+def best_step(trained: Path) -> int | None:
+    """After how many steps the weights in a folder that `train_rl` left were best; None: it is not the folder of the best."""
+    best = _read_best(trained.parent) if trained.name == BEST else None
+    return None if best is None else int(best["step"])
 
 
 def _read_best(folder: Path) -> dict[str, Any] | None:

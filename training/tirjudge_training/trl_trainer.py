@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -95,10 +96,16 @@ class RLTrainer(_Quiet, GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
     ) -> Any:
-        """TRL pads all rows of a step to the longest; here rows of like length are computed together, without padding."""
+        """TRL pads all rows of a step to the longest; here rows of like length are computed together, without padding.
+
+        Of several processes each makes as many passes as the others, whatever its rows are: DDP and FSDP wait in each one
+        for all of them.
+        """
         kwargs.pop("batch_size", None)
+        spread = LIKE_LENGTHS if self.accelerator.num_processes == 1 else math.inf
         parts: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = []
-        alike = rows_alike(attention_mask.sum(dim=1).tolist(), most=self.args.per_device_train_batch_size)
+        lengths = attention_mask.sum(dim=1).tolist()
+        alike = rows_alike(lengths, most=self.args.per_device_train_batch_size, spread=spread)
         for rows in alike:
             attended = attention_mask[rows].any(dim=0).nonzero().flatten()
             start, end = min(int(attended[0]), input_ids.shape[1] - logits_to_keep - 1), int(attended[-1]) + 1
@@ -149,15 +156,23 @@ class RLTrainer(_Quiet, GRPOTrainer):
         self._report(self.state.global_step, logs)
 
 
-def rows_alike(lengths: Sequence[int], *, most: int) -> list[list[int]]:
-    """Indexes of rows in groups of at most `most`, in which none is longer than the shortest by more than a quarter.
+LIKE_LENGTHS = 1.25
+"""Rows are alike of which the longest has so many times the tokens of the shortest, or fewer."""
+
+
+def rows_alike(lengths: Sequence[int], *, most: int, spread: float = LIKE_LENGTHS) -> list[list[int]]:
+    """Indexes of rows in groups of at most `most`, in which none is longer than `spread` times the shortest.
+
+    Without a limit to the spread, the number of groups follows from the number of rows alone.
 
     >>> rows_alike([100, 700, 110, 90], most=8)
     [[3, 0, 2], [1]]
+    >>> rows_alike([100, 700, 110, 90], most=2, spread=math.inf)
+    [[3, 0], [2, 1]]
     """
     groups: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
-        if groups and len(groups[-1]) < most and lengths[row] <= 1.25 * lengths[groups[-1][0]]:
+        if groups and len(groups[-1]) < most and lengths[row] <= spread * lengths[groups[-1][0]]:
             groups[-1].append(row)
         else:
             groups.append([row])

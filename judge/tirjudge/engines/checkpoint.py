@@ -165,7 +165,9 @@ def _float32(tensor: Mapping[str, Any], *, name: str) -> np.ndarray:
 
 def read_json(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file; a Hugging Face checkpoint folder is needed")
+        best = path.parent / "best"
+        would_do = f"{best} would do" if (best / path.name).exists() else "a Hugging Face checkpoint folder is needed"
+        raise CheckpointError(f"{path}: there is no such file; {would_do}")
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

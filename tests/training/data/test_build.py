@@ -301,6 +301,11 @@ def test_check_sees_items_that_were_changed(local: Path, tmp_path: Path) -> None
     assert any("in the manifest" in problem for problem in problems)
 
 
+def test_check_looks_for_the_folder_before_it_fetches_benchmarks(tmp_path: Path) -> None:
+    said = run("check", tmp_path, "--benchmark-rows", "/nowhere", code=2)
+    assert f"`tirjudge train data build --out {tmp_path}` makes one" in said
+
+
 def test_the_table_of_sources_names_them_all() -> None:
     listed = json.loads(run("sources", "--json"))
     assert sum(source["wanted"]["pairwise"] for source in listed) == 12_450

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tirjudge_training.data.collecting import Screen
     from tirjudge_training.data.manifest import Manifest
 
-app = typer.Typer(no_args_is_help=True, help="Make the items that judges are trained on.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make the items that judges are trained on.")
 
 _Local = Annotated[
     Path | None, typer.Option(help="Folder with the rows, a file or folder a source; default: the Hugging Face hub.")
@@ -162,8 +162,10 @@ def check(
     from dataclasses import asdict
 
     from tirjudge_training.data.inspection import inspect_folder
+    from tirjudge_training.data.manifest import read_manifest
 
     with _errors():
+        read_manifest(folder)  # before benchmarks are fetched for a folder that is none
         screen = _screen(
             benchmarks, rows=benchmark_rows, against=against or [], boilerplate=boilerplate, responses=responses
         )

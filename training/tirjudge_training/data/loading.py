@@ -120,7 +120,7 @@ def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[Table
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) if folder.is_dir() else "no such folder"
         raise ValueError(
             f"{source.name}: {folder}: {name}.parquet or {name}.jsonl is wanted, or a folder {name} of such files; "
-            f"there is {there or 'nothing'}"
+            f"there is {there or 'nothing'}; --sources NAMES leaves out what is not named"
         )
     for file in files:
         columns, rows = read_rows(file)

@@ -24,7 +24,7 @@ class Erring:
     """How often the teacher errs, in shares of the verifiable items."""
 
     guesses: float = 0.0
-    """Answers without a program, the verdict drawn at random."""
+    """Answers that plan rightly and then write no program; the verdict is drawn at random."""
     wrong_plans: float = 0.0
     """Programs that check another kind of instruction."""
 
@@ -50,7 +50,7 @@ def as_taught(example: Example, *, erring: Erring, kinds: Sequence[Kind], rng: R
 def _guessed(example: Example, *, rng: Random) -> Example:
     label = rng.randrange(len(example.responses))
     met = (rng.random(),) if example.mode is Mode.POINTWISE else example.met
-    return replace(example, code=None, plan="A guess.", label=label, met=met)
+    return replace(example, code=None, plan=f"{example.plan} A guess.", label=label, met=met)
 
 
 def _misjudged(example: Example, *, kinds: Sequence[Kind], rng: Random) -> Example:

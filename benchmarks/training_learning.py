@@ -1,0 +1,160 @@
+"""What training does to a tiny judge: the experiments of docs/training-rl.md, one `tirjudge train` command each.
+
+    python benchmarks/training_learning.py RUNS > benchmarks/results/training_learning.json
+
+They all begin with the weak judge that the recipe `tiny-cpu-zero` makes from nothing, which is made once. RUNS keeps every
+run; what is done is not done again. Two runs go side by side, one thread each.
+
+    zero        RL, then two rounds of sampling, SFT and RL (Figure 5 in miniature)
+    distill     a teacher's trajectories, SFT, RL; the teacher is the best judge of `zero`
+    text        RL without tools on the same data (Figure 4a)
+    single      RL on one task alone, measured on all of them as the others are (Figure 3)
+    paper, robust   one round of sampling and SFT after the same RL, by both rules of rejection, without the gate
+    t3rl, majority  RL on pseudo-labels: verified votes weighted 4, and plain majority
+    artist      RL with ARTIST's additive reward
+    unmasked    RL that learns the programs' outputs as if the model had written them
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECIPE = "tiny-cpu-zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One command."""
+
+    name: str
+    command: str
+    sets: tuple[str, ...] = ()
+    """Keys of the recipe set anew; {zero} stands for the folder of that run."""
+    after: str | None = None
+    """The experiment that it needs a checkpoint of."""
+
+
+ONE_ROUND = ("start.checkpoint={zero}/rl-0/checkpoint", "rl.steps=1", "stages.rounds=1", "gate.mode=off")
+
+EXPERIMENTS = (
+    Experiment(name="zero", command="zero"),
+    Experiment(name="text", command="rl", sets=("tools=false",)),
+    Experiment(name="single", command="rl", sets=("data.tasks=[instructions]",)),
+    Experiment(name="artist", command="rl", sets=("reward.kind=artist",)),
+    Experiment(name="unmasked", command="rl", sets=("rl.mask_observations=false",)),
+    Experiment(name="t3rl", command="ttrl", sets=("voting.weight=4.0",)),
+    Experiment(name="majority", command="ttrl", sets=("voting.weight=1.0", "voting.min_verified_mass=0.0")),
+    Experiment(
+        name="distill", command="distill", sets=("teacher.checkpoint={zero}/best", "sampling.limit=400"), after="zero"
+    ),
+    Experiment(
+        name="paper",
+        command="zero",
+        sets=(*ONE_ROUND, "sampling.preset=paper"),
+        after="zero",
+    ),
+    Experiment(
+        name="robust",
+        command="zero",
+        sets=(*ONE_ROUND, "sampling.preset=robust"),
+        after="zero",
+    ),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="Folder of the runs.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="Each experiment once a seed.")
+    parser.add_argument("--only", nargs="+", help="Names of experiments; default: all.")
+    parser.add_argument("--jobs", type=int, default=2, help="Runs side by side.")
+    parser.add_argument("--set", action="append", default=[], help="A key of the recipe, for all runs.")
+    options = parser.parse_args()
+    start = make_start(options.runs, sets=options.set)
+    wanted = [one for one in EXPERIMENTS if options.only is None or one.name in options.only]
+    ended = {(one.name, seed): threading.Event() for one in wanted for seed in options.seeds}
+
+    def work(job: tuple[Experiment, int]) -> dict[str, Any]:
+        experiment, seed = job
+        if experiment.after is not None and (experiment.after, seed) in ended:
+            ended[experiment.after, seed].wait()
+        try:
+            return run(experiment, seed=seed, runs=options.runs, start=start, sets=options.set)
+        finally:
+            ended[experiment.name, seed].set()
+
+    # What others wait for comes first, so that no worker waits for one that has not begun.
+    jobs = [(one, seed) for seed in options.seeds for one in wanted]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(work, jobs))
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(json.dumps({"command": " ".join(sys.argv[1:]), "machine": machine, "runs": results}, indent=1))
+
+
+def make_start(runs: Path, *, sets: Sequence[str]) -> Path:
+    """The weak judge that all runs begin with."""
+    folder = runs / "start"
+    train("sample", out=folder, sets=(*sets, "sampling.limit=1"))
+    return folder / "start" / "checkpoint"
+
+
+def run(experiment: Experiment, *, seed: int, runs: Path, start: Path, sets: Sequence[str]) -> dict[str, Any]:
+    """One experiment, and what its state says at the end."""
+    zero = str(runs / f"zero-{seed}")
+    begins = () if any(one.startswith("start.") for one in experiment.sets) else (f"start.checkpoint={start}",)
+    filled = [one.replace("{zero}", zero) for one in experiment.sets]
+    began = time.perf_counter()
+    state = train(
+        experiment.command,
+        out=runs / f"{experiment.name}-{seed}",
+        sets=("start.weak=null", *begins, f"seed={seed}", *sets, *filled),
+    )
+    elapsed_s = time.perf_counter() - began
+    return {
+        "name": experiment.name,
+        "seed": seed,
+        "elapsed_s": round(elapsed_s),
+        "best": state["best"],
+        "stages": [_stage(stage) for stage in state["stages"]],
+    }
+
+
+def _stage(stage: dict[str, Any]) -> dict[str, Any]:
+    found = stage["validation"] or {}
+    kept = ("accuracy", "low", "high", "num", "tool_use", "failed_programs", "no_verdict")
+    return {
+        "name": stage["name"],
+        "accepted": stage["accepted"],
+        "counts": stage["counts"],
+        **{name: found.get(name) for name in kept},
+        "cells": {name: [cell["num_right"], cell["num"]] for name, cell in (found.get("cells") or {}).items()},
+    }
+
+
+def train(command: str, *, out: Path, sets: Sequence[str]) -> dict[str, Any]:
+    """One `tirjudge train` command in a process of its own; the state of its run."""
+    arguments = [str(Path(sys.executable).with_name("tirjudge")), "train", command, RECIPE, "--out", str(out), "--json"]
+    for one in sets:
+        arguments += ["--set", one]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{out}.log").open("ab") as log:
+        done = subprocess.run(
+            arguments, check=True, stdout=subprocess.PIPE, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    main()
