@@ -27,7 +27,7 @@ from typing import Literal, Protocol
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
 from tirjudge.profile import Lineage, load_profile
-from tirjudge_training.config import BUNDLED, WeakStart, Recipe, Teacher
+from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
 from tirjudge_training.gate import Decided, compare
 from tirjudge_training.items import Item
 from tirjudge_training.journal import Journal

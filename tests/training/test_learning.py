@@ -1,0 +1,60 @@
+"""Learning itself: a judge that was taught to guess finds back to its tools, and to the right answers, by its rewards alone."""
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from tirjudge_training.config import parse_recipe
+from tirjudge_training.metrics import read_metrics
+from tirjudge_training.stages import run_stages
+from tirjudge_training.trajectories import read_trajectories
+
+MIXTURE = {"conduct": 0.0, "numeric": 0.0, "many_instructions": 0.0, "list_size": 3}
+RECIPE = {
+    "start": {
+        "weak": {
+            "parent": "bundled",
+            "steps": 30,
+            "examples_per_step": 32,
+            "examples_per_shard": 512,
+            "matrix_lr": 0.004,
+            "other_lr": 0.001,
+            "warmup_steps": 5,
+            "whole": 1.0,
+            "guesses": 0.6,
+            "mixture": MIXTURE,
+        }
+    },
+    "data": {"synthetic": {"pointwise": 40, "pairwise": 160, "listwise": 40, "mixture": MIXTURE}},
+    "validation": {"share": 0.25},
+    "rl": {
+        "device": "cpu",
+        "learning_rate": 1.5e-4,
+        "lr_scheduler": "constant",
+        "group_size": 8,
+        "prompts_per_step": 8,
+        "per_device_batch": 16,
+        "steps": 8,
+        "context_tokens": 3072,
+        "validate_every": 8,
+        "save_every": 8,
+    },
+}
+
+
+@pytest.mark.slow
+def test_reinforcement_teaches_the_use_of_tools_and_with_it_what_is_right(tmp_path: Path) -> None:
+    state = run_stages("rl", parse_recipe(RECIPE, source="test"), out=tmp_path / "run")
+    start, trained = (state.stage(name).validation for name in ("start", "rl-1"))
+    assert start is not None
+    assert trained is not None
+    assert trained.accuracy > start.accuracy + 0.1
+    assert trained.tool_use > start.tool_use + 0.15
+    assert trained.failed_programs < 0.1
+    steps = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "reward/Rc" in row]
+    assert fmean(row["reward/Rc"] for row in steps[-2:]) > fmean(row["reward/Rc"] for row in steps[:2]) + 0.1
+    assert fmean(row["tool/use_rate"] for row in steps[-2:]) > fmean(row["tool/use_rate"] for row in steps[:2]) + 0.15
+    for trajectory in read_trajectories(tmp_path / "run" / "rollouts" / "rl-1" / "step-000001.parquet"):
+        observed = [p for p, sampled in zip(trajectory.logprobs, trajectory.mask, strict=True) if not sampled]
+        assert set(observed) <= {0.0}  # nobody sampled them, and no gradient comes from them (test_dapo.py)
