@@ -84,8 +84,9 @@ def create_app(
         *dialects.routers(service, names=names, settings=settings),
     ]
     reading = [] if records is None else [endpoints.router(service, records=records)]
-    reloads = access is not None and model is not None
-    managing = [reloading.router(service, model=model, records=records)] if reloads else []
+    managing = []
+    if access is not None and model is not None:
+        managing.append(reloading.router(service, model=model, records=records))
     for scope, routers in (("judge", judging), ("reward", rewarding), ("read", reading), ("admin", managing)):
         for routes in routers:
             app.include_router(routes, dependencies=[Depends(needs(scope))])
@@ -93,7 +94,7 @@ def create_app(
     requests = batch.REQUESTS | rewards.REQUESTS | reranking.REQUESTS | openai.REQUESTS
     if files is not None:
         requests |= openai.BATCH_REQUESTS
-    if reloads:
+    if managing:
         requests |= reloading.REQUESTS
     describe(app, requests | dialects.requests_of(names), streams=openai.STREAMS)
     return app

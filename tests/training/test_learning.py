@@ -1,4 +1,4 @@
-"""Learning itself: a judge that was taught to guess finds back to its tools, and to the right answers, by its rewards alone."""
+"""Learning itself: a judge that was taught to guess finds back to its tools, and with them to what is right, by rewards."""
 
 from pathlib import Path
 from statistics import fmean
@@ -52,9 +52,11 @@ def test_reinforcement_teaches_the_use_of_tools_and_with_it_what_is_right(tmp_pa
     assert trained.accuracy > start.accuracy + 0.1
     assert trained.tool_use > start.tool_use + 0.15
     assert trained.failed_programs < 0.1
-    steps = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "reward/Rc" in row]
-    assert fmean(row["reward/Rc"] for row in steps[-2:]) > fmean(row["reward/Rc"] for row in steps[:2]) + 0.1
-    assert fmean(row["tool/use_rate"] for row in steps[-2:]) > fmean(row["tool/use_rate"] for row in steps[:2]) + 0.15
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    for key, gain in (("reward/Rc", 0.1), ("tool/use_rate", 0.15)):
+        values = [row.values[key] for row in rows if key in row.values]
+        assert len(values) == RECIPE["rl"]["steps"]
+        assert fmean(values[-2:]) > fmean(values[:2]) + gain, key
     for trajectory in read_trajectories(tmp_path / "run" / "rollouts" / "rl-1" / "step-000001.parquet"):
         observed = [p for p, sampled in zip(trajectory.logprobs, trajectory.mask, strict=True) if not sampled]
         assert set(observed) <= {0.0}  # nobody sampled them, and no gradient comes from them (test_dapo.py)
