@@ -64,11 +64,10 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help
 
 BUNDLED = Path(__file__).parents[2] / "judge" / "tirjudge" / "checkpoints" / "tiny"
 
-# Read by OpenMP, oneDNN and glibc when torch is loaded: idle threads shall not spin, what was compiled for a shape shall be
-# kept, and freed memory shall stay with the process instead of being mapped anew in every step.
+# Read by OpenMP and glibc when torch is loaded: idle threads shall not spin, and freed memory shall stay with the process
+# instead of being mapped anew in every step, which cost a quarter of the speed on one machine and nothing on another.
 _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",
     "MALLOC_MMAP_THRESHOLD_": str(2**33),
     "MALLOC_TRIM_THRESHOLD_": str(2**33),
     "MALLOC_TOP_PAD_": str(2**28),
