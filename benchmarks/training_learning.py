@@ -115,11 +115,12 @@ def run(experiment: Experiment, *, seed: int, runs: Path, start: Path, sets: Seq
     zero = str(runs / f"zero-{seed}")
     begins = () if any(one.startswith("start.") for one in experiment.sets) else (f"start.checkpoint={start}",)
     filled = [one.replace("{zero}", zero) for one in experiment.sets]
+    common = [one for one in sets if not one.startswith("start.")]  # those speak of what is made once
     began = time.perf_counter()
     state = train(
         experiment.command,
         out=runs / f"{experiment.name}-{seed}",
-        sets=("start.weak=null", *begins, f"seed={seed}", *sets, *filled),
+        sets=("start.weak=null", *begins, f"seed={seed}", *common, *filled),
     )
     elapsed_s = time.perf_counter() - began
     return {

@@ -109,3 +109,10 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"\xdc\x00")
     with pytest.raises(ValueError, match=r"r\.yaml: not YAML: it is no text"):
         load_recipe(str(file))
+
+
+def test_off_needs_no_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("gate: {mode: off}\n")
+    assert load_recipe(str(file)).gate.mode == "off"
+    assert load_recipe(str(file), overrides=["gate.mode=off"]).gate.mode == "off"

@@ -9,9 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _off(value: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
 
 
 class GateRule(BaseModel):
@@ -19,7 +24,7 @@ class GateRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mode: Literal["off", "warn", "reject"] = "reject"
+    mode: Annotated[Literal["off", "warn", "reject"], BeforeValidator(_off)] = "reject"
     """`warn` writes it down and builds on the stage all the same."""
     margin: float = Field(default=0.01, ge=0.0, lt=1.0)
     """How much accuracy (mean over task x mode) may fall."""
