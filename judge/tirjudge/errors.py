@@ -13,6 +13,10 @@ class EngineUnavailable(TirjudgeError):
     """The engine cannot be reached, or failed while it generated."""
 
 
+class TurnRefused(EngineUnavailable):
+    """The engine works and refuses what it was asked for; another one of its kind would too."""
+
+
 class SandboxUnavailable(TirjudgeError):
     """The sandbox cannot run programs, or lost one for a reason that is not the program's."""
 

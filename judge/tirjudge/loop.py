@@ -206,7 +206,8 @@ async def _generate(
     """The turn's completion, and whether it asks for its program to be run."""
     seed = None if sampling.seed is None else (sampling.seed + number) % 2**63
     started = perf_counter()
-    completion = await engine.generate(ids, sampling=replace(sampling, max_tokens=num_left, seed=seed), session=session)
+    sampling = replace(sampling, max_tokens=num_left, seed=seed, turn=number)
+    completion = await engine.generate(ids, sampling=sampling, session=session)
     engine_s = perf_counter() - started
     wants_run, completion = _wants_run(completion, eos_token_ids=engine.eos_token_ids, tools=tools)
     return Turn(completion=completion, engine_s=engine_s), wants_run
@@ -297,7 +298,7 @@ async def _read_verdict(
     if found is not None:
         head = await engine.tokenizer.encode(texts[found.turn][: found.start])
         prefix = [*rollout.prompt_ids, *_ids_of(rollout.turns[: found.turn]), *head]
-        logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session)
+        logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session, turn=len(rollout.turns))
         return replace(rollout, label=found.label, label_logprobs=logprobs)
     if not force:
         return rollout
@@ -317,7 +318,7 @@ async def _force_verdict(
     tag = verdict_tag(mode)
     opening = await engine.tokenizer.encode(f"\n<{tag}>")
     prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening]
-    logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session)
+    logprobs = await read_labels(prefix, labels=labels, engine=engine, session=session, turn=len(turns))
     label = max(logprobs, key=lambda name: logprobs[name])
     forced = (*opening, *await engine.tokenizer.encode(f"{label}</{tag}>"))
     return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=forced)
@@ -345,7 +346,7 @@ def _ids_of(turns: Sequence[Turn]) -> list[int]:
 
 
 async def read_labels(
-    prefix: Sequence[int], *, labels: Sequence[str], engine: Engine, session: str
+    prefix: Sequence[int], *, labels: Sequence[str], engine: Engine, session: str, turn: int = 0
 ) -> dict[str, float]:
     """Log-probability of each label right after `prefix`, over the full vocabulary.
 
@@ -362,7 +363,8 @@ async def read_labels(
         ended = next((label for label, ids in here.items() if ids == path), None)
         rest = 1.0
         if next_ids:
-            sampling = Sampling(max_tokens=1, allowed_token_ids=tuple(next_ids), logprob_token_ids=tuple(next_ids))
+            wanted = tuple(next_ids)
+            sampling = Sampling(max_tokens=1, allowed_token_ids=wanted, logprob_token_ids=wanted, turn=turn)
             read = (await engine.generate([*prefix, *path], sampling=sampling, session=session)).token_logprobs
             for token_id in next_ids:
                 rest -= math.exp(read[token_id])

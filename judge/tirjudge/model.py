@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -129,33 +130,27 @@ def bundled_checkpoint() -> Path:
 
 
 @asynccontextmanager
-async def open_model(checkpoint: Path | None = None, *, engine_url: str | None = None) -> AsyncIterator[Model]:
+async def open_model(
+    checkpoint: Path | None = None,
+    *,
+    engine_url: str | None = None,
+    engine_urls: Callable[[], Sequence[str]] | None = None,
+    engine_key: str | None = None,
+) -> AsyncIterator[Model]:
     """Open a model, and close it afterwards.
 
     Args:
         checkpoint: its folder; None: the bundled judge.
         engine_url: a vLLM server that runs it; `checkpoint` then only gives the profile (None: the default one). Without
             a URL the embedded engine runs the checkpoint in this process.
+        engine_urls: instead of one, any number of them, which may change; see `FleetEngine`.
+        engine_key: what the servers were given as `--api-key`; None: nothing.
 
     Raises:
         CheckpointError: there is no such folder, or it cannot be loaded.
-        EngineUnavailable: the URL does not answer.
+        EngineUnavailable: no URL answers.
     """
-    if engine_url is not None:
-        from tirjudge.engines.vllm import VLLMEngine
-
-        remote = VLLMEngine(engine_url)
-        try:
-            served = await remote.ready()
-            profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))
-            context_tokens = min(served.context_tokens, profile.context_tokens)
-            profile = profile.model_copy(update={"context_tokens": context_tokens})
-            # Only a folder with the tokenizer is that of the model; else it is the profile alone.
-            seen = {} if checkpoint is None or not (checkpoint / "tokenizer.json").exists() else _seen(checkpoint)
-            yield Model(engine=remote, profile=profile, **seen)
-        finally:
-            await remote.aclose()
-    else:
+    if engine_url is None and engine_urls is None:
         from tirjudge.engines.embedded import EmbeddedEngine
 
         folder = checkpoint_folder(checkpoint)
@@ -165,6 +160,22 @@ async def open_model(checkpoint: Path | None = None, *, engine_url: str | None =
             yield Model(engine=embedded, profile=profile, gate=Gate(version=fingerprint(folder)), **_seen(folder))
         finally:
             embedded.close()
+        return
+    from tirjudge.engines.fleet import FleetEngine
+    from tirjudge.engines.vllm import VLLMEngine
+
+    connect = partial(VLLMEngine, api_key=engine_key)
+    remote = FleetEngine(engine_urls, connect=connect) if engine_urls is not None else connect(str(engine_url))
+    try:
+        served = await remote.ready()
+        profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))
+        context_tokens = min(served.context_tokens, profile.context_tokens)
+        profile = profile.model_copy(update={"context_tokens": context_tokens})
+        # Only a folder with the tokenizer is that of the model; else it is the profile alone.
+        seen = {} if checkpoint is None or not (checkpoint / "tokenizer.json").exists() else _seen(checkpoint)
+        yield Model(engine=remote, profile=profile, **seen)
+    finally:
+        await remote.aclose()
 
 
 def checkpoint_folder(checkpoint: Path | None) -> Path:

@@ -18,6 +18,30 @@ EngineUrl = Annotated[
         help="URL of a vLLM server that runs the model; --model then gives its profile.",
     ),
 ]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        envvar="TIRJUDGE_ENGINE",
+        help="URL of a vLLM server that runs the model, which --model then gives the profile of; repeatable.",
+    ),
+]
+EnginesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--engines-file",
+        envvar="TIRJUDGE_ENGINES_FILE",
+        help="File with the URL of such a server on each line; what is changed in it takes effect at once.",
+    ),
+]
+EngineKey = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-key",
+        envvar="TIRJUDGE_ENGINE_KEY",
+        help="Key that these servers ask for; better in the environment than here.",
+    ),
+]
 Slots = Annotated[
     int | None,
     typer.Option("--slots", envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core."),

@@ -110,6 +110,8 @@ class Sampling:
     """When given, only these ids can be sampled; None allows the whole vocabulary."""
     logprob_token_ids: tuple[int, ...] = ()
     """Ids whose log-probability at the first generated position is wanted, before any constraint is applied."""
+    turn: int = 0
+    """Which turn of its rollout it is; an engine with a queue lets rollouts that have begun go first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,35 +18,27 @@ What a reader would trip over:
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 import httpx2
 
+from tirjudge.engines.chat_endpoint import ChatEndpoint
 from tirjudge.engines.chat_wire import (
-    LEAST_LIMIT,
-    Answer,
     Choice,
     PromptDetails,
     Taken,
     Token,
     Usage,
-    limit_in,
-    read_answer,
-    told_by,
 )
-from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError
-from tirjudge.exchange import KEEPALIVE_S, Exchange, RequestRefused, ServerUnavailable, tls_context
+from tirjudge.errors import EngineUnavailable
 from tirjudge.model import Model
 from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.profile import Profile
-from tirjudge.protocol import invalid
 from tirjudge.trace_context import trace_headers
 from tirjudge.types import Completion, Counted, Place, Sampling
 
@@ -60,9 +52,6 @@ ANSWER_TOKENS = 2048
 
 OUTPUT_OF_PROGRAM = "Output of your program:\n"
 QUESTION = "Give your verdict now and write nothing else: <{tag}>X</{tag}>, where X is one of {labels}."
-
-OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of a 429 that waiting does not end."""
 
 ENDED: Mapping[str, Literal["stop", "length"]] = {"stop": "stop", "length": "length", "content_filter": "stop"}
 """How endpoints say that a turn ended; a filter ends one like the model itself."""
@@ -122,17 +111,16 @@ class ChatEngine:
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.tokenizer = CharacterTokenizer()
-        self.url = endpoint_of(url)
-        self._timeout_s = timeout_s
-        self._max_attempts = max_attempts
-        self._max_wait_s = max_wait_s
         self._taken = Taken(model)
-        self._http = httpx2.AsyncClient(
-            headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
-            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
-            verify=tls_context(),
+        self._endpoint = ChatEndpoint(
+            url,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+            max_wait_s=max_wait_s,
             transport=transport,
         )
+        self.url = self._endpoint.url
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         """One turn.
@@ -153,10 +141,16 @@ class ChatEngine:
         return await self._complete(_merged([*messages_of(token_ids), question]), sampling=sampling, session=session)
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._endpoint.aclose()
 
     async def _complete(self, messages: Sequence[Mapping[str, str]], *, sampling: Sampling, session: str) -> Completion:
-        answer = await self._ask(messages, sampling=sampling, session=session)
+        answer = await self._endpoint.ask(
+            messages,
+            taken=self._taken,
+            sampling=sampling,
+            max_tokens=-(-sampling.max_tokens // CHARS_PER_TOKEN),
+            headers={"x-session-id": session, **trace_headers()},
+        )
         choice, usage = answer.choices[0], answer.usage or Usage()
         written = self._written(choice, stop=sampling.stop)
         return Completion(
@@ -183,91 +177,6 @@ class ChatEngine:
         if finish_reason == "stop" and (matched := _dropped_stop(choice, text=text, stop=stop)) is not None:
             return _Written(text=text + matched, finish_reason="stop", stop=matched, num_appended=len(matched) + 1)
         return _Written(text=text, finish_reason=finish_reason)
-
-    async def _ask(self, messages: Sequence[Mapping[str, str]], *, sampling: Sampling, session: str) -> Answer:
-        """The answer to the first form of the request that the endpoint takes."""
-        max_tokens = -(-sampling.max_tokens // CHARS_PER_TOKEN)
-        while True:
-            body = self._taken.body(messages, sampling=sampling, max_tokens=max_tokens)
-            response = await self._send(body, session=session)
-            if response.is_success:
-                try:
-                    return read_answer(response.content)
-                except ValueError as error:
-                    raise EngineUnavailable(f"{self.url}: not the answer of a chat endpoint: {error}") from error
-            told = told_by(response)
-            if response.status_code in (400, 403, 413, 422):
-                if self._taken.learn(told, sent=body):
-                    continue
-                if told.fits_with_less and limit_in(body) > LEAST_LIMIT:
-                    max_tokens = max(LEAST_LIMIT, limit_in(body) // 2)
-                    continue
-                if told.is_too_long:
-                    raise PromptTooLong(f"{self.url}: {told.message}")
-            message = f"{self.url} answered {response.status_code}: {told.message}"
-            raise RequestRefused(invalid(message, param=told.param, code=told.code or str(response.status_code)))
-
-    async def _send(self, body: Mapping[str, object], *, session: str) -> httpx2.Response:
-        """A success or a refusal; what may do better later is sent again."""
-        exchange = Exchange(
-            self.url,
-            headers={"x-session-id": session, **trace_headers()},
-            timeout_s=self._timeout_s,
-            max_attempts=self._max_attempts,
-            max_wait_s=self._max_wait_s,
-            deadline_s=None,
-        )
-        while True:
-            try:
-                response = await self._http.post(self.url, json=body, **exchange.attempt())
-            except httpx2.ReadTimeout as error:
-                failure = EngineUnavailable(f"{self.url} did not answer within {self._timeout_s:g} s")
-                failure.__cause__ = error
-                pause_s = exchange.pause_after_failure(failure, headers={})
-            except httpx2.RequestError as error:
-                pause_s = self._pause_after_error(exchange, error)
-            else:
-                failure = self._passing_failure(response)
-                if failure is None:
-                    return response
-                pause_s = exchange.pause_after_failure(failure, headers=response.headers)
-            await asyncio.sleep(pause_s)
-
-    def _pause_after_error(self, exchange: Exchange, error: httpx2.RequestError) -> float:
-        try:
-            return exchange.pause_after_error(error)
-        except ServerUnavailable as failure:
-            raise EngineUnavailable(str(failure)) from error
-
-    def _passing_failure(self, response: httpx2.Response) -> TirjudgeError | None:
-        """What is raised if it does not pass; None for an answer that stays the same however often it is asked for."""
-        status = response.status_code
-        if status not in (408, 429) and status < 500:
-            return None
-        told = told_by(response)
-        if status == 429 and told.code in OUT_OF_CREDIT:
-            return None
-        return EngineUnavailable(f"{self.url} answered {status}: {told.message}")
-
-
-def endpoint_of(url: str) -> str:
-    """Where the requests go.
-
-    >>> endpoint_of("http://127.0.0.1:11434")
-    'http://127.0.0.1:11434/v1/chat/completions'
-    >>> endpoint_of("https://api.openai.com/v1/")
-    'https://api.openai.com/v1/chat/completions'
-
-    Raises:
-        EngineUnavailable: it is no URL.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise EngineUnavailable(f"{url} is no URL; https://api.openai.com/v1 is one")
-    url = url.rstrip("/")
-    if url.endswith("/chat/completions"):
-        return url
-    return f"{url}/chat/completions" if parts.path.strip("/") else f"{url}/v1/chat/completions"
 
 
 def messages_of(token_ids: Sequence[int]) -> list[dict[str, str]]:

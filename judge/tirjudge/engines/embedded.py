@@ -30,6 +30,7 @@ from threadpoolctl import threadpool_limits
 from tirjudge.engines.checkpoint import Qwen3Config, read_eos_token_ids, read_json, read_safetensors
 from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.origin import origin
 from tirjudge.types import Completion, Sampling
 
 MAX_BATCH = 16
@@ -286,6 +287,8 @@ class Slot:
     length: int = 0
     session: str | None = None
     """Whose sequence it is; None: never used."""
+    salt: str | None = None
+    """As in `tirjudge.origin.Origin.cache_salt`."""
     last_used: int = 0
     """Count of acquisitions at its own last one."""
     busy: bool = False
@@ -319,22 +322,24 @@ class KVCache:
     def sessions(self) -> set[str | None]:
         return {slot.session for slot in self.slots}
 
-    def longest_prefix(self, token_ids: np.ndarray) -> tuple[int, Slot]:
-        """How many of the ids are computed already, and where; the last one never counts, its logits are wanted."""
-        found = [(slot.common_prefix(token_ids[:-1]), slot) for slot in self.slots]
+    def longest_prefix(self, token_ids: np.ndarray, *, salt: str | None) -> tuple[int, Slot]:
+        """How many of the ids are computed already for this salt, and where; the last one never counts, its logits are
+        wanted."""
+        found = [(slot.common_prefix(token_ids[:-1]) if slot.salt == salt else 0, slot) for slot in self.slots]
         return max(found, key=lambda pair: pair[0])
 
-    def acquire(self, token_ids: np.ndarray, *, session: str) -> Slot:
+    def acquire(self, token_ids: np.ndarray, *, session: str, salt: str | None) -> Slot:
         """A slot that holds as much of the ids as any slot does: the session's own, or the one longest unused."""
-        num_cached, source = self.longest_prefix(token_ids)
+        num_cached, source = self.longest_prefix(token_ids, salt=salt)
         idle = [slot for slot in self.slots if not slot.busy]
         slot = min(idle, key=lambda slot: (slot.session != session, slot.last_used))
-        if slot.common_prefix(token_ids[:-1]) < num_cached:
+        if slot.salt != salt or slot.common_prefix(token_ids[:-1]) < num_cached:
             for array in (self.keys, self.values):
                 array[slot.index, :, :, :num_cached] = array[source.index, :, :, :num_cached]
             slot.token_ids[:num_cached] = source.token_ids[:num_cached]
         self._num_acquired += 1
         slot.length, slot.session, slot.last_used, slot.busy = num_cached, session, self._num_acquired, True
+        slot.salt = salt
         return slot
 
 
@@ -348,6 +353,7 @@ class _Request:
     prompt_ids: np.ndarray
     sampling: Sampling
     session: str
+    salt: str | None
     future: Future[Completion]
     rng: np.random.Generator | None
     """None: greedy."""
@@ -455,11 +461,20 @@ class EmbeddedEngine:
             PromptTooLong: the ids leave no room in the context.
             EngineUnavailable: the engine is closed, or failed.
         """
-        return self.tokenizer.fit_ids_to_text(await self.sample(token_ids, sampling=sampling, session=session))
+        salt = origin().cache_salt
+        sampled = await self.sample(token_ids, sampling=sampling, session=session, salt=salt)
+        return self.tokenizer.fit_ids_to_text(sampled)
 
-    async def sample(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """As `generate`, but the ids keep a last token that spills past the stop string, as vLLM's do."""
-        request = self._checked(token_ids, sampling=sampling, session=session)
+    async def sample(
+        self, token_ids: Sequence[int], *, sampling: Sampling, session: str, salt: str | None = None
+    ) -> Completion:
+        """As `generate`, but the ids keep a last token that spills past the stop string, as vLLM's do.
+
+        Args:
+            token_ids, sampling, session: as in `generate`.
+            salt: computed prefixes are shared among those who have the same one.
+        """
+        request = self._checked(token_ids, sampling=sampling, session=session, salt=salt)
         with self._wake:
             if self._ended is not None:
                 raise EngineUnavailable(self._ended)
@@ -467,7 +482,7 @@ class EmbeddedEngine:
             self._wake.notify()
         return await asyncio.wrap_future(request.future)
 
-    def _checked(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> _Request:
+    def _checked(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, salt: str | None) -> _Request:
         ids = np.array(token_ids, dtype=np.int64)
         if not 0 < len(ids) < self.context_tokens:
             raise PromptTooLong(f"the sequence has {len(ids)} tokens; the model takes 1 to {self.context_tokens - 1}")
@@ -477,6 +492,7 @@ class EmbeddedEngine:
             prompt_ids=ids,
             sampling=sampling,
             session=session,
+            salt=salt,
             future=Future(),
             rng=np.random.default_rng(sampling.seed) if sampling.temperature >= GREEDY_BELOW else None,
         )
@@ -617,14 +633,15 @@ class EmbeddedEngine:
         ids = request.prompt_ids[:-1]
         for other in self._running:
             computed, promised = other.slot.length, len(other.prompt_ids)
-            if computed < promised:
+            if computed < promised and other.salt == request.salt:
                 gain = other.slot.common_prefix(ids, length=promised) - computed
-                if gain >= SHARED_PREFIX_TOKENS and gain + computed > self._cache.longest_prefix(request.prompt_ids)[0]:
+                num_cached = self._cache.longest_prefix(request.prompt_ids, salt=request.salt)[0]
+                if gain >= SHARED_PREFIX_TOKENS and gain + computed > num_cached:
                     return True
         return False
 
     def _join(self, request: _Request) -> None:
-        request.slot = self._cache.acquire(request.prompt_ids, session=request.session)
+        request.slot = self._cache.acquire(request.prompt_ids, session=request.session, salt=request.salt)
         request.slot.token_ids[: len(request.prompt_ids)] = request.prompt_ids
         request.num_cached = request.slot.length
         self._running.append(request)

@@ -1,19 +1,14 @@
 """vLLM over HTTP: one `/v1/completions` a turn, token ids in and out. The production path, and the mini worker's client.
 
-What a reader would trip over:
+What a reader would trip over, besides what `vllm_answer` says:
 
-- The server cuts text at the end of a stop string but keeps the whole last token, so the ids may say more than the text;
-  here they are made equal.
-- `skip_special_tokens` is off, so that every tag a model writes is in the text; the end-of-turn token then is too, and
-  is taken off here.
-- A server merges the checkpoint's `generation_config.json` into what a request leaves out, so nothing is left out.
+- A turn's priority means something only to a server that was started with `--scheduling-policy priority`; others ignore it.
 - Weights can be exchanged only in a server that was started with VLLM_SERVER_DEV_MODE=1. Whoever reaches such a server can
   make it do anything, so it must be reachable by this process alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +18,10 @@ from typing import Any
 
 import httpx2
 
-from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError
+from tirjudge.engines.vllm_answer import Answer, Reader, sampling_fields
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.exchange import CONNECT_S, KEEPALIVE_S
+from tirjudge.origin import origin
 from tirjudge.trace_context import trace_headers
 from tirjudge.types import Completion, Sampling
 
@@ -32,19 +29,6 @@ CACHED_CHARS = 64
 """Texts up to this length (labels, tags, fences) are encoded once and remembered."""
 
 CACHED_TEXTS = 4096
-
-EXPLICIT_DEFAULTS: Mapping[str, Any] = {
-    "n": 1,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "include_stop_str_in_output": True,
-    "skip_special_tokens": False,
-    "spaces_between_special_tokens": False,
-    "return_token_ids": True,
-    "logprobs": 0,
-}
-"""Sent with every request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +63,13 @@ class VLLMEngine:
         self._server = _Server(base_url, api_key=api_key, timeout_s=timeout_s, transport=transport)
         self._model = model
         self._served: ServedModel | None = None
-        self._eos_texts: dict[int, str] = {}
         self.tokenizer = RemoteTokenizer(self._server)
+        self._reader = Reader(self.tokenizer, source=f"{self._server.url}/v1/completions")
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that were seen to end a turn; the server names none beforehand."""
-        return frozenset(self._eos_texts)
+        return self._reader.eos_token_ids
 
     async def ready(self) -> ServedModel:
         """What the server serves, once it is healthy.
@@ -114,7 +98,7 @@ class VLLMEngine:
         body = _completion_body(token_ids, sampling=sampling, session=session, model=served.name, room=room)
         answer = await self._server.post("/v1/completions", body, headers={"X-Session-ID": session})
         with _reading(f"{self._server.url}/v1/completions"):
-            return await self._read(answer, sampling=sampling)
+            return await self._reader.read(_answer_of(answer, sampling=sampling))
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         """Have the server go on with the weights of a checkpoint folder: it ends what runs, lets what comes wait, reads the
@@ -162,90 +146,41 @@ class VLLMEngine:
             raise CheckpointError(f"{self._server.url} serves {names}; {self._model or 'any model'!r} was asked for")
         return self._served
 
-    async def _read(self, answer: Mapping[str, Any], *, sampling: Sampling) -> Completion:
-        choice = answer["choices"][0]
-        text, ids, finish_reason, stop = (choice[key] for key in ("text", "token_ids", "finish_reason", "stop_reason"))
-        if finish_reason not in ("stop", "length", "repetition"):
-            raise EngineUnavailable(f"{self._server.url}/v1/completions: generation ended with {finish_reason!r}")
-        _check_kinds(text, ids)
-        num_appended = 0
-        if finish_reason == "stop" and isinstance(stop, str):
-            # In all but rare cases the tokens spell the text, and nothing has to be asked.
-            if "".join(choice["logprobs"]["tokens"]) != text:
-                ids, num_appended = await self._fit_ids_to_text(ids, text=text)
-        elif finish_reason == "stop":
-            text, stop = text.removesuffix(await self._eos_text(ids[-1])), None
-        logprobs = choice["logprobs"]["token_logprobs"][: len(ids) - num_appended]
-        top = choice["logprobs"]["top_logprobs"][0] if sampling.logprob_token_ids else {}
-        _check_logprobs([*logprobs, *(top[f"token_id:{i}"] for i in sampling.logprob_token_ids)])
-        details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
-        return Completion(
-            text=text,
-            token_ids=tuple(ids),
-            logprobs=(*logprobs, *(0.0 for _ in range(num_appended))),
-            finish_reason=finish_reason,
-            stop=stop,
-            num_appended=num_appended,
-            token_logprobs={i: top[f"token_id:{i}"] for i in sampling.logprob_token_ids},
-            num_cached=details.get("cached_tokens") or 0,
-        )
-
-    async def _eos_text(self, token_id: int) -> str:
-        if token_id not in self._eos_texts:
-            self._eos_texts[token_id] = await self.tokenizer.decode([token_id])
-        return self._eos_texts[token_id]
-
-    async def _fit_ids_to_text(self, token_ids: list[int], *, text: str) -> tuple[list[int], int]:
-        """Ids that decode to the text, and how many of them, at the end, were encoded anew.
-
-        A last token that spills past the text is dropped, with those that a character it completes began in.
-        """
-        kept = list(token_ids)
-        head = await self.tokenizer.decode(kept)
-        if head == text:
-            return kept, 0
-        while not (text.startswith(head) and len(kept) < len(token_ids)):
-            kept.pop()
-            head = await self.tokenizer.decode(kept)
-        appended = await self.tokenizer.encode(text[len(head) :])
-        return kept + appended, len(appended)
-
-
-def _check_kinds(text: object, token_ids: Sequence[object]) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"text is {text!r}")
-    for token_id in token_ids:
-        if not isinstance(token_id, int) or token_id < 0:
-            raise TypeError(f"a token id is {token_id!r}")
-
-
-def _check_logprobs(logprobs: Sequence[object]) -> None:
-    """No number is no logprob, and neither is NaN, which JSON of Python can carry and every comparison would let pass."""
-    for logprob in logprobs:
-        if not isinstance(logprob, int | float) or math.isnan(logprob):
-            raise TypeError(f"a logprob is {logprob!r}")
-
 
 def _completion_body(
     token_ids: Sequence[int], *, sampling: Sampling, session: str, model: str, room: int
 ) -> dict[str, Any]:
+    whom = origin()
     body = {
-        **EXPLICIT_DEFAULTS,
+        **sampling_fields(sampling, room=room),
         "model": model,
         "prompt": list(token_ids),
         "session_id": session,
-        "max_tokens": min(sampling.max_tokens, room),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "stop": list(sampling.stop),
+        "priority": whom.priority(turn=sampling.turn),
+        "return_token_ids": True,
     }
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
-    if sampling.allowed_token_ids is not None:
-        body["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if whom.cache_salt is not None:
+        body["cache_salt"] = whom.cache_salt
     if sampling.logprob_token_ids:
-        body |= {"logprob_token_ids": list(sampling.logprob_token_ids), "return_tokens_as_token_ids": True}
+        body["return_tokens_as_token_ids"] = True
     return body
+
+
+def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> Answer:
+    choice = body["choices"][0]
+    logprobs = choice["logprobs"]
+    top = logprobs["top_logprobs"][0] if sampling.logprob_token_ids else {}
+    details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
+    return Answer(
+        text=choice["text"],
+        token_ids=choice["token_ids"],
+        token_texts=logprobs["tokens"],
+        logprobs=logprobs["token_logprobs"],
+        finish_reason=choice["finish_reason"],
+        stop_reason=choice["stop_reason"],
+        token_logprobs={i: top[f"token_id:{i}"] for i in sampling.logprob_token_ids},
+        num_cached=details.get("cached_tokens") or 0,
+    )
 
 
 class RemoteTokenizer:
@@ -342,4 +277,6 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
         return PromptTooLong(f"{url}: {message}")
     if response.status_code == 404:
         return CheckpointError(f"{url}: {message}")
+    if response.status_code in (400, 413, 422):
+        return TurnRefused(f"{url}: HTTP {response.status_code}: {message}")
     return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}")

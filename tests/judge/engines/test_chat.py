@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.chat_server import MODEL, serving_chat
-from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, endpoint_of, messages_of, open_chat_model
+from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of, open_chat_model
+from tirjudge.engines.chat_endpoint import endpoint_of
 from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.exchange import RequestRefused
 from tirjudge.judge import Judge

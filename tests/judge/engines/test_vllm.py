@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
+from tirjudge.origin import coming_from
 from tirjudge.types import Sampling
 
 MODELS = {"data": [{"id": "judge", "max_model_len": 100}, {"id": "adapter", "max_model_len": 50}]}
@@ -66,6 +68,10 @@ async def test_a_request_leaves_nothing_to_the_servers_defaults():
         "top_k": 0,
         "min_p": 0.0,
         "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_detection": {"max_pattern_size": 32, "min_pattern_size": 1, "min_count": 64},
+        "priority": 0,
         "n": 1,
         "seed": 3,
         "stop": ["```output"],
@@ -103,6 +109,30 @@ async def test_the_end_of_turn_is_taken_off_the_text_and_remembered(stop_reason:
     assert engine.eos_token_ids == {4}
 
 
+async def test_a_loop_that_the_server_noticed_is_no_stop_string():
+    server = Server(text="hihi", token_ids=[5, 5], finish_reason="repetition", stop_reason="repetition_detected")
+    completion = await engine_of(server).generate([7], sampling=SAMPLING, session="s")
+    assert (completion.text, completion.token_ids, completion.stop) == ("hihi", (5, 5), None)
+    assert completion.finish_reason == "repetition"
+
+
+async def test_the_server_is_told_how_urgent_a_turn_is_and_whose_cache_it_uses_without_the_name():
+    server = Server(text="hi", token_ids=[5], finish_reason="length")
+    engine = engine_of(server)
+    bodies = {}
+    for caller, urgency, turn in (("ann", 0, 1), ("ann", 2, 0), ("bob", 1, 200), (None, 1, 3)):
+        with coming_from(caller, urgency=urgency):
+            await engine.generate([7], sampling=replace(SAMPLING, turn=turn), session="s")
+        bodies[caller, urgency, turn] = server.asked[-1][1]
+    await engine.generate([7], sampling=SAMPLING, session="s")
+    assert [body["priority"] for body in bodies.values()] == [-1, 128, 1, 61]
+    ann, again, bob, nobody = bodies.values()
+    assert ann["cache_salt"] == again["cache_salt"] != bob["cache_salt"]
+    assert "ann" not in json.dumps(ann)
+    assert "cache_salt" not in nobody
+    assert (server.asked[-1][1]["priority"], "cache_salt" in server.asked[-1][1]) == (0, False)
+
+
 async def test_an_aborted_generation_is_no_completion():
     server = Server(text="", token_ids=[], finish_reason="abort")
     with pytest.raises(EngineUnavailable, match="abort"):
@@ -138,7 +168,7 @@ async def test_the_model_asked_for_has_to_be_served():
     [
         (400, {"message": "You passed 90 input tokens", "param": "input_tokens"}, PromptTooLong),
         (400, {"message": "This model's maximum context length is 100 tokens."}, PromptTooLong),
-        (400, {"message": "bad seed", "param": "seed"}, EngineUnavailable),
+        (400, {"message": "bad seed", "param": "seed"}, TurnRefused),
         (404, {"message": "The model `judge` does not exist."}, CheckpointError),
         (500, {"message": "CUDA error"}, EngineUnavailable),
     ],

@@ -1,0 +1,150 @@
+"""Whether the bundled judge says the same through vLLM as through the embedded engine, and what vLLM finds in its cache.
+
+    python -m benchmarks.vllm_parity --judgments 500 --out benchmarks/results/vllm_parity.json
+
+Both are greedy and compute in fp32, with a real sandbox. Where the ids of a rollout differ, the embedded engine is asked how
+likely the two tokens were at the first place that differs. Later turns send again what earlier ones sent or got: how much of
+that was cached is counted by vLLM, and its own metric has to agree. The environment with vLLM is that of the tests
+(see tests/vllm/environment.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.vllm.judging import Asked, Recorded, common_prefix, held_out_requests, judge_all, prefix_hits
+from tests.vllm.server import BLOCK_TOKENS, VLLMServer, bundled_judge_server
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.model import bundled_checkpoint, fingerprint
+from tirjudge.types import JudgeRequest, Judgment, Sampling
+from tirjudge_sandbox import SandboxPool
+
+CONCURRENCY = 16
+
+
+async def compare(requests: list[JudgeRequest], *, server: VLLMServer) -> dict[str, Any]:
+    embedded, remote = EmbeddedEngine.load(bundled_checkpoint()), VLLMEngine(server.url)
+    one, other = Recorded(engine=remote), Recorded(engine=embedded)
+    try:
+        async with SandboxPool(slots=2) as pool:
+            hits, queries = (server.metric(f"prefix_cache_{name}_total") for name in ("hits", "queries"))
+            started = time.perf_counter()
+            found = await judge_all(requests, engine=one, sandbox=pool, concurrency=CONCURRENCY)
+            vllm_s = time.perf_counter() - started
+            hits = server.metric("prefix_cache_hits_total") - hits
+            queries = server.metric("prefix_cache_queries_total") - queries
+            started = time.perf_counter()
+            expected = await judge_all(requests, engine=other, sandbox=pool, concurrency=CONCURRENCY)
+            embedded_s = time.perf_counter() - started
+        differences = await differing(found, expected, one=one, other=other, embedded=embedded)
+    finally:
+        await remote.aclose()
+        embedded.close()
+    later = prefix_hits(one)
+    pairs = list(zip(found, expected, strict=True))
+    same_ids = [pair for n, pair in enumerate(pairs) if n not in {d["judgment"] for d in differences}]
+    return {
+        "judgments": len(pairs),
+        "rollouts": sum(len(judgment.rollouts) for judgment in found),
+        "judgments_with_other_ids": len(pairs) - len(same_ids),
+        "judgments_with_other_verdicts": sum(verdict_of(a) != verdict_of(b) for a, b in pairs),
+        "largest_difference_of_a_probability_where_ids_are_the_same": max(
+            abs(p - q)
+            for a, b in same_ids
+            for p, q in zip(a.verdict.probabilities or (), b.verdict.probabilities or (), strict=True)
+        ),
+        "differences": differences,
+        "prefix_cache": {
+            "block_tokens": BLOCK_TOKENS,
+            "tokens_sent_again": later.sent_again,
+            "of_these_found": later.found,
+            "share": round(later.share, 4),
+            "hits_of_all_by_vllms_metric": int(hits),
+            "hits_of_all_by_its_answers": sum(asked.completion.num_cached for asked in one.asked),
+            "prompt_tokens_by_vllms_metric": int(queries),
+        },
+        "seconds": {"vllm": round(vllm_s, 1), "embedded": round(embedded_s, 1)},
+    }
+
+
+def verdict_of(judgment: Judgment) -> tuple[object, ...]:
+    """What was decided, without its probabilities."""
+    labels = [rollout.verdict and rollout.verdict.label for rollout in judgment.rollouts]
+    return (judgment.verdict.status, judgment.verdict.best, labels)
+
+
+async def differing(
+    found: list[Judgment], expected: list[Judgment], *, one: Recorded, other: Recorded, embedded: EmbeddedEngine
+) -> list[dict[str, Any]]:
+    """Each rollout whose ids differ: where, and how near the two tokens were."""
+    differences = []
+    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+        theirs, ours = turns_of(a, recorded=one), turns_of(b, recorded=other)
+        for name in theirs:
+            place = await first_difference(theirs[name], ours[name], embedded=embedded)
+            if place is not None:
+                differences.append({"judgment": number, "same_verdict": verdict_of(a) == verdict_of(b), **place})
+    return differences
+
+
+def turns_of(judgment: Judgment, *, recorded: Recorded) -> dict[str, list[Asked]]:
+    """Name of a rollout within its judgment -> its turns."""
+    return {
+        session.removeprefix(judgment.id): [asked for asked in requests if asked.is_turn]
+        for session, requests in recorded.rollouts().items()
+        if session.startswith(judgment.id)
+    }
+
+
+async def first_difference(
+    theirs: list[Asked], ours: list[Asked], *, embedded: EmbeddedEngine
+) -> dict[str, Any] | None:
+    for turn, (a, b) in enumerate(zip(theirs, ours, strict=False)):
+        if a.prompt_ids != b.prompt_ids:
+            return {"turn": turn, "why": "a program printed something else"}
+        if a.completion.token_ids != b.completion.token_ids:
+            at = common_prefix(a.completion.token_ids, b.completion.token_ids)
+            both = tuple(turn.completion.token_ids[at] for turn in (a, b))
+            prefix = [*b.prompt_ids, *b.completion.token_ids[:at]]
+            sampling = Sampling(max_tokens=1, allowed_token_ids=both, logprob_token_ids=both)
+            read = (await embedded.generate(prefix, sampling=sampling, session="gap")).token_logprobs
+            texts = [embedded.tokenizer.decode([i]) for i in both]
+            return {
+                "turn": turn,
+                "token": at,
+                "vllm": texts[0],
+                "embedded": texts[1],
+                "gap": read[both[1]] - read[both[0]],
+            }
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--judgments", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=11, help="of the held-out items")
+    parser.add_argument(
+        "--url", help="of a vLLM server that serves the bundled judge to nobody else; else one is started"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="file for the figures")
+    given = parser.parse_args()
+    with bundled_judge_server(given.url) as server:
+        requests = held_out_requests(given.judgments, seed=given.seed)
+        report = asyncio.run(compare(requests, server=server))
+    report["command"] = f"python -m benchmarks.vllm_parity --judgments {given.judgments} --seed {given.seed}"
+    report["judge"] = fingerprint(bundled_checkpoint())
+    report["machine"] = {"cpus": os.cpu_count(), "architecture": platform.machine()}
+    given.out.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps({name: value for name, value in report.items() if name != "differences"}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What vLLM generated, as a completion of ours; the same whether it came over HTTP or from this process.
+
+- vLLM cuts text at the end of a stop string and keeps the whole last token, so the ids may say more than the text; here
+  they are made equal.
+- Special tokens are shown, so that every tag a model writes is in the text; the end-of-turn token then is too, and is
+  taken off here.
+- A checkpoint's `generation_config.json` stands in for what a request leaves out, so nothing is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tirjudge.errors import EngineUnavailable
+from tirjudge.types import Completion, Sampling
+
+REPETITION: Mapping[str, int] = {"max_pattern_size": 32, "min_pattern_size": 1, "min_count": 64}
+"""A turn ends that has written the same 1 to 32 tokens 64 times in a row: only a model that is lost does that, and programs
+with long lists or tables in them do not."""
+
+
+class Texts(Protocol):
+    """Text to ids and back, as the served model reads it."""
+
+    async def encode(self, text: str) -> list[int]: ...
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """Special tokens included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One generated sequence, in vLLM's words."""
+
+    text: str
+    token_ids: Sequence[int]
+    token_texts: Sequence[str] | None
+    """Text of each id; None where that is not known."""
+    logprobs: Sequence[float]
+    """One an id."""
+    finish_reason: str | None
+    stop_reason: int | str | None
+    """The matched stop string, or the id that ended the turn."""
+    token_logprobs: Mapping[int, float] = field(default_factory=dict)
+    """The answer to `Sampling.logprob_token_ids`."""
+    num_cached: int = 0
+
+
+class Reader:
+    """Makes completions of answers, and learns which ids end a turn: vLLM names none beforehand.
+
+    Args:
+        texts: asked in the rare cases where ids and text differ.
+        source: what generates, for errors.
+    """
+
+    def __init__(self, texts: Texts, *, source: str) -> None:
+        self._texts = texts
+        self._source = source
+        self._eos_texts: dict[int, str] = {}
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that were seen to end a turn."""
+        return frozenset(self._eos_texts)
+
+    async def read(self, answer: Answer) -> Completion:
+        """
+        Raises:
+            EngineUnavailable: generation did not end by itself.
+            TypeError: what is there is no completion.
+        """
+        text, ids, finish_reason, stop = answer.text, list(answer.token_ids), answer.finish_reason, None
+        if finish_reason not in ("stop", "length", "repetition"):
+            raise EngineUnavailable(f"{self._source}: generation ended with {finish_reason!r}")
+        _check_kinds(text, ids)
+        _check_logprobs([*answer.logprobs, *answer.token_logprobs.values()])
+        num_appended = 0
+        if finish_reason == "stop" and isinstance(answer.stop_reason, str):
+            stop = answer.stop_reason
+            # In all but rare cases the tokens spell the text, and nothing has to be asked.
+            if answer.token_texts is None or "".join(answer.token_texts) != text:
+                ids, num_appended = await self._fit_ids_to_text(ids, text=text)
+        elif finish_reason == "stop":
+            text = text.removesuffix(await self._eos_text(ids[-1]))
+        return Completion(
+            text=text,
+            token_ids=tuple(ids),
+            logprobs=(*answer.logprobs[: len(ids) - num_appended], *(0.0 for _ in range(num_appended))),
+            finish_reason=finish_reason,  # type: ignore[arg-type]
+            stop=stop,
+            num_appended=num_appended,
+            token_logprobs=dict(answer.token_logprobs),
+            num_cached=answer.num_cached,
+        )
+
+    async def _eos_text(self, token_id: int) -> str:
+        if token_id not in self._eos_texts:
+            self._eos_texts[token_id] = await self._texts.decode([token_id])
+        return self._eos_texts[token_id]
+
+    async def _fit_ids_to_text(self, token_ids: list[int], *, text: str) -> tuple[list[int], int]:
+        """Ids that decode to the text, and how many of them, at the end, were encoded anew.
+
+        A last token that spills past the text is dropped, with those that a character it completes began in.
+        """
+        kept = list(token_ids)
+        head = await self._texts.decode(kept)
+        if head == text:
+            return kept, 0
+        while not (text.startswith(head) and len(kept) < len(token_ids)):
+            kept.pop()
+            head = await self._texts.decode(kept)
+        appended = await self._texts.encode(text[len(head) :])
+        return kept + appended, len(appended)
+
+
+def _check_kinds(text: object, token_ids: Sequence[object]) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"text is {text!r}")
+    for token_id in token_ids:
+        if not isinstance(token_id, int) or token_id < 0:
+            raise TypeError(f"a token id is {token_id!r}")
+
+
+def _check_logprobs(logprobs: Sequence[object]) -> None:
+    """No number is no logprob, and neither is NaN, which JSON of Python can carry and every comparison would let pass."""
+    for logprob in logprobs:
+        if not isinstance(logprob, int | float) or math.isnan(logprob):
+            raise TypeError(f"a logprob is {logprob!r}")
+
+
+def sampling_fields(sampling: Sampling, *, room: int) -> dict[str, Any]:
+    """How a turn is sampled, in the words that vLLM's requests and its `SamplingParams` share.
+
+    Args:
+        sampling: of the turn.
+        room: tokens that the model's context has left.
+    """
+    fields: dict[str, Any] = {
+        "n": 1,
+        "max_tokens": min(sampling.max_tokens, room),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_detection": dict(REPETITION),
+        "stop": list(sampling.stop),
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "logprobs": 0,
+    }
+    if sampling.seed is not None:
+        fields["seed"] = sampling.seed
+    if sampling.allowed_token_ids is not None:
+        fields["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if sampling.logprob_token_ids:
+        fields["logprob_token_ids"] = list(sampling.logprob_token_ids)
+    return fields

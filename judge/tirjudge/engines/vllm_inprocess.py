@@ -1,0 +1,210 @@
+"""vLLM inside of this program: its `AsyncLLM` as an engine, where one wants no server beside.
+
+What a reader would trip over, besides what `vllm_answer` says:
+
+- vLLM runs the model in a process of its own, started here and ended with the engine.
+- It is not among this package's requirements, because it decides which torch there is; it is imported when one is opened.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tirjudge.engines.vllm import ServedModel
+from tirjudge.engines.vllm_answer import Answer, Reader, sampling_fields
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
+from tirjudge.origin import origin
+from tirjudge.trace_context import trace_headers
+from tirjudge.types import Completion, Sampling
+
+DEFAULTS: Mapping[str, Any] = {
+    "scheduling_policy": "priority",
+    "logprobs_mode": "raw_logprobs",
+    "disable_log_stats": True,
+}
+"""What a judge wants of `AsyncEngineArgs`, unless told otherwise."""
+
+
+@asynccontextmanager
+async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[AsyncVLLMEngine]:
+    """An engine around a model, ended afterwards. Loading blocks the event loop.
+
+    Args:
+        model: folder of a checkpoint with a chat template, or the name of one on the hub.
+        options: of vLLM's `AsyncEngineArgs`, such as `max_model_len` and `tensor_parallel_size`.
+
+    Raises:
+        EngineUnavailable: vLLM is not installed, or its engine does not start.
+        CheckpointError: it cannot make sense of the model or the options.
+    """
+    try:
+        from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
+        from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise EngineUnavailable(f"vLLM in this process: {error}; `pip install vllm` would do") from error
+    try:
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(model), **{**DEFAULTS, **options}))
+    except (ValueError, TypeError, OSError) as error:
+        raise CheckpointError(f"{model}: vLLM does not take it: {error}") from error
+    except RuntimeError as error:
+        raise EngineUnavailable(f"{model}: vLLM does not start: {error}") from error
+    try:
+        yield AsyncVLLMEngine(llm)
+    finally:
+        llm.shutdown()
+
+
+class AsyncVLLMEngine:
+    """vLLM's engine in this process.
+
+    Args:
+        llm: a `vllm.v1.engine.async_llm.AsyncLLM`; ending it is left to whoever made it.
+
+    Attributes:
+        served: what it serves, as a server would say it.
+    """
+
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+        config = llm.model_config
+        self.served = ServedModel(name=_name_of(config), context_tokens=config.max_model_len)
+        self.tokenizer = TemplateTokenizer(llm.get_tokenizer())
+        self._reader = Reader(self.tokenizer, source="vLLM in this process")
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that were seen to end a turn."""
+        return self._reader.eos_token_ids
+
+    @property
+    def ended(self) -> str | None:
+        """Why it generates no more; None while it does."""
+        return f"vLLM in this process: {self._llm.dead_error}" if self._llm.errored else None
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        """One turn. Cancelling the caller makes vLLM abort.
+
+        Raises:
+            PromptTooLong: the ids leave no room in the model's context.
+            TurnRefused: vLLM does not take the request.
+            EngineUnavailable: it failed.
+        """
+        room = self.served.context_tokens - len(token_ids)
+        if room <= 0:
+            limit = self.served.context_tokens - 1
+            raise PromptTooLong(f"the sequence has {len(token_ids)} tokens; {self.served.name} takes up to {limit}")
+        output = await self._run(token_ids, sampling=sampling, session=session, room=room)
+        return await self._reader.read(_answer_of(output, sampling=sampling))
+
+    async def _run(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, room: int) -> Any:
+        """The one output of a request, a `RequestOutput`."""
+        from vllm.exceptions import VLLMClientError, VLLMServerError  # pyright: ignore[reportMissingImports]
+
+        whom = origin()
+        prompt: dict[str, Any] = {"prompt_token_ids": list(token_ids)}
+        if whom.cache_salt is not None:
+            prompt["cache_salt"] = whom.cache_salt
+        try:
+            outputs = self._llm.generate(
+                prompt,
+                _params_of(sampling, room=room),
+                f"{session}-{uuid.uuid4().hex[:8]}",
+                priority=whom.priority(turn=sampling.turn),
+                session_id=session,
+                trace_headers=trace_headers() or None,
+            )
+            async with aclosing(outputs):
+                return [output async for output in outputs][-1]
+        except (VLLMClientError, ValueError) as error:
+            raise TurnRefused(f"vLLM in this process: {error}") from error
+        except (VLLMServerError, RuntimeError) as error:
+            raise EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}") from error
+
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        """Go on with the weights of a checkpoint folder: what runs ends, what comes waits, the prefix cache is emptied.
+
+        Args:
+            checkpoint: its whole path.
+            version: not told to vLLM, which has no word for it.
+
+        Raises:
+            EngineUnavailable: it failed; nobody knows which weights it has now.
+        """
+        try:
+            await self._llm.pause_generation(mode="wait", clear_cache=True)
+            try:
+                await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(checkpoint)})
+                await self._llm.reset_prefix_cache()
+            finally:
+                await self._llm.resume_generation()
+        except Exception as error:  # whatever the workers raised comes as it is
+            raise EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}") from error
+
+
+class TemplateTokenizer:
+    """A tokenizer of transformers, with its chat template."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    async def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        """
+        Raises:
+            CheckpointError: it has no chat template.
+        """
+        messages = [{"role": "user", "content": text}]
+        try:
+            rendered = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except ValueError as error:
+            raise CheckpointError(f"the tokenizer has no chat template: {error}") from error
+        return await self.encode(rendered)
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens included."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def _name_of(config: Any) -> str:
+    """The name that vLLM serves the model under; the first if there are several."""
+    served = config.served_model_name
+    return served if isinstance(served, str) else (served or [config.model])[0]
+
+
+def _params_of(sampling: Sampling, *, room: int) -> Any:
+    """As a `vllm.SamplingParams`."""
+    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+    from vllm.sampling_params import (  # pyright: ignore[reportMissingImports]
+        RepetitionDetectionParams,
+        RequestOutputKind,
+    )
+
+    fields = sampling_fields(sampling, room=room)
+    fields["repetition_detection"] = RepetitionDetectionParams(**fields["repetition_detection"])
+    if sampling.logprob_token_ids:
+        fields["logprobs"] = None  # else the named ids are cut down to so many
+    return SamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+def _answer_of(output: Any, *, sampling: Sampling) -> Answer:
+    completion = output.outputs[0]
+    ids = [int(i) for i in completion.token_ids]
+    at = [places[i] for places, i in zip(completion.logprobs, ids, strict=True)]
+    texts = [place.decoded_token for place in at]
+    first = completion.logprobs[0] if sampling.logprob_token_ids else {}
+    return Answer(
+        text=completion.text,
+        token_ids=ids,
+        token_texts=None if None in texts else texts,
+        logprobs=[place.logprob for place in at],
+        finish_reason=completion.finish_reason,
+        stop_reason=completion.stop_reason,
+        token_logprobs={i: first[i].logprob for i in sampling.logprob_token_ids},
+        num_cached=output.num_cached_tokens or 0,
+    )

@@ -1,0 +1,45 @@
+"""The mini worker answers as vLLM does: the suite that real vLLM passes, in front of the bundled judge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import uvicorn
+
+from tests.vllm.conformance import *  # noqa: F403
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.model import bundled_checkpoint
+from tirjudge.web.process import bind, url_of
+from tirjudge_server.worker import create_worker
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[EmbeddedEngine]:
+    engine = EmbeddedEngine.load(bundled_checkpoint())
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def worker_url() -> Iterator[str]:
+    """A mini worker with an engine of its own, on a real socket."""
+    engine = EmbeddedEngine.load(bundled_checkpoint())
+    listening = bind("127.0.0.1", port=0)
+    server = uvicorn.Server(uvicorn.Config(create_worker(engine, name="judge"), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    yield url_of(listening)
+    server.should_exit = True
+    thread.join()
+    engine.close()
+
+
+@pytest.fixture
+async def engine(worker_url: str) -> AsyncIterator[VLLMEngine]:
+    engine = VLLMEngine(worker_url)
+    await engine.ready()
+    yield engine
+    await engine.aclose()

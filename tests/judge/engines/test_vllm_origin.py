@@ -1,0 +1,99 @@
+"""For whom something is judged reaches the engine: from the server's call, through the loop, to every turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.judge import Judge
+from tirjudge.origin import NOBODY, Origin, coming_from, origin
+from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
+from tirjudge_sandbox import SandboxPool
+from tirjudge_server.call import Call, Priority
+from tirjudge_server.repetition import RepetitionDetection
+from tirjudge_server.service import Service
+
+REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="Count.", responses=["1", "2"])
+PROGRAM = "```python\nprint(1)\n```\n```output"
+SCRIPT = [PROGRAM, PROGRAM, "<preference>A</preference>"]
+
+
+class Listening(ScriptedEngine):
+    """A scripted engine that notes for whom it is asked, and which turn it is."""
+
+    def __init__(self, script: list[str]) -> None:
+        super().__init__(script, label_probs={"A": 0.9, "B": 0.1})
+        self.heard: list[tuple[Origin, int]] = []
+
+    async def generate(self, token_ids, *, sampling: Sampling, session: str) -> Completion:
+        self.heard.append((origin(), sampling.turn))
+        return await super().generate(token_ids, sampling=sampling, session=session)
+
+
+async def test_each_turn_has_its_number_and_the_verdict_is_read_after_all_of_them(pool: SandboxPool):
+    engine = Listening(SCRIPT)
+    await Judge(engine=engine, sandbox=pool).judge(REQUEST)
+    assert engine.heard == [(NOBODY, 0), (NOBODY, 1), (NOBODY, 2), (NOBODY, 3)]
+
+
+async def test_a_forced_verdict_is_read_after_all_turns():
+    engine = Listening(["I do not know."])
+    await Judge(engine=engine, sandbox=None).judge(REQUEST.model_copy(update={"tools": "off"}))
+    assert [turn for _, turn in engine.heard] == [0, 1]
+
+
+@pytest.mark.parametrize("priority", Priority)
+async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, priority: Priority):
+    engine = Listening(SCRIPT)
+    service = Service(Judge(engine=engine, sandbox=pool))
+    await service.answer(REQUEST, call=Call(caller="ann", priority=priority))
+    with coming_from("ann", urgency=priority):
+        expected = origin()
+    assert expected.cache_salt is not None
+    assert {whom for whom, _ in engine.heard} == {expected}
+    assert origin() == NOBODY
+
+
+def test_no_turn_of_a_class_goes_before_one_of_a_more_urgent_class():
+    later, sooner = Origin(urgency=1), Origin(urgency=0)
+    assert later.priority(turn=10_000) > sooner.priority(turn=0) > sooner.priority(turn=1)
+
+
+async def test_the_embedded_engine_keeps_prefixes_of_callers_apart(shared_engine: EmbeddedEngine):
+    ids = [70 + n % 50 for n in range(90)]
+    cached = []
+    for caller in ("ann", "bob", "ann", None, "bob"):
+        with coming_from(caller):
+            done = await shared_engine.generate(ids, sampling=Sampling(max_tokens=2), session=f"apart {caller}")
+        cached.append(done.num_cached)
+    assert cached == [0, 0, 89, 0, 89]
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "expected"),
+    [
+        ([1, 1, 1], 3),
+        ([9, 1, 1, 1, 1], 4),
+        ([1, 2, 1, 2, 1, 2], 6),
+        ([1, 2, 1, 2, 1], None),
+        ([5, 1, 2, 3, 1, 2, 3, 1, 2, 3], None),
+        ([1, 1, 2, 1, 1, 2], None),
+    ],
+)
+def test_a_pattern_of_up_to_two_tokens_three_times_is_a_repetition(token_ids: list[int], expected: int | None):
+    detection = RepetitionDetection(max_pattern_size=2, min_count=3)
+    assert detection.ends_at(token_ids) == expected
+
+
+def test_a_shortest_pattern_leaves_shorter_ones_alone():
+    assert RepetitionDetection(max_pattern_size=2, min_pattern_size=2, min_count=2).ends_at([1, 1, 1, 1]) == 4
+    assert RepetitionDetection(max_pattern_size=3, min_pattern_size=3, min_count=2).ends_at([1, 2, 1, 2, 1]) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_pattern_size": 2}, {"max_pattern_size": 1, "min_pattern_size": 2, "min_count": 2}]
+)
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]):
+    with pytest.raises(ValueError, match="min_pattern_size <= max_pattern_size and min_count >= 2"):
+        RepetitionDetection.model_validate(wrong)

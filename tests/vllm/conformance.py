@@ -1,0 +1,176 @@
+"""What holds for every way to vLLM, with the bundled judge: the embedded engine is the oracle.
+
+For each of them a test module imports these tests, and brings a fixture `engine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm_answer import REPETITION
+from tirjudge.errors import PromptTooLong
+from tirjudge.loop import Engine, read_labels
+from tirjudge.origin import coming_from
+from tirjudge.parse import stop_strings
+from tirjudge.types import Completion, Mode, Sampling
+
+PROMPT = (
+    "Zwölf words 🙂: which of the answers has fewer words?\n\nAnswer A: Cats sleep.\n\nAnswer B: Cats sleep all day."
+)
+SCORES = [str(score) for score in range(1, 11)]
+CONTEXT = 3072
+"""Of the bundled judge."""
+
+CLOSE = 2e-3
+"""Two implementations in fp32 give log-probabilities so close."""
+
+
+def assert_same(found: Completion, expected: Completion) -> None:
+    """Up to what another order of additions makes of the logprobs."""
+    assert (found.text, found.token_ids) == (expected.text, expected.token_ids)
+    assert (found.finish_reason, found.stop) == (expected.finish_reason, expected.stop)
+    assert found.num_appended == expected.num_appended
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=CLOSE)
+    assert found.token_logprobs == pytest.approx(expected.token_logprobs, abs=CLOSE)
+
+
+def some_token(oracle: EmbeddedEngine) -> tuple[int, str]:
+    """A token of at least three letters."""
+    return next(
+        (i, text.decode()) for i, text in oracle.tokenizer.bytes_of.items() if text.isalpha() and len(text) >= 3
+    )
+
+
+async def test_prompts_and_texts_are_encoded_as_the_embedded_engine_does(engine: Engine, oracle: EmbeddedEngine):
+    assert await engine.tokenizer.encode_prompt(PROMPT) == await oracle.tokenizer.encode_prompt(PROMPT)
+    for text in ("A", "", "\nA 1/2\n```\n" * 20, "<preference>", "```output", "<|im_end|>", "数字 и 🙂"):
+        assert await engine.tokenizer.encode(text) == oracle.tokenizer.encode_now(text)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(max_tokens=40),
+        Sampling(max_tokens=200, stop=stop_strings(Mode.PAIRWISE, tools=True)),
+        Sampling(max_tokens=60, stop=("e",)),
+        Sampling(max_tokens=1, allowed_token_ids=(40, 41), logprob_token_ids=(40, 41, 7)),
+    ],
+    ids=["greedy", "first-turn", "stopped", "constrained"],
+)
+async def test_the_same_is_generated(engine: Engine, oracle: EmbeddedEngine, sampling: Sampling):
+    ids = await oracle.tokenizer.encode_prompt(PROMPT)
+    found = await engine.generate(ids, sampling=sampling, session="same")
+    assert_same(found, await oracle.generate(ids, sampling=sampling, session="same"))
+
+
+async def test_a_seed_draws_the_same_again(engine: Engine, oracle: EmbeddedEngine):
+    ids = await oracle.tokenizer.encode_prompt(PROMPT)
+    sampling = Sampling(max_tokens=30, temperature=1.5, seed=2**62)
+    first, second = [await engine.generate(ids, sampling=sampling, session="seed") for _ in range(2)]
+    assert first.token_ids == second.token_ids
+    greedy = await engine.generate(ids, sampling=Sampling(max_tokens=30), session="seed")
+    assert first.token_ids != greedy.token_ids
+
+
+async def test_the_end_of_turn_is_hidden_and_known(engine: Engine, oracle: EmbeddedEngine):
+    (eos,) = oracle.eos_token_ids
+    sampling = Sampling(max_tokens=5, allowed_token_ids=(eos,), stop=("```output",))
+    completion = await engine.generate([65, 66], sampling=sampling, session="eos")
+    assert (completion.text, completion.token_ids, completion.finish_reason) == ("", (eos,), "stop")
+    assert completion.stop is None
+    assert engine.eos_token_ids == {eos}
+
+
+async def test_tags_and_other_special_tokens_are_text(engine: Engine, oracle: EmbeddedEngine):
+    for tag in ("<|im_start|>", "<preference>", "```output"):
+        (token_id,) = oracle.tokenizer.encode_now(tag)
+        completion = await engine.generate(
+            [65], sampling=Sampling(max_tokens=2, allowed_token_ids=(token_id,)), session="tags"
+        )
+        assert (completion.text, completion.finish_reason) == (tag * 2, "length")
+
+
+async def test_a_token_that_spills_past_the_stop_string_is_encoded_anew(engine: Engine, oracle: EmbeddedEngine):
+    token_id, text = some_token(oracle)
+    stop = text + text[:1]
+    sampling = Sampling(max_tokens=9, allowed_token_ids=(token_id,), stop=(stop,))
+    completion = await engine.generate([65, 66], sampling=sampling, session="spill")
+    assert completion.text == completion.stop == stop
+    assert completion.token_ids == (token_id, *oracle.tokenizer.encode_now(text[:1]))
+    assert completion.num_appended == 1
+    assert (completion.logprobs[0] < 0, completion.logprobs[1:]) == (True, (0.0,))
+    assert_same(completion, await oracle.generate([65, 66], sampling=sampling, session="spill"))
+
+
+async def test_characters_of_several_tokens_reach_the_text(engine: Engine, oracle: EmbeddedEngine):
+    letter = next(letter for letter in "éжα数" if len(oracle.tokenizer.encode_now(letter)) == 2)
+    ids = oracle.tokenizer.encode_now(letter)
+    sampling = Sampling(max_tokens=300, temperature=2.0, seed=1, allowed_token_ids=tuple(ids), stop=(letter,))
+    completion = await engine.generate([65, 66], sampling=sampling, session="utf-8")
+    assert completion.text == oracle.tokenizer.decode(completion.token_ids)
+    assert completion.text.endswith(letter)
+    assert (completion.stop, completion.num_appended) == (letter, 0)
+
+
+async def test_labels_are_read_right_amid_turns_and_other_labels(engine: Engine, oracle: EmbeddedEngine):
+    """Requests that ask for the logprobs of certain ids share batches with some that do not."""
+    prompts = [await oracle.tokenizer.encode_prompt(f"{PROMPT} {number}") for number in range(16)]
+    sets = [SCORES if number % 2 else ["A", "B"] for number in range(16)]
+    turn = Sampling(max_tokens=40)
+
+    async def ask(asked: Engine, number: int) -> tuple[dict[str, float], Completion]:
+        reading = read_labels(prompts[number], labels=sets[number], engine=asked, session=f"read {number}")
+        writing = asked.generate(prompts[number], sampling=turn, session=f"write {number}")
+        read, written = await asyncio.gather(reading, writing)
+        return read, written
+
+    found = await asyncio.gather(*(ask(engine, number) for number in range(16)))
+    for number, (logprobs, completion) in enumerate(found):
+        expected, written = await ask(oracle, number)
+        assert list(logprobs) == sets[number]
+        assert logprobs == pytest.approx(expected, abs=10 * CLOSE)
+        assert_same(completion, written)
+
+
+async def test_the_next_turn_finds_its_prefix(engine: Engine, oracle: EmbeddedEngine):
+    ids = await oracle.tokenizer.encode_prompt(f"Turns of {type(engine).__name__}. {PROMPT}")
+    first = await engine.generate(ids, sampling=Sampling(max_tokens=40), session="turns")
+    prompt = [*ids, *first.token_ids, *oracle.tokenizer.encode_now("\nB 2/2\n```\n")]
+    second = await engine.generate(prompt, sampling=Sampling(max_tokens=8), session="turns")
+    sent_before = len(ids) + len(first.token_ids) - 1
+    assert sent_before - 32 <= second.num_cached <= sent_before
+
+
+async def test_what_one_caller_had_computed_another_does_not_find(engine: Engine, oracle: EmbeddedEngine):
+    ids = await oracle.tokenizer.encode_prompt(f"Salt for {type(engine).__name__}. {PROMPT}")
+    cached = []
+    for caller in ("ann", "bob", "ann", None):
+        with coming_from(caller):
+            done = await engine.generate(ids, sampling=Sampling(max_tokens=1), session=f"salt {caller}")
+        cached.append(done.num_cached)
+    assert cached[1] == 0
+    assert cached[2] >= len(ids) - 33
+    assert cached[3] < 32  # how prompts begin was computed for others without a name
+
+
+async def test_a_model_that_is_lost_is_stopped(engine: Engine, oracle: EmbeddedEngine):
+    token_id, text = some_token(oracle)
+    sampling = Sampling(max_tokens=600, allowed_token_ids=(token_id,))
+    completion = await engine.generate([65, 66], sampling=sampling, session="lost")
+    times = REPETITION["min_count"]
+    assert (completion.text, completion.token_ids) == (text * times, (token_id,) * times)
+    assert (completion.finish_reason, completion.stop) == ("repetition", None)
+
+
+async def test_a_completion_ends_where_the_context_ends(engine: Engine):
+    sampling = Sampling(max_tokens=99, allowed_token_ids=(65,))
+    completion = await engine.generate([65] * (CONTEXT - 4), sampling=sampling, session="long")
+    assert (len(completion.token_ids), completion.finish_reason) == (4, "length")
+
+
+async def test_a_prompt_that_fills_the_context_is_too_long(engine: Engine):
+    with pytest.raises(PromptTooLong, match=f"{CONTEXT} tokens"):
+        await engine.generate([65] * CONTEXT, sampling=Sampling(max_tokens=1), session="long")

@@ -1,0 +1,70 @@
+"""vLLM in this process does what every engine does; run by `test_in_process.py` where vLLM can be imported.
+
+The folder of the model is in the environment, as TIRJUDGE_TEST_MODEL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.vllm.conformance import *  # noqa: F403
+from tests.vllm.server import BLOCK_TOKENS
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm_inprocess import AsyncVLLMEngine, open_in_process
+from tirjudge.errors import CheckpointError
+from tirjudge.model import bundled_checkpoint
+from tirjudge.types import Sampling
+
+MODEL = Path(os.environ["TIRJUDGE_TEST_MODEL"])
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[EmbeddedEngine]:
+    engine = EmbeddedEngine.load(bundled_checkpoint())
+    yield engine
+    engine.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine() -> AsyncIterator[AsyncVLLMEngine]:
+    options = {"dtype": "float32", "enforce_eager": True, "block_size": BLOCK_TOKENS, "max_num_seqs": 32}
+    async with open_in_process(MODEL, kv_cache_memory_bytes=256 * 1024**2, **options) as opened:
+        yield opened
+        assert opened.ended is None
+
+
+async def test_it_says_what_it_serves(engine: AsyncVLLMEngine):
+    assert engine.served.context_tokens == CONTEXT  # noqa: F405
+
+
+async def test_a_cancelled_turn_leaves_the_engine(engine: AsyncVLLMEngine):
+    sampling = Sampling(max_tokens=3000, temperature=2.0, seed=0, allowed_token_ids=tuple(range(64, 96)))
+    task = asyncio.create_task(engine.generate([65, 66], sampling=sampling, session="left"))
+    while not engine._llm.output_processor.has_unfinished_requests():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not engine._llm.output_processor.has_unfinished_requests()
+
+
+async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEngine):
+    ids = await oracle.tokenizer.encode_prompt(PROMPT)  # noqa: F405
+    before = await engine.generate(ids, sampling=Sampling(max_tokens=20), session="before")
+    await engine.reload(MODEL, version="same")
+    after = await engine.generate(ids, sampling=Sampling(max_tokens=20), session="after")
+    assert (after.token_ids, after.num_cached) == (before.token_ids, 0)
+
+
+async def test_what_is_no_model_is_refused():
+    with pytest.raises(CheckpointError, match="vLLM does not take it"):
+        async with open_in_process(MODEL / "nowhere"):
+            pass

@@ -1,0 +1,123 @@
+"""Judgments on held-out items, with everything that an engine was asked and answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tirjudge.judge import Judge
+from tirjudge.loop import Engine, Sandbox, Tokenizer
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import load_profile
+from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
+from tirjudge_training.synthetic.examples import Mixture
+from tirjudge_training.synthetic.items import generate_items
+
+MODES = {Mode.PAIRWISE: 0.5, Mode.POINTWISE: 0.3, Mode.LISTWISE: 0.2}
+"""Their shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request to an engine."""
+
+    session: str
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    completion: Completion
+
+    @property
+    def is_turn(self) -> bool:
+        """Not a label that is read."""
+        return self.sampling.allowed_token_ids is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """An engine, and what it was asked, in the order of the answers."""
+
+    engine: Engine
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.engine.tokenizer
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self.engine.eos_token_ids
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        completion = await self.engine.generate(token_ids, sampling=sampling, session=session)
+        asked = Asked(session=session, prompt_ids=tuple(token_ids), sampling=sampling, completion=completion)
+        self.asked.append(asked)
+        return completion
+
+    def rollouts(self) -> dict[str, list[Asked]]:
+        """Session without the random id of its judgment's -> its requests."""
+        found: dict[str, list[Asked]] = {}
+        for asked in self.asked:
+            found.setdefault(asked.session, []).append(asked)
+        return found
+
+
+def held_out_requests(count: int, *, seed: int = 11) -> list[JudgeRequest]:
+    """Greedy, on items whose phrasings and words training never sees."""
+    requests: list[JudgeRequest] = []
+    for mode, share in MODES.items():
+        items = generate_items(mode, count=round(count * share), seed=seed, mixture=Mixture(), held_out=True)
+        requests += [item.request(seed=seed, temperature=0.0) for item in items]
+    return requests
+
+
+async def judge_all(
+    requests: Sequence[JudgeRequest],
+    *,
+    engine: Engine,
+    sandbox: Sandbox,
+    concurrency: int,
+    checkpoint: Path | None = None,
+) -> list[Judgment]:
+    """Their judgments, in order, so many side by side."""
+    judge = Judge(engine=engine, sandbox=sandbox, profile=load_profile(checkpoint or bundled_checkpoint()))
+    places = asyncio.Semaphore(concurrency)
+
+    async def one(request: JudgeRequest) -> Judgment:
+        async with places:
+            return await judge.judge(request)
+
+    return await asyncio.gather(*map(one, requests))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixHits:
+    """What was found in the cache of what an earlier request of the same rollout had sent or got."""
+
+    sent_again: int
+    """Tokens."""
+    found: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.sent_again
+
+
+def prefix_hits(recorded: Recorded) -> PrefixHits:
+    """Over every request but the first of each rollout, as the server counted them."""
+    sent_again = found = 0
+    for requests in recorded.rollouts().values():
+        before: tuple[int, ...] = ()
+        for asked in requests:
+            known = common_prefix(before, asked.prompt_ids)
+            sent_again += known
+            found += min(known, asked.completion.num_cached)
+            sequence = asked.prompt_ids + asked.completion.token_ids
+            before = sequence if asked.is_turn else before
+    return PrefixHits(sent_again=sent_again, found=found)
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

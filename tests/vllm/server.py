@@ -1,0 +1,123 @@
+"""A vLLM server of the tests' own: started, asked for its metrics, stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from tests.vllm.checkpoint import write_served
+from tests.vllm.environment import vllm_python
+
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    # The engine in the API server's process, one thread that computes, and any core.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+}
+"""Environment of everything here that is vLLM."""
+
+BLOCK_TOKENS = 32
+"""Prefixes are cached in blocks of so many tokens; the least that attention on CPUs takes."""
+
+STARTS_IN_S = 600.0
+
+OF_THE_TESTS = Path(__file__).parents[2] / ".pytest_cache" / "d" / "environments" / "vllm"
+"""Where the tests make their environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VLLMServer:
+    url: str
+    log: Path | None
+    """What it prints; None: it is not ours."""
+
+    @property
+    def last_words(self) -> str:
+        return "" if self.log is None else self.log.read_text(errors="replace")[-3000:]
+
+    def metric(self, name: str) -> float:
+        """The value of `vllm:NAME`, summed over its labels; 0 if it was never counted."""
+        text = httpx2.get(f"{self.url}/metrics", timeout=30).text
+        values = re.findall(rf"^vllm:{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values))
+
+
+def server_command(python: Path, *, model: Path, port: int) -> list[str]:
+    return [
+        *(str(python), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model), "--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "32", "--block-size", str(BLOCK_TOKENS)),
+        *("--kv-cache-memory-bytes", str(256 * 1024**2), "--distributed-executor-backend", "uni"),
+        *("--enable-prompt-tokens-details", "--scheduling-policy", "priority", "--logprobs-mode", "raw_logprobs"),
+    ]
+
+
+@contextmanager
+def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[VLLMServer]:
+    """A server that is ready, and has answered once: the first request takes a second more.
+
+    Args:
+        python: of an environment that has vLLM.
+        model: folder that it serves.
+        log: file for what it prints.
+        options: further ones of its command line.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [*server_command(python, model=model, port=port), *options]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=os.environ | SETTINGS, stdout=output, stderr=subprocess.STDOUT)
+    server = VLLMServer(url=f"http://127.0.0.1:{port}", log=log)
+    try:
+        _wait(process, server)
+        body = {"model": "judge", "prompt": [65, 66, 67], "max_tokens": 2}
+        httpx2.post(f"{server.url}/v1/completions", json=body, timeout=60).raise_for_status()
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def bundled_judge_server(url: str | None) -> Iterator[VLLMServer]:
+    """The server at that URL, or else one of our own that serves the bundled judge.
+
+    Args:
+        url: of a server with the options of `server_command`, that nobody else uses; None: there is none.
+    """
+    if url is not None:
+        yield VLLMServer(url=url, log=None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_served(Path(folder) / "judge")
+        with vllm_server(vllm_python(OF_THE_TESTS), model=model, log=Path(folder) / "log") as server:
+            yield server
+
+
+def _wait(process: subprocess.Popen[bytes], server: VLLMServer) -> None:
+    deadline = time.monotonic() + STARTS_IN_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx2.get(f"{server.url}/health", timeout=5).is_success:
+                return
+        except httpx2.HTTPError:
+            time.sleep(0.2)
+    how = f"ended with {process.poll()}" if process.poll() is not None else f"did not start within {STARTS_IN_S:.0f} s"
+    raise RuntimeError(f"vLLM {how}:\n{server.last_words}")

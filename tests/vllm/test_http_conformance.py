@@ -1,0 +1,13 @@
+"""vLLM over HTTP does what every engine does."""
+
+import pytest
+
+from tests.vllm.conformance import *  # noqa: F403
+from tirjudge.engines.vllm import VLLMEngine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+
+@pytest.fixture
+def engine(http_engine: VLLMEngine) -> VLLMEngine:
+    return http_engine

@@ -1,0 +1,94 @@
+"""What the judge relies on in a vLLM server: hanging up frees it, urgent turns go first, later turns find their prefix."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.vllm.judging import Recorded, held_out_requests, judge_all, prefix_hits
+from tests.vllm.server import VLLMServer
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.origin import coming_from
+from tirjudge.types import Sampling
+from tirjudge_sandbox import SandboxPool
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+LETTERS = tuple(range(64, 96))
+"""Ids that are drawn from at a high temperature, so that nothing ends a turn but its budget."""
+
+
+def writing(num_tokens: int, *, seed: int = 0) -> Sampling:
+    return Sampling(max_tokens=num_tokens, temperature=2.0, seed=seed, allowed_token_ids=LETTERS)
+
+
+async def until_metric(server: VLLMServer, name: str, *, is_value: float) -> None:
+    for _ in range(600):
+        if await asyncio.to_thread(server.metric, name) == is_value:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"vllm:{name} is {server.metric(name)}, not {is_value}:\n{server.last_words}")
+
+
+async def test_a_turn_that_nobody_waits_for_any_more_is_aborted(server: VLLMServer, http_engine: VLLMEngine):
+    await until_metric(server, "num_requests_running", is_value=0)
+    written = server.metric("generation_tokens_total")
+    task = asyncio.create_task(http_engine.generate([65, 66], sampling=writing(3000), session="left"))
+    await until_metric(server, "num_requests_running", is_value=1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until_metric(server, "num_requests_running", is_value=0)
+    assert server.metric("generation_tokens_total") - written < 1500
+    assert server.metric("kv_cache_usage_perc") == 0
+
+
+async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, http_engine: VLLMEngine):
+    await until_metric(server, "num_requests_running", is_value=0)
+    ended: list[str] = []
+
+    async def write(name: str, *, urgency: int, turn: int = 0, num_tokens: int) -> None:
+        sampling = Sampling(max_tokens=num_tokens, temperature=2.0, seed=0, allowed_token_ids=LETTERS, turn=turn)
+        with coming_from(None, urgency=urgency):
+            await http_engine.generate([65, 66], sampling=sampling, session=name)
+        ended.append(name)
+
+    # All 32 places are taken for a while, and become free one after the other.
+    running = [asyncio.create_task(write("running", urgency=0, num_tokens=400 + 60 * n)) for n in range(32)]
+    await until_metric(server, "num_requests_running", is_value=32)
+    waiting = [asyncio.create_task(write("batch", urgency=2, num_tokens=8)) for _ in range(6)]
+    await until_metric(server, "num_requests_waiting", is_value=6)
+    begun = asyncio.create_task(write("begun", urgency=2, turn=1, num_tokens=8))
+    await until_metric(server, "num_requests_waiting", is_value=7)
+    urgent = asyncio.create_task(write("urgent", urgency=0, num_tokens=8))
+    await asyncio.gather(*waiting, begun, urgent)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    assert [name for name in ended if name != "running"][:3] == ["urgent", "begun", "batch"]
+    await until_metric(server, "num_requests_running", is_value=0)
+
+
+async def test_the_bundled_judge_says_the_same_and_its_later_turns_are_cached(
+    server: VLLMServer, http_engine: VLLMEngine, oracle: EmbeddedEngine, pool: SandboxPool
+):
+    requests = held_out_requests(40)
+    recorded, hits = Recorded(engine=http_engine), server.metric("prefix_cache_hits_total")
+    found = await judge_all(requests, engine=recorded, sandbox=pool, concurrency=16)
+    hits = server.metric("prefix_cache_hits_total") - hits
+    expected = await judge_all(requests, engine=oracle, sandbox=pool, concurrency=16)
+    different = [
+        request.prompt
+        for request, one, other in zip(requests, found, expected, strict=True)
+        if [record.model_dump(exclude={"verdict"}) for record in one.rollouts]
+        != [record.model_dump(exclude={"verdict"}) for record in other.rollouts]
+    ]
+    # Where two tokens are as likely as each other, another order of additions decides.
+    assert len(different) <= 2, different
+    assert sum(one.verdict.best != other.verdict.best for one, other in zip(found, expected, strict=True)) <= 1
+    assert hits == sum(asked.completion.num_cached for asked in recorded.asked)
+    later = prefix_hits(recorded)
+    assert later.sent_again > 10_000
+    assert later.share >= 0.9
