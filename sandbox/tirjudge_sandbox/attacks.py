@@ -71,6 +71,7 @@ ATTACKS = (
     Attack(
         name="start a hundred processes",
         code="import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(60)\nprint('BREACH')",
+        ends=frozenset({Outcome.ERROR, Outcome.TIMEOUT}),  # what a slow machine has forked by then is killed
     ),
     Attack(
         name="print without end",

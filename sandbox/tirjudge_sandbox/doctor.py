@@ -14,7 +14,7 @@ from tirjudge_sandbox.attacks import ATTACK_LIMITS, ATTACKS, problem_with
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.pool import SandboxPool
-from tirjudge_sandbox.remedies import remedy
+from tirjudge_sandbox.remedies import remedy, remedy_in
 
 _NUM_TIMED = 50
 
@@ -87,7 +87,7 @@ async def _try_level(level: Level, *, image: str | None) -> Finding:
     except SandboxUnavailable as error:
         # The pool's message is "<headline>\n<level>: <reason>. <remedy>"; here the last two stand apart.
         reason = str(error).partition("\n")[2]
-        advice = remedy("", reason=reason)
+        advice = remedy_in(reason)
         return Finding(name=level, problem=reason.removesuffix(advice).strip(), remedy=advice)
 
 

@@ -50,6 +50,8 @@ _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/run", "/tmp", "/opt")
 
 _UNKNOWN_TO_GVISOR = frozenset({resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING})
 """Limits that cannot be set there; the system call filter refuses what they are about."""
+_MAYBE_IN_GVISOR = frozenset({Level.GVISOR, Level.UNSAFE})
+"""Levels of programs in a container of gVisor: ours, or somebody else's that is the only wall."""
 
 _FIRST_HOST_ID, _NUM_IDS = 200_000, 65_536
 """Started by root, the users inside are these on the host: nobody there has them."""
@@ -138,7 +140,7 @@ def enter_slot(jail: Jail) -> None:
             kernel.unshare(kernel.CLONE_NEWNS)
     with _step("resource limits"):
         for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
-            if jail.level is not Level.GVISOR or kind not in _UNKNOWN_TO_GVISOR:
+            if jail.level not in _MAYBE_IN_GVISOR or kind not in _UNKNOWN_TO_GVISOR:
                 resource.setrlimit(kind, (0, 0))
     if jail.level.isolates:
         with _step("seccomp"):
@@ -523,7 +525,7 @@ def _limit_resources(job: Job, *, jail: Jail) -> None:
     if jail.num_threads is not None:
         wanted[resource.RLIMIT_NPROC] = jail.num_threads
     for kind, value in wanted.items():
-        if jail.level is Level.GVISOR and kind in _UNKNOWN_TO_GVISOR:
+        if jail.level in _MAYBE_IN_GVISOR and kind in _UNKNOWN_TO_GVISOR:
             continue
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -36,6 +36,8 @@ _REMEDIES = {
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 
+_OTHERWISE = "`tirjudge sandbox doctor` shows what works here."
+
 
 def remedy(step: str, *, reason: str) -> str:
     """A sentence or two for whoever runs the machine.
@@ -45,4 +47,9 @@ def remedy(step: str, *, reason: str) -> str:
         reason: what was said when it failed; searched for the name of a step if `step` itself is not one.
     """
     known = next((name for name in _REMEDIES if name == step or name in reason), None)
-    return _REMEDIES[known] if known else "`tirjudge sandbox doctor` shows what works here."
+    return _REMEDIES[known] if known else _OTHERWISE
+
+
+def remedy_in(message: str) -> str:
+    """The remedy that a message ends with; empty if it ends with none."""
+    return next((text for text in (*_REMEDIES.values(), _OTHERWISE) if message.endswith(text)), "")

@@ -14,7 +14,8 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -22,29 +23,20 @@ import httpx2
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, tls_context
 from tirjudge.types import ExecResult
+from tirjudge.workers import Worker, least_busy
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.wire import EXECUTE_PATH, encoded, result_of_body, to_json
-
-CHECK_S = (0.5, 30.0)
-"""Between two looks at a worker that is out: at first, and at most."""
 
 _LOOK_S = 0.25
 """How often a program that found no worker looks for one."""
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class SandboxWorker(Worker):
     """One service, as this client sees it."""
 
-    url: str
-    num_running: int = 0
-    """Programs of ours that it has."""
-    problem: str | None = None
-    """Why it gets no programs; None: it gets some."""
     rests_until: float = 0.0
     """When its queue may have room again, on the monotonic clock."""
-    last_used: float = 0.0
-    check: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class NotStarted(Exception):
@@ -74,7 +66,7 @@ class RemoteSandbox:
         max_wait_s: float = 60.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.workers = [Worker(url.rstrip("/")) for url in ([urls] if isinstance(urls, str) else urls)]
+        self.workers = [SandboxWorker(url.rstrip("/")) for url in ([urls] if isinstance(urls, str) else urls)]
         if not self.workers:
             raise ValueError("urls: none given, at least one is needed")
         self._max_wait_s = max_wait_s
@@ -93,11 +85,19 @@ class RemoteSandbox:
         await self.aclose()
 
     async def aclose(self) -> None:
-        checks = [worker.check for worker in self.workers if worker.check is not None]
-        for check in checks:
-            check.cancel()
-        await asyncio.gather(*checks, return_exceptions=True)
+        await asyncio.gather(*(worker.stop_checking() for worker in self.workers))
         await self._http.aclose()
+
+    async def level(self) -> str:
+        """How strictly the workers that are ready isolate programs; several levels with commas between them.
+
+        Raises:
+            SandboxUnavailable: none is ready.
+        """
+        levels = await asyncio.gather(*(self._level(worker) for worker in self.workers))
+        if not (found := sorted({level for level in levels if level is not None})):
+            raise self._none_left()
+        return ", ".join(found)
 
     async def run(
         self,
@@ -139,12 +139,12 @@ class RemoteSandbox:
             except NotStarted:
                 continue
 
-    async def _find_worker(self, *, give_up_at: float) -> Worker:
+    async def _find_worker(self, *, give_up_at: float) -> SandboxWorker:
         """The one that has the fewest of our programs; of several, the one that got none for the longest."""
         while True:
             now = time.monotonic()
             if free := [worker for worker in self.workers if worker.problem is None and worker.rests_until <= now]:
-                return min(free, key=lambda worker: (worker.num_running, worker.last_used))
+                return least_busy(free)
             if now >= give_up_at:
                 raise self._none_left()
             # Not all at once: those who were sent away together would be sent away again.
@@ -157,7 +157,7 @@ class RemoteSandbox:
             return SandboxBusy(f"the queues of {len(resting)} workers are full", retry_after_s=retry_after_s)
         return SandboxUnavailable("; ".join(f"{worker.url}: {worker.problem}" for worker in self.workers))
 
-    async def _ask(self, worker: Worker, body: bytes) -> ExecResult:
+    async def _ask(self, worker: SandboxWorker, body: bytes) -> ExecResult:
         """Raises NotStarted, SandboxUnavailable, ValueError."""
         worker.num_running += 1
         worker.last_used = time.monotonic()
@@ -174,7 +174,7 @@ class RemoteSandbox:
             worker.num_running -= 1
         return self._understand(response, worker=worker)
 
-    def _understand(self, response: httpx2.Response, *, worker: Worker) -> ExecResult:
+    def _understand(self, response: httpx2.Response, *, worker: SandboxWorker) -> ExecResult:
         """Raises NotStarted, SandboxUnavailable, ValueError."""
         answer = _json(response)
         if response.status_code == 200:
@@ -194,25 +194,32 @@ class RemoteSandbox:
             raise ValueError(message)
         raise SandboxUnavailable(f"{worker.url}: {message}")
 
-    def _leave_out(self, worker: Worker, *, problem: str) -> None:
+    def _leave_out(self, worker: SandboxWorker, *, problem: str) -> None:
         """No more programs for it until it says that it is ready."""
-        worker.problem = problem
-        if worker.check is None or worker.check.done():
-            worker.check = asyncio.get_running_loop().create_task(self._check(worker))
+        worker.leave_out(problem, look=partial(self._look, worker))
 
-    async def _check(self, worker: Worker) -> None:
-        pause_s, longest_s = CHECK_S
-        while True:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
-            try:
-                response = await self._http.get(f"{worker.url}/ready", timeout=CONNECT_S)
-            except httpx2.RequestError as error:
-                worker.problem = f"cannot be reached: {error or type(error).__name__}"
-                continue
-            if response.status_code == 200:
-                worker.problem = None
-                return
+    async def _level(self, worker: SandboxWorker) -> str | None:
+        """None: it is not ready, and left out."""
+        try:
+            response = await self._ready(worker)
+        except httpx2.RequestError as error:
+            self._leave_out(worker, problem=f"cannot be reached: {error or type(error).__name__}")
+            return None
+        level = _json(response).get("level")
+        if response.status_code == 200 and isinstance(level, str):
+            return level
+        self._leave_out(worker, problem=f"it answered {response.status_code} when asked whether it is ready")
+        return None
+
+    async def _look(self, worker: SandboxWorker) -> str | None:
+        try:
+            response = await self._ready(worker)
+        except httpx2.RequestError as error:
+            return f"cannot be reached: {error or type(error).__name__}"
+        return None if response.status_code == 200 else worker.problem
+
+    async def _ready(self, worker: SandboxWorker) -> httpx2.Response:
+        return await self._http.get(f"{worker.url}/ready", timeout=CONNECT_S)
 
 
 def _plain(bindings: Mapping[str, str | Mapping[str, str]]) -> dict[str, str | dict[str, str]]:

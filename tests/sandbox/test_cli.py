@@ -4,6 +4,8 @@ import os
 import pytest
 from typer.testing import CliRunner
 
+from tirjudge_sandbox import Limits, SandboxPool
+from tirjudge_sandbox.attacks import ATTACKS, problem_with
 from tirjudge_sandbox.cli import app
 
 
@@ -95,3 +97,17 @@ def test_the_doctors_json_holds_the_same(level):
     report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert {finding["name"]: finding["problem"] for finding in report["levels"]}[level] == ""
     assert report["print_ms"] > 0
+
+
+@pytest.mark.on_host
+def test_the_doctor_tells_what_is_wrong_with_a_level_apart_from_what_would_help(level):
+    report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    container = next(finding for finding in report["levels"] if finding["name"] == "docker")
+    assert container["problem"] == "docker: no image was named to run in."
+    assert "docker build" in container["remedy"]
+
+
+async def test_to_the_doctor_an_attack_that_a_slow_machine_ran_out_of_time_for_was_held_off(level):
+    attack = next(attack for attack in ATTACKS if attack.name == "start a hundred processes")
+    async with SandboxPool(slots=1, limits=Limits(cpu_s=0.01), level=level) as pool:
+        assert await problem_with(attack, pool=pool) == ""
