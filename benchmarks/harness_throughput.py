@@ -32,6 +32,7 @@ import typer
 
 from tirjudge.client import AsyncClient
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.gate import Gate
 from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
@@ -82,9 +83,9 @@ def serve(turn_s: float, concurrency: int) -> None:
 
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
-        yield Model(engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), fingerprint="scripted")
+        yield Model(engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), gate=Gate(version="scripted"))
 
-    serving.open_model = open_scripted  # pyright: ignore[reportPrivateImportUsage]
+    serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
     settings = Settings(max_concurrency=concurrency, records="none", policy=Policy(cache=False), files="none")
     run(serving.serve_judge(bind("127.0.0.1", port=0), settings=settings), log_level="warning")
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.gate import Gate
 from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling
@@ -65,9 +66,9 @@ def main(
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
         engine = Engine(num_programs=programs, delay_s=delay_ms / 1000)
-        yield Model(engine=engine, profile=Profile(name="scripted"), fingerprint="scripted")
+        yield Model(engine=engine, profile=Profile(name="scripted"), gate=Gate(version="scripted"))
 
-    serving.open_model = open_scripted  # pyright: ignore[reportPrivateImportUsage]
+    serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
     settings = Settings(
         max_concurrency=max_concurrency,
         max_queue=max_queue,

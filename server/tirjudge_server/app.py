@@ -135,6 +135,10 @@ def _state(service: Service, *, records: Records | None) -> APIRouter:
             "sandbox": service.isolation,
             "running": service.admission.num_running,
             "waiting": service.admission.num_waiting,
+            "workers": {
+                part: [{"url": each.url, "running": each.num_running, "problem": each.problem} for each in workers]
+                for part, workers in service.workers().items()
+            },
         }
         return JSONResponse(body, status_code=200 if ended is None else 503)
 

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from tirjudge.detemplate import ResponseView
-from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineUrl, Slots
+from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineKey, Engines, EnginesFile, Slots
 from tirjudge.rewards import RewardMode
 from tirjudge_server.records.options import RecordsUrl
+from tirjudge_server.vllm_command import VLLM, Workers
 
 Host = Annotated[str, typer.Option(envvar="TIRJUDGE_HOST", help="Address to listen at.")]
 Port = Annotated[int, typer.Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="0: any that is free.")]
@@ -38,13 +39,46 @@ Logging = Annotated[LogLevel, typer.Option(envvar="TIRJUDGE_LOG_LEVEL", help="`i
 
 def serve(
     model: Checkpoint = None,
-    engine: EngineUrl = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(envvar="TIRJUDGE_PROFILE", help="Folder whose judge.json to judge by; default: that of --model."),
+    ] = None,
+    engine: Engines = None,
+    engines_file: EnginesFile = None,
+    engine_key: EngineKey = None,
+    workers: Annotated[
+        int, typer.Option(envvar="TIRJUDGE_WORKERS", min=0, help="vLLM servers to start, each on GPUs of its own.")
+    ] = 0,
+    tensor_parallel: Annotated[
+        int, typer.Option(envvar="TIRJUDGE_TENSOR_PARALLEL", min=1, help="GPUs of each of these.")
+    ] = 1,
+    worker_command: Annotated[
+        str, typer.Option(envvar="TIRJUDGE_WORKER_COMMAND", help="What starts one, or `tirjudge worker`.")
+    ] = VLLM,
+    worker_args: Annotated[
+        str, typer.Option(envvar="TIRJUDGE_WORKER_ARGS", help="More arguments of each, as a shell would read them.")
+    ] = "",
+    sandbox: Annotated[
+        list[str] | None,
+        typer.Option(envvar="TIRJUDGE_SANDBOX", help="URL of a `tirjudge sandbox serve` to run programs; repeatable."),
+    ] = None,
+    sandbox_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIRJUDGE_SANDBOX_KEY", help="Key that these ask for; better in the environment than here."
+        ),
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     slots: Slots = None,
     max_concurrency: Annotated[
-        int, typer.Option(envvar="TIRJUDGE_MAX_CONCURRENCY", min=1, help="Judgments side by side.")
-    ] = 16,
+        int | None,
+        typer.Option(
+            envvar="TIRJUDGE_MAX_CONCURRENCY",
+            min=1,
+            help="Judgments side by side; default: 16, or 64 a worker started.",
+        ),
+    ] = None,
     max_queue: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_QUEUE", min=0, help="Requests that may wait; one more gets a 429.")
     ] = 256,
@@ -136,14 +170,23 @@ def serve(
     from tirjudge_server.settings import Settings, dialects_named
     from tirjudge_server.telemetry.logs import JsonLines
 
+    started = Workers(
+        num_workers=workers, tensor_parallel=tensor_parallel, command=worker_command, arguments=worker_args
+    )
     settings = Settings(
         checkpoint=model,
-        engine_url=engine,
+        profile=profile,
+        engine_urls=tuple(engine or ()),
+        engines_file=engines_file,
+        engine_key=engine_key,
+        workers=started if workers else None,
+        sandbox_urls=tuple(sandbox or ()),
+        sandbox_key=sandbox_key,
         host=host,
         insecure_open=insecure_open,
         slots=slots,
         allow_unsafe_sandbox=allow_unsafe_sandbox,
-        max_concurrency=max_concurrency,
+        max_concurrency=max_concurrency or (64 * workers if workers else 16),
         max_queue=max_queue,
         max_deadline_s=deadline_s,
         max_body_bytes=max_body_mb * 1024 * 1024,
@@ -173,6 +216,9 @@ def worker(
     port: Port = 8500,
     max_batch: Annotated[int, typer.Option(min=1, help="Sequences computed in one step.")] = 16,
     grace_s: Grace = 5.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VLLM_API_KEY", help="Needed to ask it; better in the environment than here.")
+    ] = None,
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
     """Serve a small checkpoint as vLLM would: POST /v1/completions."""
@@ -180,7 +226,8 @@ def worker(
     from tirjudge_server.serving import serve_worker
 
     with bind(host, port=port) as bound:
-        run(serve_worker(bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s), log_level=log_level)
+        serving = serve_worker(bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s, api_key=api_key)
+        run(serving, log_level=log_level)
 
 
 def demo(

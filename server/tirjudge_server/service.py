@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from tirjudge.deadline import Deadline, until
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.judge import Judge, OnTurn
+from tirjudge.origin import coming_from
 from tirjudge.protocol import invalid, shown
 from tirjudge.trace_context import carrying
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge.web.draining import Draining
 from tirjudge.web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
+from tirjudge.workers import Worker
 from tirjudge_server.admission import Admission, Place
 from tirjudge_server.call import Call
 from tirjudge_server.joining import Flight, Flights, Key, content_hash, flight_key
@@ -49,6 +51,7 @@ class Service:
         memory: what was judged before, and what is kept; None: nothing.
         isolation: the level at which the sandbox runs, shown at `/health`; None if there is no sandbox.
         engine_ended: says why the engine will never work again, None while it may; asked for `/health`.
+        workers: `engine` and `sandbox` -> those behind URLs, for `/health` and `/metrics`.
 
     Attributes:
         on_end: whom to tell of each judgment.
@@ -67,6 +70,7 @@ class Service:
         memory: Memory | None = None,
         isolation: str | None = None,
         engine_ended: Callable[[], str | None] = lambda: None,
+        workers: Callable[[], Mapping[str, Sequence[Worker]]] = dict,
     ) -> None:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue, max_running_of=max_running_of)
@@ -77,6 +81,7 @@ class Service:
         self.memory = memory
         self.isolation = isolation
         self.engine_ended = engine_ended
+        self.workers = workers
         self.on_end: list[OnEnd] = []
         self.around: list[Around] = []
         self.num_recalled = 0
@@ -203,7 +208,8 @@ class Service:
         self, request: JudgeRequest, *, call: Call, place: Place, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
         """The judgment, made and stored."""
-        with carrying(call.traceparent), self._surrounded(request, call):
+        whom = coming_from(call.caller, urgency=call.priority)
+        with carrying(call.traceparent), whom, self._surrounded(request, call):
             try:
                 async with self.draining.limit():
                     judgment = await self._judge(request, call=call, place=place, deadline=deadline, on_turn=on_turn)

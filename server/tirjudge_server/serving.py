@@ -6,19 +6,19 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.errors import SandboxUnavailable
 from tirjudge.judge import Judge
-from tirjudge.model import checkpoint_folder, open_model
+from tirjudge.model import checkpoint_folder
 from tirjudge.profile import load_profile
 from tirjudge.web.process import serve_app, url_of
-from tirjudge_sandbox import SandboxPool
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
+from tirjudge_server.opening import engine_workers, has_engines, open_judging, open_programs
 from tirjudge_server.records.database import default_path
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
@@ -30,6 +30,14 @@ from tirjudge_server.telemetry.watching import Tracing, TracingUnavailable
 from tirjudge_server.worker import create_worker
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A server that is open, and not listening yet."""
+
+    app: FastAPI
+    service: Service
+
+
 async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
     """Serve a judge until a signal comes; one line on stdout says when it is ready.
 
@@ -37,12 +45,23 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
         CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
         OpenBind: others could reach it without a key.
     """
+    async with open_application(settings) as opened:
+        await _serve(opened.app, service=opened.service, bound=bound, settings=settings)
+
+
+@asynccontextmanager
+async def open_application(settings: Settings) -> AsyncIterator[Application]:
+    """Open the judge, and all that its server needs; closed afterwards.
+
+    Raises:
+        CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
+        OpenBind: others could reach it without a key.
+    """
     async with AsyncExitStack() as opened:
-        model = await opened.enter_async_context(open_model(settings.checkpoint, engine_url=settings.engine_url))
-        sandbox = _open_sandbox(slots=settings.slots, allow_unsafe=settings.allow_unsafe_sandbox)
-        pool = await opened.enter_async_context(sandbox)
-        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile, gate=model.gate)
-        versions = versions_of(judge, fingerprint=model.fingerprint, isolation=pool.level)
+        model = await opened.enter_async_context(open_judging(settings))
+        programs = await opened.enter_async_context(open_programs(settings))
+        judge = Judge(engine=model.engine, sandbox=programs.sandbox, profile=model.profile, gate=model.gate)
+        versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)
         records = access = None
         if settings.records != NONE:
             storing = open_records(settings.records, versions=versions, policy=settings.policy)
@@ -62,10 +81,11 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
             max_deadline_s=settings.max_deadline_s,
             max_running_of=lambda caller: None if access is None else access.concurrency_of(caller),
             memory=records,
-            isolation=pool.level,
+            isolation=programs.level,
             engine_ended=lambda: model.ended,
+            workers=lambda: {"engine": engine_workers(model), "sandbox": programs.workers},
         )
-        metrics = Metrics(service, pool=pool.stats, fallbacks=settings.dialect_settings.fallbacks)
+        metrics = Metrics(service, pool=programs.stats, fallbacks=settings.dialect_settings.fallbacks)
         service.judge = probed(judge, metrics)
         app = create_app(
             service,
@@ -79,7 +99,7 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
             metrics=metrics,
             tracing=tracing,
         )
-        await _serve(app, service=service, bound=bound, settings=settings)
+        yield Application(app=app, service=service)
 
 
 def _open_tracing(settings: Settings, *, model: str) -> AbstractAsyncContextManager[Tracing]:
@@ -93,7 +113,7 @@ def _open_tracing(settings: Settings, *, model: str) -> AbstractAsyncContextMana
         from tirjudge_server.telemetry.tracing import open_tracing
     except ModuleNotFoundError as error:
         raise TracingUnavailable(f"--otlp needs OpenTelemetry: pip install 'tirjudge[otel]' ({error})") from error
-    provider = "tirjudge" if settings.engine_url is None else "vllm"
+    provider = "vllm" if has_engines(settings) else "tirjudge"
     return open_tracing(settings.otlp, model=model, provider=provider, has_content=settings.trace_content)
 
 
@@ -122,19 +142,6 @@ def _files_folder(given: str | None) -> Path | None:
     return None if given == NONE else Path(given).expanduser()
 
 
-@asynccontextmanager
-async def _open_sandbox(*, slots: int | None, allow_unsafe: bool) -> AsyncIterator[SandboxPool]:
-    pool = SandboxPool(slots=slots, allow_unsafe=allow_unsafe)
-    try:
-        await pool.start()
-    except SandboxUnavailable as error:
-        raise SandboxUnavailable(f"{error}\nOr run programs without isolation: --allow-unsafe-sandbox") from error
-    try:
-        yield pool
-    finally:
-        await pool.close()
-
-
 async def _announce(service: Service, *, url: str, listening: asyncio.Event) -> None:
     await listening.wait()
     await service.readiness.wait()
@@ -142,7 +149,9 @@ async def _announce(service: Service, *, url: str, listening: asyncio.Event) -> 
     print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation})", flush=True)
 
 
-async def serve_worker(bound: socket.socket, *, checkpoint: Path | None, max_batch: int, grace_s: float) -> None:
+async def serve_worker(
+    bound: socket.socket, *, checkpoint: Path | None, max_batch: int, grace_s: float, api_key: str | None
+) -> None:
     """Serve the mini worker until a signal comes; one line on stdout says when it is ready.
 
     Raises:
@@ -156,7 +165,7 @@ async def serve_worker(bound: socket.socket, *, checkpoint: Path | None, max_bat
         print(f"tirjudge worker is ready at {url_of(bound)} (model {name})", flush=True)
 
     try:
-        app = create_worker(engine, name=name)
+        app = create_worker(engine, name=name, api_key=api_key)
         await serve_app(app, bound=bound, grace_s=grace_s, on_start=announce, on_stop=lambda: None)
     finally:
         engine.close()

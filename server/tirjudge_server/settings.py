@@ -9,6 +9,7 @@ from tirjudge.errors import TirjudgeError
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.records.store import Policy
 from tirjudge_server.service import MAX_DEADLINE_S
+from tirjudge_server.vllm_command import Workers
 
 NONE = "none"
 """Given for something that is stored: it is not."""
@@ -17,9 +18,21 @@ NONE = "none"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     checkpoint: Path | None = None
-    """None: the bundled judge."""
-    engine_url: str | None = None
-    """None: the model runs in this process."""
+    """None: the bundled judge. With `workers` it may be the name of a model on the Hugging Face hub."""
+    profile: Path | None = None
+    """Folder with the profile to judge with; None: that of the checkpoint."""
+    engine_urls: tuple[str, ...] = ()
+    """Of the engines that run the model. None of these, no file and no workers: it runs in this process."""
+    engines_file: Path | None = None
+    """With more of them; None: there are no more."""
+    engine_key: str | None = None
+    """That they ask for; None: they ask for none."""
+    workers: Workers | None = None
+    """Engines that are started; None: none is."""
+    sandbox_urls: tuple[str, ...] = ()
+    """Of the services that run programs; none: they run on this machine."""
+    sandbox_key: str | None = None
+    """That they ask for; None: they ask for none."""
     host: str = "127.0.0.1"
     """The address that was bound, as it was given."""
     insecure_open: bool = False
@@ -48,6 +61,10 @@ class Settings:
     """Of the server, for TLS; None: it speaks plain HTTP."""
     private_key: Path | None = None
     """Of the certificate; None: it is in the same file."""
+
+
+class OptionsClash(TirjudgeError, ValueError):
+    """Options that exclude each other."""
 
 
 class UnknownDialect(TirjudgeError, ValueError):

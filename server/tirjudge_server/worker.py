@@ -26,6 +26,8 @@ from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.protocol import shown
 from tirjudge.types import ChatMessage, Completion, Sampling, Text
 from tirjudge.web.connection import HUNG_UP, while_connected
+from tirjudge.web.keys import Keys
+from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -55,6 +57,10 @@ class CompletionRequest(_Body):
     allowed_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
     logprob_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
     session_id: str | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    repetition_detection: RepetitionDetection | None = None
+    priority: int = 0
+    """Without effect, as in a vLLM that was not started with `--scheduling-policy priority`."""
     add_special_tokens: bool = True
     """Without effect: the models served here have none to add."""
     user: str | None = None
@@ -115,15 +121,17 @@ class _Counters:
         self.generated_tokens += len(completion.token_ids)
 
 
-def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
+def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = None) -> FastAPI:
     """The worker's application. Closing the engine is left to whoever made it.
 
     Args:
         engine: generates.
         name: of the model, in requests and in `/v1/models`.
+        api_key: needed for everything but `/health` and `/metrics`; None: nothing is.
     """
     app = FastAPI(title="tirjudge worker", docs_url=None, redoc_url=None, openapi_url=None)
     counters = _Counters()
+    app.add_middleware(Keys, keys=() if api_key is None else (api_key,), open_paths=("/health", "/metrics"))
     _add_error_handlers(app)
 
     def check_model(given: str | None) -> None:
@@ -138,10 +146,11 @@ def create_worker(engine: EmbeddedEngine, *, name: str) -> FastAPI:
         prompt_ids = engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
         _check_ids(prompt_ids, body=body, engine=engine)
         request_id = body.request_id or uuid.uuid4().hex
-        work = engine.sample(
-            prompt_ids, sampling=_sampling(body), session=x_session_id or body.session_id or request_id
-        )
+        session = x_session_id or body.session_id or request_id
+        work = engine.sample(prompt_ids, sampling=_sampling(body), session=session, salt=body.cache_salt)
         completion = await while_connected(request.receive, work)
+        if body.repetition_detection is not None:
+            completion = cut_at_repetition(completion, detection=body.repetition_detection, tokenizer=engine.tokenizer)
         counters.add(completion, num_prompt=len(prompt_ids))
         answer = _completion_answer(completion, prompt_ids=prompt_ids, body=body, engine=engine)
         return JSONResponse({"id": f"cmpl-{request_id}", "model": name, **answer})
@@ -214,7 +223,7 @@ def _completion_answer(
         "text": _visible_text(completion, body=body, engine=engine),
         "logprobs": None if body.logprobs is None else _logprobs(completion, body=body, engine=engine),
         "finish_reason": completion.finish_reason,
-        "stop_reason": completion.stop,
+        "stop_reason": "repetition_detected" if completion.finish_reason == "repetition" else completion.stop,
         "token_ids": list(completion.token_ids) if body.return_token_ids else None,
         "prompt_logprobs": None,
         "prompt_token_ids": prompt_ids if body.return_token_ids else None,

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.workers import Worker
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.failure import Absence, Fallbacks
 from tirjudge_server.service import Service
@@ -33,7 +34,8 @@ def told(pool: SandboxPool) -> dict[str, tuple[str, set[str], str]]:
     """Name -> type, labels and meaning, of a server where something has fallen back."""
     fallbacks = Fallbacks()
     fallbacks.add("openrlhf", Absence.DEADLINE, reason="")
-    service = Service(Judge(engine=ScriptedEngine(()), sandbox=pool))
+    workers = {part: [Worker(f"http://{part}:1")] for part in ("engine", "sandbox")}
+    service = Service(Judge(engine=ScriptedEngine(()), sandbox=pool), workers=lambda: workers)
     metrics = Metrics(service, pool=pool.stats, fallbacks=fallbacks)
     labels = {
         metric._name: set(metric._labelnames)

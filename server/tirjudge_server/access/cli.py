@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -23,6 +24,10 @@ def create(
     tpm: Annotated[int | None, typer.Option(min=1, help="Most tokens a minute.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Most judgments side by side; more wait.")] = None,
     expires: Annotated[str | None, typer.Option(help="A date, or such as 30d; default: never.")] = None,
+    given_in: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="Environment variable with a key that was made elsewhere; not printed."),
+    ] = None,
     records: RecordsUrl = None,
 ) -> None:
     """Make a key and print it. It is not kept, so nobody can print it again. Default scopes: judge, reward, read."""
@@ -31,11 +36,20 @@ def create(
 
     expires_ms = None if expires is None else parse_moment(expires, ahead=True)
     scopes = scope or ["judge", "reward", "read"]
+    given = None if given_in is None else os.environ.get(given_in, "")
     with opened(records) as database:
         secret = create_key(
-            database, name=name, scopes=scopes, rpm=rpm, tpm=tpm, concurrency=concurrency, expires_ms=expires_ms
+            database,
+            name=name,
+            scopes=scopes,
+            rpm=rpm,
+            tpm=tpm,
+            concurrency=concurrency,
+            expires_ms=expires_ms,
+            given=given,
         )
-    typer.echo(secret)
+    if given is None:
+        typer.echo(secret)
 
 
 @app.command("list")

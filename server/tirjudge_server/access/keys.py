@@ -27,6 +27,9 @@ SCOPES = ("judge", "reward", "read", "admin")
 KEY_PREFIX = "tj_"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MIN_CHARACTERS = 40
+"""Of a key that was made elsewhere: 160 bits, if it is random hexadecimal digits."""
+
 _NUM_SHOWN = 11
 """Characters of a key that are kept, to recognise it by: `tj_` and 48 of the 256 bits."""
 
@@ -80,15 +83,25 @@ def create_key(
     tpm: int | None = None,
     concurrency: int | None = None,
     expires_ms: int | None = None,
+    given: str | None = None,
 ) -> str:
     """Make a key; this is the only time that anybody sees it.
 
+    Args:
+        database: of the records.
+        name: what records will call whoever uses it.
+        scopes: what it may.
+        rpm, tpm, concurrency, expires_ms: as in `Key`.
+        given: a key that was made elsewhere; where it has that name already nothing is changed. None: a new one.
+
     Raises:
-        KeyRefused: the name is taken or none, or there is no such scope.
+        KeyRefused: the name is taken or none, there is no such scope, or the given key could be guessed.
         RecordsUnavailable: it was not stored.
     """
     _check(name, scopes=scopes)
-    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    if given is not None and len(given) < _MIN_CHARACTERS:
+        raise KeyRefused(f"key: {len(given)} characters given; {_MIN_CHARACTERS} random ones or more would do")
+    secret = given or KEY_PREFIX + secrets.token_urlsafe(32)
     row = {
         "name": name,
         "prefix": secret[:_NUM_SHOWN],
@@ -101,7 +114,10 @@ def create_key(
         "expires_ms": expires_ms,
     }
     with database.writing() as connection:
-        if connection.execute(select(keys.c.name).where(keys.c.name == name)).first() is not None:
+        taken = connection.execute(select(keys.c.digest).where(keys.c.name == name)).scalar()
+        if taken is not None:
+            if given is not None and taken == row["digest"]:
+                return secret
             raise KeyRefused(
                 f"name: {name} was given to a key before, and records name callers by it; another would do"
             )

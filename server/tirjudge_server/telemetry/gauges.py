@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tirjudge.workers import Worker
 from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.failure import Fallbacks
 from tirjudge_server.service import Service
@@ -37,6 +38,8 @@ class Gauges(Collector):
             "tirjudge_cache_hits", "Requests that found their judgment in the records.", value=service.num_recalled
         )
         yield _pool(self._pool)
+        for part in ("engine", "sandbox"):
+            yield from _workers(part, service.workers().get(part, ()))
         yield _fallbacks(self._fallbacks)
 
     def describe(self) -> Iterable[Metric]:
@@ -74,6 +77,19 @@ def _pool(stats: Callable[[], PoolStats] | None) -> Metric:
         for state, number in (("idle", now.num_idle), ("busy", now.num_busy), ("waiting", now.num_waiting)):
             family.add_metric([state], number)
     return family
+
+
+def _workers(part: str, workers: Sequence[Worker]) -> Iterable[Metric]:
+    up = GaugeMetricFamily(
+        f"tirjudge_{part}_worker_up", f"1 while a worker of the {part} behind a URL is in use.", labels=["worker"]
+    )
+    running = GaugeMetricFamily(
+        f"tirjudge_{part}_worker_running", f"What a worker of the {part} was asked and has not done.", labels=["worker"]
+    )
+    for worker in workers:
+        up.add_metric([worker.url], worker.problem is None)
+        running.add_metric([worker.url], worker.num_running)
+    return up, running
 
 
 def _fallbacks(fallbacks: Fallbacks | None) -> Metric:

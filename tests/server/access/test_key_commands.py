@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tirjudge_server.access.cli import app as keys
+from tirjudge_server.access.keys import KeyRefused
 from tirjudge_server.moment import parse_moment
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
@@ -43,6 +44,19 @@ def test_a_key_is_printed_once_and_alone(database: str) -> None:
     assert "digest" not in shown
     keys_run("revoke", "alice")
     assert keys_run("list").endswith("it was revoked\n")
+
+
+def test_a_key_that_was_made_elsewhere_is_stored_once_and_not_printed(database: str, monkeypatch) -> None:
+    monkeypatch.setenv("FIRST", "0123456789" * 4)
+    create = ["create", "first", "--scope", "admin", "--given-in", "FIRST"]
+    assert keys_run(*create) == keys_run(*create) == ""
+    assert keys_run("list").startswith("first  01234567890...  admin")
+    assert keys_run("list").count("\n") == 1
+    monkeypatch.setenv("FIRST", "another key, with the same name as the first one")
+    assert isinstance(CliRunner().invoke(keys, create).exception, KeyRefused)
+    monkeypatch.setenv("FIRST", "a" * 39)
+    refused = CliRunner().invoke(keys, ["create", "second", "--given-in", "FIRST"])
+    assert "40 random ones or more would do" in str(refused.exception)
 
 
 @pytest.mark.parametrize(

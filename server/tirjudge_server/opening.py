@@ -1,0 +1,106 @@
+"""What a server judges with, opened as its settings say: the engine, here, elsewhere or started, and where programs run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tirjudge.engines.fleet import FleetEngine
+from tirjudge.engines.fleet_urls import EngineUrls
+from tirjudge.errors import SandboxUnavailable
+from tirjudge.loop import Sandbox
+from tirjudge.model import Model, bundled_checkpoint, open_model
+from tirjudge.profile import Profile, load_profile
+from tirjudge.workers import Worker, service_url
+from tirjudge_sandbox import PoolStats, SandboxPool
+from tirjudge_sandbox.remote import RemoteSandbox
+from tirjudge_server.settings import OptionsClash, Settings
+from tirjudge_server.vllm_command import WorkerModel
+from tirjudge_server.vllm_workers import open_workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """Where programs run."""
+
+    sandbox: Sandbox
+    level: str
+    """Of their isolation."""
+    stats: Callable[[], PoolStats] | None = None
+    """How the pool stands; None: it is elsewhere."""
+    workers: Sequence[Worker] = ()
+    """Where it is then."""
+
+
+def has_engines(settings: Settings) -> bool:
+    """Whether the model runs outside of this process."""
+    return bool(settings.engine_urls or settings.engines_file or settings.workers)
+
+
+def engine_workers(model: Model) -> Sequence[Worker]:
+    """The engines behind URLs."""
+    return model.engine.workers if isinstance(model.engine, FleetEngine) else ()
+
+
+@asynccontextmanager
+async def open_judging(settings: Settings) -> AsyncIterator[Model]:
+    """The model, in this process or behind URLs; workers that are to be started are, and ended afterwards.
+
+    Raises:
+        CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: it cannot be opened.
+        OptionsClash: it is to be in two places.
+    """
+    given = settings.engine_urls or settings.engines_file
+    if settings.workers is not None and given:
+        raise OptionsClash("--workers and --engine or --engines-file given; one of them would do")
+    checkpoint = settings.profile or settings.checkpoint
+    if settings.workers is not None:
+        served, profile = _to_serve(settings)
+        async with (
+            open_workers(served, workers=settings.workers) as started,
+            open_model(profile, engine_urls=lambda: started.urls, engine_key=started.key) as model,
+        ):
+            yield model
+    elif given:
+        urls = EngineUrls(settings.engine_urls, file=settings.engines_file)
+        async with open_model(checkpoint, engine_urls=urls, engine_key=settings.engine_key) as model:
+            yield model
+    else:
+        if settings.profile is not None:
+            raise OptionsClash("--profile: given without an engine behind a URL; --model alone would do")
+        async with open_model(checkpoint) as model:
+            yield model
+
+
+def _to_serve(settings: Settings) -> tuple[WorkerModel, Path | None]:
+    """What workers serve, and the folder of its profile; None: the default one."""
+    model = settings.checkpoint or bundled_checkpoint()
+    folder = settings.profile or (model if model.is_dir() else None)
+    profile = Profile(name=str(model)) if folder is None else load_profile(folder)
+    return WorkerModel(model=str(model), name=profile.name, context_tokens=profile.context_tokens), folder
+
+
+@asynccontextmanager
+async def open_programs(settings: Settings) -> AsyncIterator[Programs]:
+    """Where programs run: on this machine, or behind URLs.
+
+    Raises:
+        SandboxUnavailable: nowhere.
+        BadUrl: something given is no URL.
+    """
+    if settings.sandbox_urls:
+        urls = [service_url(url) for url in settings.sandbox_urls]
+        async with RemoteSandbox(urls, key=settings.sandbox_key) as remote:
+            yield Programs(sandbox=remote, level=await remote.level(), workers=remote.workers)
+        return
+    pool = SandboxPool(slots=settings.slots, allow_unsafe=settings.allow_unsafe_sandbox)
+    try:
+        await pool.start()
+    except SandboxUnavailable as error:
+        raise SandboxUnavailable(f"{error}\nOr run programs without isolation: --allow-unsafe-sandbox") from error
+    try:
+        yield Programs(sandbox=pool, level=pool.level, stats=pool.stats)
+    finally:
+        await pool.close()

@@ -1,0 +1,195 @@
+"""What a plan is calculated from: GPUs, models, and figures that say where they come from.
+
+A figure is measured by a script of this project, published by somebody else, assumed, given by the user, or follows from
+others. None stands without its source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tirjudge.errors import TirjudgeError
+
+
+class PlanError(TirjudgeError, ValueError):
+    """What was asked cannot be planned; the message says what would do."""
+
+
+class Origin(StrEnum):
+    """Where a figure comes from, the surest first."""
+
+    MEASURED = "measured"
+    """By a script of this project; the source is its result file."""
+    PUBLISHED = "published"
+    """A data sheet, a price list, or a measurement of others."""
+    ASSUMED = "assumed"
+    """Nobody measured it; the source says why it is believed."""
+    GIVEN = "given"
+    """The user said so."""
+    DERIVED = "derived"
+    """Follows from other figures; the source is the formula."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number of a plan."""
+
+    name: str
+    value: float
+    unit: str
+    """Empty for a plain number."""
+    origin: Origin
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator, as its data sheet has it."""
+
+    name: str
+    memory_bytes: float
+    bandwidth: float
+    """Bytes a second between memory and cores."""
+    flops: float
+    """Operations a second in bfloat16, dense."""
+    usd_per_hour: float
+    """Median of the on-demand list prices of several clouds, September 2026."""
+
+
+_GIB = 1024.0**3
+
+GPUS: Mapping[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(name="a100", memory_bytes=80 * _GIB, bandwidth=2.039e12, flops=312e12, usd_per_hour=1.59),
+        Gpu(name="h100", memory_bytes=79.6 * _GIB, bandwidth=3.35e12, flops=989e12, usd_per_hour=3.99),
+        Gpu(name="h200", memory_bytes=140 * _GIB, bandwidth=4.8e12, flops=989e12, usd_per_hour=4.50),
+        Gpu(name="b200", memory_bytes=178 * _GIB, bandwidth=7.7e12, flops=2250e12, usd_per_hour=6.89),
+        Gpu(name="l40s", memory_bytes=45 * _GIB, bandwidth=0.864e12, flops=362e12, usd_per_hour=1.09),
+        Gpu(name="rtx4090", memory_bytes=24 * _GIB, bandwidth=1.008e12, flops=165e12, usd_per_hour=0.54),
+    )
+}
+"""By their names on the command line; memory as the driver reports it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The part of a dense decoder's `config.json` that decides what it costs."""
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    tied: bool
+    """Whether the output matrix is the embedding."""
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any], *, name: str) -> ModelShape:
+        """From the content of a `config.json`.
+
+        Raises:
+            PlanError: it is no dense decoder, or lacks a size.
+        """
+        if config.get("num_experts") or config.get("num_local_experts"):
+            raise PlanError(f"{name}: a mixture of experts; the calculator knows dense models only")
+        try:
+            num_heads, hidden_size = config["num_attention_heads"], config["hidden_size"]
+            return cls(
+                name=name,
+                num_layers=config["num_hidden_layers"],
+                hidden_size=hidden_size,
+                intermediate_size=config["intermediate_size"],
+                num_heads=num_heads,
+                num_kv_heads=config.get("num_key_value_heads") or num_heads,
+                head_dim=config.get("head_dim") or hidden_size // num_heads,
+                vocab_size=config["vocab_size"],
+                tied=config.get("tie_word_embeddings", False),
+            )
+        except KeyError as error:
+            raise PlanError(f"{name}: config.json has no {error}") from None
+
+    @property
+    def num_body_parameters(self) -> int:
+        """Of the layers' matrices; every token goes through all of them."""
+        attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
+        return self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+
+    @property
+    def num_head_parameters(self) -> int:
+        """Of the output matrix; every token that is generated goes through it."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """All matrices; norms add less than a thousandth."""
+        return self.num_body_parameters + self.num_head_parameters * (1 if self.tied else 2)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of one token in all layers, at 2 bytes a number."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * 2
+
+    @property
+    def attention_flops_per_pair(self) -> float:
+        """Operations for one token that looks at one other: a product with its key, one with its value."""
+        return 4.0 * self.num_layers * self.num_heads * self.head_dim
+
+
+def _qwen3(name: str, *, layers: int, hidden: int, intermediate: int, heads: int, tied: bool) -> ModelShape:
+    return ModelShape(
+        name=f"Qwen3-{name}",
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_heads=heads,
+        num_kv_heads=8,
+        head_dim=128,
+        vocab_size=151_936,
+        tied=tied,
+    )
+
+
+MODELS: Mapping[str, ModelShape] = {
+    "0.6B": _qwen3("0.6B", layers=28, hidden=1024, intermediate=3072, heads=16, tied=True),
+    "1.7B": _qwen3("1.7B", layers=28, hidden=2048, intermediate=6144, heads=16, tied=True),
+    "4B": _qwen3("4B", layers=36, hidden=2560, intermediate=9728, heads=32, tied=True),
+    "8B": _qwen3("8B", layers=36, hidden=4096, intermediate=12288, heads=32, tied=False),
+    "14B": _qwen3("14B", layers=40, hidden=5120, intermediate=17408, heads=40, tied=False),
+    "32B": _qwen3("32B", layers=64, hidden=5120, intermediate=25600, heads=64, tied=False),
+}
+"""The dense models of the Qwen3 family."""
+
+
+def find_gpu(name: str) -> Gpu:
+    """
+    Raises:
+        PlanError: there is no such GPU in the table.
+    """
+    gpu = GPUS.get(name.lower())
+    if gpu is None:
+        raise PlanError(f"gpu: {name!r} given, known are {', '.join(GPUS)}")
+    return gpu
+
+
+def find_model(name: str) -> ModelShape:
+    """A size of the Qwen3 family (`8B`, `Qwen/Qwen3-8B`), or the folder of any dense checkpoint.
+
+    Raises:
+        PlanError: there is no such model, or it is not dense.
+    """
+    shape = MODELS.get(name.rpartition("/")[2].removeprefix("Qwen3-"))
+    if shape is not None:
+        return shape
+    path = Path(name) / "config.json"
+    if not path.is_file():
+        raise PlanError(f"model: {name!r} given, it is one of {', '.join(MODELS)} or a folder with a config.json")
+    return ModelShape.parse(json.loads(path.read_text(encoding="utf-8")), name=Path(name).name)

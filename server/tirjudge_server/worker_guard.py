@@ -1,0 +1,104 @@
+"""Runs one command, and leaves nothing of it behind: neither when it ends, nor when whoever started this is gone.
+
+    python -I -S worker_guard.py PARENT_PID GRACE_S COMMAND...
+
+A killed engine leaves processes that hold its GPU. Here they come to the guard as orphans, and it kills them. It is run as a
+file, by itself, so that it starts at once and stays small.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+HEARD = ENDING | {signal.SIGCHLD}
+
+_libc = ctypes.CDLL(None)
+
+
+def guard(command: list[str], *, parent: int, grace_s: float) -> int:
+    """Run it to its end. It gets so many seconds for that once a signal comes.
+
+    Returns:
+        its exit status; 128 and the number of the signal that ended it.
+    """
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the line above
+        return 0
+    worker = subprocess.Popen(command, preexec_fn=_in_the_worker)
+    ended = _reap()
+    while worker.pid not in ended:
+        if signal.sigwait(HEARD) in ENDING:
+            worker.send_signal(signal.SIGTERM)
+            ended |= _wait(worker.pid, grace_s=grace_s)
+            break
+        ended |= _reap()
+    ended |= _kill_all()
+    return os.waitstatus_to_exitcode(ended[worker.pid]) % 256 if worker.pid in ended else 1
+
+
+def _in_the_worker() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _wait(pid: int, *, grace_s: float) -> dict[int, int]:
+    """Until it has ended, or the time is up."""
+    ends_at, ended = time.monotonic() + grace_s, dict[int, int]()
+    while pid not in ended and (left_s := ends_at - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, left_s)
+        ended |= _reap()
+    return ended
+
+
+def _reap() -> dict[int, int]:
+    """Children that have ended, orphans among them: process id -> status."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = status
+
+
+def _kill_all() -> dict[int, int]:
+    """Whoever is killed leaves its children to us, so in the end all are."""
+    ended: dict[int, int] = {}
+    while children := _children():
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            ended[pid] = os.waitpid(pid, 0)[1]
+    return ended
+
+
+def _children() -> list[int]:
+    own = os.getpid()
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == own:
+                found.append(int(entry.name))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(guard(sys.argv[3:], parent=int(sys.argv[1]), grace_s=float(sys.argv[2])))

@@ -1,0 +1,183 @@
+"""The calculator, worked out by hand, and beside the simulation of what it proposes."""
+
+import json
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from tirjudge_server.planning.figures import GPUS, MODELS, ModelShape, Origin, PlanError, find_gpu, find_model
+from tirjudge_server.planning.inputs import DEFAULTS
+from tirjudge_server.planning.plan import Plan, Question, plan
+from tirjudge_server.planning.report import simulated
+from tirjudge_server.planning.steps import PRECISIONS, find_precision, roofline
+
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def planned(*, model: str = "8B", per_day: float = 1e7, gpus_per_worker: int = 1, **given: float) -> Plan:
+    question = Question(
+        judgments_per_day=per_day,
+        gpu=GPUS["h100"],
+        model=MODELS[model],
+        precision=PRECISIONS["bf16"],
+        gpus_per_worker=gpus_per_worker,
+    )
+    return plan(question, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("0.6B", 0.596), ("1.7B", 1.72), ("4B", 4.02), ("8B", 8.19), ("14B", 14.77), ("32B", 32.76)],
+)
+def test_models_have_as_many_parameters_as_they_are_said_to(name: str, billions: float) -> None:
+    assert MODELS[name].num_parameters / 1e9 == pytest.approx(billions, rel=0.002)
+
+
+def test_a_token_of_the_8b_model_takes_144_kib_of_cache() -> None:
+    assert MODELS["8B"].kv_bytes_per_token == 2 * 36 * 8 * 128 * 2 == 144 * 1024
+
+
+def test_a_checkpoint_s_own_config_is_read(tmp_path: Path) -> None:
+    shape = find_model(str(ROOT / "judge" / "tirjudge" / "checkpoints" / "tiny"))
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.tied) == (4, 2, 48, True)
+    assert shape.num_parameters == pytest.approx(2e6, rel=0.1)
+    (tmp_path / "config.json").write_text(json.dumps({"num_experts": 128}))
+    with pytest.raises(PlanError, match="mixture of experts"):
+        find_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(PlanError, match="no 'num_attention_heads'"):
+        find_model(str(tmp_path))
+
+
+def test_what_is_unknown_is_refused_with_what_is_known() -> None:
+    with pytest.raises(PlanError, match="h100"):
+        find_gpu("h900")
+    with pytest.raises(PlanError, match="a folder with"):
+        find_model("9B")
+    with pytest.raises(PlanError, match="fp8"):
+        find_precision("int3")
+    assert find_model("Qwen/Qwen3-8B") is find_model("8B")
+
+
+def test_a_step_is_bound_by_what_has_to_be_read() -> None:
+    cost = roofline(GPUS["h100"], MODELS["8B"], precision=PRECISIONS["bf16"])
+    body = 36 * (2 * 4096 * 128 * (32 + 8) + 3 * 4096 * 12288)
+    assert cost.base_s == pytest.approx(2 * (body + 151_936 * 4096) / (3.35e12 * 0.66))
+    assert cost.per_context_token_s == pytest.approx(147_456 / (3.35e12 * 0.90))
+    assert 1 / cost.decode_s(num_sequences=1, context_tokens=1) == pytest.approx(145, rel=0.02)
+
+
+def test_gpus_and_money_follow_from_what_a_worker_does() -> None:
+    made = planned()
+    step_s = made.cost.decode_s(num_sequences=made["batch"], context_tokens=made["batch"] * made["mean_context"])
+    assert made["held_tokens"] == 755 + 1000 + 100
+    assert made["batch"] == min(256, math.floor(made["kv_tokens"] / 1855))
+    assert made["gpu_s_per_rollout"] == pytest.approx(1000 * step_s / made["batch"] + made["prefill_ms"] / 1000)
+    assert made["workers"] == math.ceil(1e7 / 86_400 * 2 * made["gpu_s_per_rollout"] / 0.8)
+    cores = made["sandbox_slots"] + made["servers"]
+    assert made["usd_per_million"] == pytest.approx((made["gpus"] * 3.99 * 24 + cores * 0.04 * 24) / 10)
+
+
+def test_room_for_keys_and_values_is_what_vllm_told() -> None:
+    assert planned()["kv_tokens"] == pytest.approx(377_024, rel=0.01)
+
+
+def test_votes_and_orders_multiply_the_load() -> None:
+    assert planned(rollouts=6)["peak_rollouts_per_s"] == pytest.approx(6 * planned()["peak_rollouts_per_s"])
+
+
+def test_a_model_that_does_not_fit_says_what_would() -> None:
+    with pytest.raises(PlanError, match="--gpus-per-worker 2"):
+        planned(model="32B", max_model_len=32_768)
+
+
+def test_a_number_that_cannot_be_is_refused() -> None:
+    with pytest.raises(PlanError, match="it is a share: 1 at most"):
+        planned(use=1.5)
+    with pytest.raises(PlanError, match="--peak: 0 given"):
+        planned(peak=0)
+    with pytest.raises(PlanError, match="--judgments-per-day"):
+        planned(per_day=0)
+
+
+FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}
+"""Of inputs whose effect is rounded away if they change by a tenth."""
+
+
+@pytest.mark.parametrize("name", sorted(planned().inputs.keys() - {"max_model_len"}))
+def test_every_input_can_be_given_and_then_it_counts_and_says_so(name: str) -> None:
+    before = planned(gpus_per_worker=2)
+    made = planned(gpus_per_worker=2, **{name: before[name] * FACTORS.get(name, 0.9)})
+    assert made.inputs[name].origin is Origin.GIVEN
+    assert made.inputs[name].source == f"--{name.replace('_', '-')}"
+    assert any(figure.value != before[figure.name] for figure in made.outputs.values())
+
+
+def test_every_figure_has_a_source() -> None:
+    made = planned()
+    for figure in (made.inputs | made.outputs).values():
+        assert figure.source, figure.name
+    assert all(figure.origin is Origin.DERIVED for figure in made.outputs.values())
+
+
+@pytest.mark.parametrize("per_day", [2e5, 6e5])
+def test_the_simulation_of_what_is_proposed_agrees(per_day: float) -> None:
+    made = planned(per_day=per_day, peak=1.0)
+    result = simulated(made, seconds=120.0, seed=1)
+    assert result.per_s == pytest.approx(made["peak_rollouts_per_s"], rel=0.15)
+    assert result.mean_s == pytest.approx(made["latency_at_peak_s"], rel=0.25)
+
+
+# Defaults that were measured are what their result files say.
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_prompts_are_as_long_as_measured() -> None:
+    assert DEFAULTS["prompt_tokens"].value == result("plan_prompts")["all"]["pairwise"]["mean"]
+
+
+def test_programs_are_as_many_as_measured() -> None:
+    run = result("server_load")["long_run"]
+    assert DEFAULTS["programs"].value == run["tool_calls"] / run["num_judgments"]
+
+
+def test_a_program_takes_as_long_as_measured() -> None:
+    measured = result("sandbox_speed")["figures"]["print"]["pool over HTTP, namespaces"]["64"]["cpu_ms"]
+    assert DEFAULTS["program_s"].value == pytest.approx(measured / 1000, rel=0.05)
+
+
+def test_a_server_takes_as_long_as_measured() -> None:
+    def core_ms(programs: int) -> float:
+        runs = result("server_overhead")["speed"]
+        [run] = [run for run in runs if run["programs_per_judgment"] == programs and run["records"]]
+        return fmean(entry["cpu_ms_per_judgment"] for entry in run["rounds"] if entry["concurrency"] == 64)
+
+    assert DEFAULTS["server_judgment_ms"].value == pytest.approx(core_ms(0), rel=0.05)
+    assert DEFAULTS["server_program_ms"].value == pytest.approx(core_ms(1) - core_ms(0), rel=0.05)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_coefficients_are_those_that_were_fitted(name: str) -> None:
+    fitted = result("plan_engine")["precisions"][name]["fitted"]
+    for key, value in fitted.items():
+        assert getattr(PRECISIONS[name], key) == pytest.approx(value, abs=0.006), key
+
+
+def test_the_shape_of_a_dense_model_needs_no_qwen() -> None:
+    config = {
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128_256,
+    }
+    shape = ModelShape.parse(config, name="llama")
+    assert shape.num_parameters / 1e9 == pytest.approx(8.03, rel=0.002)

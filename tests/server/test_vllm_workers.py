@@ -1,0 +1,250 @@
+"""Workers that are started: with which command line; and that the real processes come back and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tirjudge.errors import EngineUnavailable
+from tirjudge_server import vllm_workers, worker_guard
+from tirjudge_server.vllm_command import (
+    WorkerModel,
+    Workers,
+    WorkersRefused,
+    shares,
+    visible_gpus,
+    worker_command,
+    worker_environment,
+)
+from tirjudge_server.vllm_workers import open_workers
+
+SERVED = WorkerModel(model="Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", context_tokens=16384)
+TIRJUDGE_WORKER = f"{sys.executable} -c 'from tirjudge.cli import main; main()' worker"
+MARK = "WHOSE_PROCESS"
+
+
+def test_the_command_line_of_vllm() -> None:
+    workers = Workers(num_workers=8, tensor_parallel=2, arguments="--max-model-len 8192 --gpu-memory-utilization '0.8'")
+    line = (
+        "vllm serve Qwen/Qwen3-8B --served-model-name Qwen/Qwen3-8B --max-model-len 16384 --host 127.0.0.1 --port 40001 "
+        "--tensor-parallel-size 2 --enable-prompt-tokens-details --logprobs-mode raw_logprobs "
+        "--scheduling-policy priority --max-model-len 8192 --gpu-memory-utilization 0.8"
+    )
+    assert shlex.join(worker_command(SERVED, workers=workers, port=40001)) == line
+
+
+def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> None:
+    workers = Workers(num_workers=1, command="python3 -m vllm.entrypoints.openai.api_server")
+    started = worker_command(SERVED, workers=workers, port=1)
+    assert started[:5] == ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"]
+    workers = Workers(num_workers=1, command="tirjudge worker", arguments="--max-batch 4")
+    served = WorkerModel(model="/a checkpoint", name="tiny", context_tokens=2048)
+    assert worker_command(served, workers=workers, port=1) == [
+        *("tirjudge", "worker", "--model", "/a checkpoint", "--host", "127.0.0.1", "--port", "1", "--max-batch", "4")
+    ]
+
+
+def test_an_open_quote_is_one_line() -> None:
+    with pytest.raises(WorkersRefused, match="quotes as in a shell would do"):
+        worker_command(SERVED, workers=Workers(num_workers=1, arguments="--a 'b"), port=1)
+
+
+def test_a_worker_gets_its_key_and_its_gpus_and_none_of_our_secrets() -> None:
+    around = {"PATH": "/bin", "HF_TOKEN": "h", "TIRJUDGE_RECORDS": "postgresql://:secret@db", "VLLM_API_KEY": "old"}
+    assert worker_environment(around, key="new", gpus=["2", "3"]) == {
+        "PATH": "/bin",
+        "HF_TOKEN": "h",
+        "VLLM_API_KEY": "new",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+    }
+    assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, key="new", gpus=None)
+
+
+def test_each_worker_has_gpus_of_its_own() -> None:
+    assert shares(["0", "1", "4", "5", "6"], Workers(num_workers=2, tensor_parallel=2)) == [["0", "1"], ["4", "5"]]
+    assert shares([], Workers(num_workers=2, tensor_parallel=2)) == [None, None]
+    with pytest.raises(WorkersRefused, match="takes 6 GPUs; 4 are visible, so --workers 2 would do"):
+        shares(["0", "1", "2", "3"], Workers(num_workers=3, tensor_parallel=2))
+
+
+def test_the_gpus_are_those_that_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-1b, 3"}) == ["GPU-1b", "3"]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus({}) == []
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 0\necho 1\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert visible_gpus({}) == ["0", "1"]
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not: whoever adopts what we left need not be quick."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def marked(mark: str) -> set[int]:
+    """Processes with that in their environment."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and is_alive(int(entry.name)):
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+            except (OSError, ProcessLookupError):
+                continue
+    return found
+
+
+def wait_for(condition: Callable[[], bool], *, patience_s: float = 60.0) -> None:
+    ends_at = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+
+FAMILY = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()  # as far away as a process can go
+    if os.fork() == 0:
+        time.sleep(600)
+    time.sleep(600)
+open(sys.argv[1], "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
+    """Starts a command under a guard, with a mark; waits until it has its children."""
+
+    def start(mark: str, *, parent: int | None = None) -> subprocess.Popen[bytes]:
+        begun = tmp_path / mark
+        command = [sys.executable, "-I", "-S", worker_guard.__file__, str(parent or os.getpid()), "0.2"]
+        environment = os.environ | {MARK: mark}
+        process = subprocess.Popen([*command, sys.executable, "-c", FAMILY, str(begun)], env=environment)
+        if parent is None:
+            wait_for(lambda: begun.exists() and len(marked(mark)) == 4)
+        return process
+
+    return start
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_guard_that_is_told_to_end_leaves_nothing(
+    guarded: Callable[..., subprocess.Popen[bytes]], number: int
+) -> None:
+    process = guarded(f"told{number}")
+    process.send_signal(number)
+    assert process.wait(timeout=60) == 256 - signal.SIGTERM
+    assert marked(f"told{number}") == set()
+
+
+def test_a_guard_whose_command_is_killed_leaves_nothing(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = guarded("killed")
+    worker = min(marked("killed") - {process.pid})
+    os.kill(worker, signal.SIGKILL)
+    assert process.wait(timeout=60) == 256 - signal.SIGKILL
+    assert marked("killed") == set()
+
+
+def test_a_guard_whose_parent_is_gone_starts_nothing(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = guarded("orphan", parent=2**22 + 1)
+    assert process.wait(timeout=60) == 0
+    assert marked("orphan") == set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def is_healthy(url: str) -> bool:
+    async with httpx2.AsyncClient() as http:
+        try:
+            return (await http.get(f"{url}/health")).status_code == 200
+        except httpx2.RequestError:
+            return False
+
+
+async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
+    random_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(vllm_workers, "RESTART_S", (0.1, 1.0))
+    served = WorkerModel(model=str(random_checkpoint), name="random", context_tokens=4096)
+    async with open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)) as started:
+        [url] = started.urls
+        assert "1 of 1 workers are ready after" in capsys.readouterr().err
+        assert "[worker 0] tirjudge worker is ready at" in caplog.text
+        async with httpx2.AsyncClient(base_url=url) as http:
+            assert (await http.get("/v1/models")).status_code == 401
+            key = {"authorization": f"Bearer {started.key}"}
+            assert (await http.get("/v1/models", headers=key)).status_code == 200
+        guard, worker = sorted(below(os.getpid(), containing=started.urls[0].rpartition(":")[2]))
+        assert started.key.encode() not in (Path("/proc") / str(worker) / "cmdline").read_bytes()
+        os.kill(worker, signal.SIGKILL)
+        await until(lambda: started.workers[0].num_restarts == 1)
+        assert not is_alive(guard)
+        async with asyncio.timeout(120):
+            while not await is_healthy(url):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert f"ended with status {256 - signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
+        again = below(os.getpid(), containing=started.urls[0].rpartition(":")[2])
+        assert len(again) == 2
+    assert not any(map(is_alive, again))
+    assert started.key not in caplog.text
+
+
+def below(pid: int, *, containing: str) -> set[int]:
+    """Processes below one, with that in their command line."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {
+        each
+        for each in found - {pid}
+        if is_alive(each) and containing.encode() in (Path("/proc") / str(each) / "cmdline").read_bytes()
+    }
+
+
+async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_line() -> None:
+    served = WorkerModel(model="/nowhere", name="random", context_tokens=4096)
+    with pytest.raises(
+        EngineUnavailable, match=r"worker 0 ended with status 2 before it was ready.*/nowhere is no folder"
+    ):
+        async with open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)):
+            pass
+
+
+async def test_a_command_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(WorkersRefused, match="no command 'vllm' here; pip install vllm would do"):
+        async with open_workers(SERVED, workers=Workers(num_workers=1)):
+            pass
