@@ -83,6 +83,13 @@ class RunProgress:
         self._count(judgments)
         self._show()
 
+    def judged(self, *, input_tokens: int, output_tokens: int) -> None:
+        """One more question is answered, by a judgment that cost so much."""
+        self._num_done += 1
+        read, written = self._tokens
+        self._tokens = read + input_tokens, written + output_tokens
+        self._show()
+
     def failed(self, name: str, error: str) -> None:
         """We failed at a question."""
         self.num_failed += 1

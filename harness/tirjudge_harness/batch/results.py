@@ -1,0 +1,106 @@
+"""The results of a batch as rows of Parquet: one a key, the verdict in columns of its own, and the whole judgment as JSON.
+
+Where there is no judgment, `error_kind` and `error` say why, and the columns of the verdict are null.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from tirjudge.errors import DeadlineExceeded, PromptTooLong, TirjudgeError
+from tirjudge.exchange import RequestRefused
+from tirjudge.types import Judgment
+from tirjudge_harness.batch.inputs import Row
+
+
+class RequestImpossible(TirjudgeError, ValueError):
+    """This judge cannot take the request."""
+
+
+class ErrorKind(StrEnum):
+    """Why there is no judgment."""
+
+    REFUSED = "refused"
+    """The request itself: too long for the model, for another model, or without the tools that it asks for."""
+    DEADLINE = "deadline"
+    """Its time was up before there was anything to judge by."""
+    UNAVAILABLE = "unavailable"
+    """The engine, the sandbox or the server failed, or whatever else is not the fault of the request."""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the next run judges it again."""
+        return self is not ErrorKind.REFUSED
+
+
+def kind_of(error: TirjudgeError) -> ErrorKind:
+    """Whose fault a failure is."""
+    if isinstance(error, PromptTooLong | RequestRefused | RequestImpossible):
+        return ErrorKind.REFUSED
+    return ErrorKind.DEADLINE if isinstance(error, DeadlineExceeded) else ErrorKind.UNAVAILABLE
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        ("mode", pa.string()),
+        ("model", pa.string()),
+        ("model_version", pa.string()),
+        ("judgment_id", pa.string()),
+        ("created", pa.int64()),
+        ("status", pa.string()),
+        ("best", pa.int32()),
+        ("label", pa.string()),
+        ("scores", pa.list_(pa.float64())),
+        ("probabilities", pa.list_(pa.float64())),
+        ("confidence", pa.float64()),
+        ("label_mass", pa.float64()),
+        ("forced", pa.bool_()),
+        ("reason", pa.string()),
+        ("input_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("tool_calls", pa.int32()),
+        ("rollouts", pa.int32()),
+        ("total_s", pa.float64()),
+        ("engine_s", pa.float64()),
+        ("sandbox_s", pa.float64()),
+        ("judgment", pa.string()),
+        ("error_kind", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+"""The columns. `digest` is the hash of the request; `file` and `row` say where in the input it came from; `created` is Unix
+time, seconds; `judgment` is what `POST /v1/judge` answers. The others are named as in it."""
+
+Result = dict[str, Any]
+"""A row of `SCHEMA`; what is left out is null."""
+
+
+def result_of(row: Row, answer: Judgment | TirjudgeError) -> Result:
+    """The result of a row."""
+    result: Result = {"key": row.key, "digest": row.digest, "file": row.file, "row": row.number}
+    result["mode"] = row.request.mode.value
+    if isinstance(answer, TirjudgeError):
+        return result | {"error_kind": kind_of(answer).value, "error": f"{type(answer).__name__}: {answer}"}
+    return result | {
+        "model": answer.model,
+        "model_version": answer.model_version,
+        "judgment_id": answer.id,
+        "created": answer.created,
+        **answer.verdict.model_dump(mode="json"),
+        **answer.usage.model_dump(mode="json"),
+        **answer.timing.model_dump(mode="json", exclude={"queue_s"}),
+        "judgment": answer.model_dump_json(),
+    }
+
+
+def table_of(results: list[Result]) -> pa.Table:
+    """These results as a table."""
+    return pa.Table.from_pylist(results, schema=SCHEMA)

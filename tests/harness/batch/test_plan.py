@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.harness.batch.scripted_judge import pair
+from tirjudge_harness.batch import inputs
+from tirjudge_harness.batch.inputs import rows_in, stretches_of
+from tirjudge_harness.batch.plan import Plan, plan_batch
+from tirjudge_harness.items import InputError
+
+
+def plan_of(*paths: Path, results: Mapping[str, str] | None = None, limit: int | None = None) -> Plan:
+    return plan_batch([str(path) for path in paths], find=(results or {}).get, limit=limit)
+
+
+def left(plan: Plan) -> list[str]:
+    return [row.key for piece in plan.pieces for row in piece.rows()]
+
+
+def digests(path: Path) -> dict[str, str]:
+    rows = [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    return {row.key: row.digest for row in rows}  # type: ignore[union-attr]
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "STRETCH_ROWS", 3)
+
+
+def test_what_has_a_result_is_not_read_again(write_lines) -> None:
+    path = write_lines([pair(n) for n in range(8)])
+    results = {key: digest for key, digest in digests(path).items() if key in ("k0", "k1", "k2", "k4")}
+    plan = plan_of(path, results=results)
+    assert left(plan) == ["k3", "k5", "k6", "k7"]
+    assert [piece.num_rows for piece in plan.pieces] == [2, 2]
+    assert (plan.num_rows, plan.num_keys, plan.num_left) == (8, 8, 4)
+
+
+def test_a_row_that_asks_the_same_again_is_judged_once(write_lines) -> None:
+    plan = plan_of(write_lines([pair(0), pair(1), pair(2), pair(0)]), write_lines([pair(1)], name="more.jsonl"))
+    assert left(plan) == ["k0", "k1", "k2"]
+    assert (plan.num_repeated, plan.bad) == (2, ())
+
+
+def test_a_key_that_is_taken_makes_a_row_bad(write_lines) -> None:
+    path = write_lines([pair(0), pair(0, prompt="another"), pair(1)])
+    plan = plan_of(path, results={"k1": "0" * 64})
+    assert left(plan) == ["k0"]
+    assert [(row.number, row.problem) for row in plan.bad] == [
+        (2, "key: 'k0' given, and an earlier row has it with another request; another key would do"),
+        (3, "key: 'k1' given, and the output has a result for another request under it; another key would do"),
+    ]
+
+
+def test_a_limit_counts_what_has_a_result_too(write_lines) -> None:
+    path = write_lines([pair(0), b"oops\n", *[pair(n) for n in range(1, 9)]])
+    plan = plan_of(path, results={"k0": digests(write_lines([pair(0)], name="one.jsonl"))["k0"]}, limit=4)
+    assert left(plan) == ["k1", "k2", "k3"]
+    assert (plan.num_keys, len(plan.bad)) == (4, 1)
+
+
+def test_a_plan_says_whether_programs_may_run(write_lines) -> None:
+    assert not plan_of(write_lines([pair(0)])).offers_tools
+    assert plan_of(write_lines([pair(0), pair(1, tools="auto")])).offers_tools
+
+
+def test_an_input_without_rows_is_refused(write_lines) -> None:
+    with pytest.raises(InputError, match="there is no row in it"):
+        plan_of(write_lines([b"\n"]))
