@@ -1,0 +1,42 @@
+"""What the tests of deployment files share: the settings that there are, and where the tools lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from tirjudge_server.cli import serve
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def settings_of_serve() -> set[str]:
+    """The environment variables that `tirjudge serve` reads."""
+    app = typer.Typer(add_completion=False)
+    app.command()(serve)
+    named = {option.envvar for option in typer.main.get_command(app).params}
+    return {name for name in named if isinstance(name, str)}
+
+
+@pytest.fixture(scope="session")
+def tool():
+    """Finds a program beside this Python or on the path; without it the test is skipped."""
+
+    def find(name: str) -> str:
+        beside = str(Path(sys.executable).parent)
+        found = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+        return found or pytest.skip(f"there is no {name} here; `pip install --group deploy` brings it")
+
+    return find

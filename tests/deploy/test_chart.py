@@ -1,0 +1,287 @@
+"""The Helm chart, rendered by Helm's own engine, against the schemas of Kubernetes and against the project itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.judge import Judge
+from tirjudge_sandbox.cli import app as sandbox_commands
+from tirjudge_server.access.cli import app as key_commands
+from tirjudge_server.service import Service
+from tirjudge_server.telemetry.metrics import Metrics
+
+helm = pytest.importorskip("helm_python", reason="Helm's engine is not installed: pip install --group deploy")
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tirjudge"
+DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
+
+Manifest = dict[str, Any]
+
+SECRETS: dict[str, Any] = {
+    "records": {"existingSecret": "judge-records"},
+    "firstKey": {"existingSecret": "judge-first-key"},
+    "sandbox": {"existingSecret": "judge-sandbox"},
+}
+WITH_VLLM = {
+    **SECRETS,
+    "engines": {"existingSecret": "judge-engines"},
+    "vllm": {"enabled": True, "replicas": 3, "gpus": 2, "huggingFaceSecret": "hub"},
+}
+EVERYTHING = {
+    **WITH_VLLM,
+    "engines": {"existingSecret": "judge-engines", "urls": ["http://10.0.0.7:8000", "https://elsewhere.example"]},
+    "sandbox": {
+        "existingSecret": "judge-sandbox",
+        "runtimeClassName": "",
+        "allowUnsafe": False,
+        "seccompProfile": "tirjudge/sandbox.json",
+    },
+    "server": {
+        "autoscaling": {"enabled": False},
+        "filesClaim": "judge-files",
+        "env": [{"name": "TIRJUDGE_WITHHOLD", "value": "request.prompt"}],
+        "networkPolicy": {"egress": [{"ports": [{"port": 4318}]}]},
+        "tolerations": [{"operator": "Exists"}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "imagePullSecrets": [{"name": "registry"}],
+}
+VALUES = {"secrets": SECRETS, "vllm": WITH_VLLM, "everything": EVERYTHING}
+
+
+def rendered(values: dict[str, Any]) -> list[Manifest]:
+    with helm.Chart.load(CHART) as chart:
+        texts = chart.render(values, name="demo", namespace="judging")
+    documents = chain.from_iterable(
+        yaml.safe_load_all(text) for name, text in texts.items() if not name.endswith("NOTES.txt")
+    )
+    return [document for document in documents if document]
+
+
+@pytest.fixture(params=VALUES)
+def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
+    return rendered(VALUES[request.param])
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:
+    """By the part that it is for, such as `server`."""
+    return {
+        found["metadata"]["labels"]["app.kubernetes.io/component"]: found
+        for found in manifests
+        if found["kind"] == kind
+    }
+
+
+def pods(manifests: list[Manifest]) -> dict[str, Manifest]:
+    return {
+        part: found["spec"]["template"]
+        for kind in ("Deployment", "StatefulSet")
+        for part, found in of_kind(manifests, kind).items()
+    }
+
+
+def containers(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    for part, pod in pods(manifests).items():
+        for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+            yield part, container
+
+
+def environment(container: Manifest) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_helm_finds_nothing_to_complain_of(values: dict[str, Any]) -> None:
+    report = helm.lint(CHART, values, strict=True)
+    severe = [message for message in report["messages"] if message["severity"] > 1]
+    assert (report["total_charts_linted"], report["errors"], severe) == (1, [], [])
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+def test_kubernetes_would_take_every_manifest(manifests: list[Manifest], version: str) -> None:
+    schemas = pytest.importorskip("kubernetes_validate", reason="the schemas of Kubernetes are not installed")
+    checked = [manifest for manifest in manifests if manifest["kind"] != "ServiceMonitor"]
+    assert len(checked) > 8
+    for manifest in checked:
+        schemas.validate(manifest, version, strict=True)
+
+
+def test_pods_are_restricted_as_the_security_standard_of_kubernetes_asks(manifests: list[Manifest]) -> None:
+    for part, pod in pods(manifests).items():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"], part
+        assert spec["securityContext"]["runAsUser"] > 0, part
+        assert spec["securityContext"]["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"), part
+        assert spec["automountServiceAccountToken"] is False, part
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), part
+        kinds = {kind for volume in spec["volumes"] for kind in set(volume) - {"name"}}
+        assert kinds <= {"emptyDir", "configMap", "persistentVolumeClaim"}, part
+    for part, container in containers(manifests):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False, part
+        assert security["capabilities"] == {"drop": ["ALL"]}, part
+        assert security.get("readOnlyRootFilesystem") is (None if part == "vllm" else True), part
+        assert "memory" in container["resources"]["limits"], part
+
+
+def test_what_selects_pods_finds_those_of_its_part(manifests: list[Manifest]) -> None:
+    labels = {part: pod["metadata"]["labels"] for part, pod in pods(manifests).items()}
+
+    def found(selector: dict[str, str]) -> list[str]:
+        return [part for part in labels if selector.items() <= labels[part].items()]
+
+    for kind in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
+        for part, manifest in of_kind(manifests, kind).items():
+            assert found(manifest["spec"]["selector"]["matchLabels"]) == [part], kind
+    for part, service in of_kind(manifests, "Service").items():
+        assert found(service["spec"]["selector"]) == [part]
+        ports = {
+            port["name"] for container in pods(manifests)[part]["spec"]["containers"] for port in container["ports"]
+        }
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for part, policy in of_kind(manifests, "NetworkPolicy").items():
+        assert found(policy["spec"]["podSelector"]["matchLabels"]) == [part]
+    assert set(of_kind(manifests, "NetworkPolicy")) == set(labels) == set(of_kind(manifests, "PodDisruptionBudget"))
+
+
+def test_programs_reach_nothing_and_are_reached_by_servers_alone(manifests: list[Manifest]) -> None:
+    policy = of_kind(manifests, "NetworkPolicy")["sandbox"]["spec"]
+    assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
+    [rule] = policy["ingress"]
+    asking = [
+        peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for peer in rule["from"]
+        if "podSelector" in peer
+    ]
+    watching = [peer["namespaceSelector"] for peer in rule["from"] if "namespaceSelector" in peer]
+    assert (asking, len(watching), rule["ports"]) == (["server"], 1, [{"port": 8090, "protocol": "TCP"}])
+
+
+def test_sandbox_workers_have_a_kernel_of_their_own_unless_told_otherwise() -> None:
+    spec = pods(rendered(SECRETS))["sandbox"]["spec"]
+    assert spec["runtimeClassName"] == "gvisor"
+    assert "--allow-unsafe" in spec["containers"][0]["args"]
+    bare = pods(rendered(EVERYTHING))["sandbox"]["spec"]
+    assert "runtimeClassName" not in bare
+    assert "--allow-unsafe" not in bare["containers"][0]["args"]
+    assert bare["securityContext"]["seccompProfile"] == {
+        "type": "Localhost",
+        "localhostProfile": "tirjudge/sandbox.json",
+    }
+
+
+def test_servers_are_told_settings_that_there_are(manifests: list[Manifest], settings_of_serve: set[str]) -> None:
+    [server] = [container for _, container in containers(manifests) if container["name"] == "server"]
+    given = {name for name in environment(server) if name.startswith("TIRJUDGE_")}
+    assert len(given) >= 10
+    assert given <= settings_of_serve
+    assert server["args"] == ["serve"]
+
+
+def test_the_commands_of_pods_are_understood(manifests: list[Manifest]) -> None:
+    commands = {"sandbox": sandbox_commands, "keys": key_commands}
+    understood = 0
+    for _, container in containers(manifests):
+        program, *arguments = [str(argument) for argument in container["args"]]
+        if program in commands:
+            group = typer.main.get_group(commands[program])
+            name, command, rest = group.resolve_command(typer.Context(group), arguments)
+            assert command is not None
+            command.make_context(name, rest)
+            understood += 1
+    assert understood == 2
+
+
+@pytest.mark.parametrize("values", [WITH_VLLM, EVERYTHING])
+def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any]) -> None:
+    manifests = rendered(values)
+    [server] = [container for _, container in containers(manifests) if container["name"] == "server"]
+    [config] = [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
+    [mount] = [mount for mount in server["volumeMounts"] if mount["name"] == "engines"]
+    assert environment(server)["TIRJUDGE_ENGINES_FILE"] == f"{mount['mountPath']}/{next(iter(config['data']))}"
+    told = {
+        "vllm": [url for url in config["data"]["urls"].split() if url not in values["engines"].get("urls", ())],
+        "sandbox": environment(server)["TIRJUDGE_SANDBOX"].split(),
+    }
+    assert set(values["engines"].get("urls", ())) <= set(config["data"]["urls"].split())
+    for part, urls in told.items():
+        workers, service = of_kind(manifests, "StatefulSet")[part], of_kind(manifests, "Service")[part]
+        name, behind = workers["metadata"]["name"], service["metadata"]["name"]
+        port = workers["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
+        assert (workers["spec"]["serviceName"], service["spec"]["clusterIP"]) == (behind, "None")
+        expected = [f"http://{name}-{i}.{behind}.judging.svc:{port}" for i in range(workers["spec"]["replicas"])]
+        assert urls == expected, part
+
+
+def test_the_autoscaler_goes_by_a_metric_that_servers_tell_and_the_docs_explain() -> None:
+    scaler = of_kind(rendered(SECRETS), "HorizontalPodAutoscaler")["server"]["spec"]
+    [metric] = scaler["metrics"]
+    name = metric["pods"]["metric"]["name"]
+    told = Metrics(Service(Judge(engine=ScriptedEngine(()), sandbox=None))).text().decode()
+    assert f"\n{name} " in told
+    deployment = of_kind(rendered(SECRETS), "Deployment")["server"]
+    assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert "replicas" not in deployment["spec"]
+    [rule] = [
+        rule
+        for block in re.findall(r"```yaml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+        if "seriesQuery" in block
+        for rule in yaml.safe_load(block)["rules"]["custom"]
+    ]
+    assert rule["seriesQuery"].startswith(f"{name}{{")
+    assert {value["resource"] for value in rule["resources"]["overrides"].values()} == {"namespace", "pod"}
+
+
+def test_no_secret_stands_in_a_manifest(manifests: list[Manifest]) -> None:
+    for part, container in containers(manifests):
+        for variable in container.get("env", ()):
+            if re.search("KEY|TOKEN|RECORDS|PASSWORD", variable["name"]):
+                assert set(variable["valueFrom"]["secretKeyRef"]) == {"name", "key"}, (part, variable["name"])
+    assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+
+
+@pytest.mark.parametrize("missing", SECRETS)
+def test_without_its_secrets_nothing_is_rendered(missing: str) -> None:
+    values = {name: value for name, value in SECRETS.items() if name != missing}
+    with pytest.raises(helm.HelmError, match=f"{missing}.existingSecret: none given"):
+        rendered(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sandbox": {"existingSecret": "s", "runtimeClassName": ""}}, "nothing would isolate programs"),
+        ({"vllm": {"enabled": True}}, "engines.existingSecret: none given"),
+        ({"server": {"replicsa": 3}}, "replicsa"),
+        ({"sandbox": {"existingSecret": "s", "slots": 0}}, "slots"),
+        ({"engines": {"urls": ["vllm:8000"]}}, "urls"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(helm.HelmError, match=said):
+        rendered({**SECRETS, **values})
+
+
+def test_the_schema_knows_exactly_the_values_that_there_are() -> None:
+    def paths(values: dict[str, Any], schema: dict[str, Any], at: str = "") -> Iterator[tuple[str, bool, bool]]:
+        known = schema.get("properties", {})
+        for name in {*values, *known} - {"global"}:
+            yield f"{at}{name}", name in values, name in known
+            if isinstance(values.get(name), dict) and "properties" in known.get(name, {}):
+                yield from paths(values[name], known[name], f"{at}{name}.")
+
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    found = list(paths(values, schema))
+    assert len(found) > 80
+    assert [path for path, given, known in found if not (given and known)] == []
