@@ -2,10 +2,11 @@
 
     python benchmarks/training_learning.py RUNS > benchmarks/results/training_learning.json
 
-They all begin with the weak judge that the recipe `tiny-cpu-zero` makes from nothing, which is made once. RUNS keeps every
-run; what is done is not done again. Two runs go side by side, one thread each.
+They all begin with the weak judge of the recipe `tiny-cpu-zero`, which is made once. RUNS keeps every run; what is done is
+not done again. Two runs go side by side, one thread each.
 
     zero        RL, then two rounds of sampling, SFT and RL (Figure 5 in miniature)
+    rl          RL alone, longer: what the others that are RL alone are compared with
     distill     a teacher's trajectories, SFT, RL; the teacher is the best judge of `zero`
     text        RL without tools on the same data (Figure 4a)
     single      RL on one task alone, measured on all of them as the others are (Figure 3)
@@ -24,7 +25,6 @@ import platform
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,16 +46,20 @@ class Experiment:
     """The experiment that it needs a checkpoint of."""
 
 
+LONGER = ("rl.steps=10", "rl.validate_every=10", "rl.save_every=10")
+"""RL alone has no rounds after it."""
+
 ONE_ROUND = ("start.checkpoint={zero}/rl-0/checkpoint", "rl.steps=1", "stages.rounds=1", "gate.mode=off")
 
 EXPERIMENTS = (
     Experiment(name="zero", command="zero"),
-    Experiment(name="text", command="rl", sets=("tools=false",)),
-    Experiment(name="single", command="rl", sets=("data.tasks=[instructions]",)),
-    Experiment(name="artist", command="rl", sets=("reward.kind=artist",)),
-    Experiment(name="unmasked", command="rl", sets=("rl.mask_observations=false",)),
-    Experiment(name="t3rl", command="ttrl", sets=("voting.weight=4.0",)),
-    Experiment(name="majority", command="ttrl", sets=("voting.weight=1.0", "voting.min_verified_mass=0.0")),
+    Experiment(name="rl", command="rl", sets=LONGER),
+    Experiment(name="text", command="rl", sets=(*LONGER, "tools=false")),
+    Experiment(name="single", command="rl", sets=(*LONGER, "data.tasks=[instructions]", "gate.mode=off")),
+    Experiment(name="artist", command="rl", sets=(*LONGER, "reward.kind=artist")),
+    Experiment(name="unmasked", command="rl", sets=(*LONGER, "rl.mask_observations=false")),
+    Experiment(name="t3rl", command="ttrl", sets=(*LONGER, "voting.weight=4.0")),
+    Experiment(name="majority", command="ttrl", sets=(*LONGER, "voting.weight=1.0", "voting.min_verified_mass=0.0")),
     Experiment(
         name="distill", command="distill", sets=("teacher.checkpoint={zero}/best", "sampling.limit=400"), after="zero"
     ),
@@ -116,17 +120,14 @@ def run(experiment: Experiment, *, seed: int, runs: Path, start: Path, sets: Seq
     begins = () if any(one.startswith("start.") for one in experiment.sets) else (f"start.checkpoint={start}",)
     filled = [one.replace("{zero}", zero) for one in experiment.sets]
     common = [one for one in sets if not one.startswith("start.")]  # those speak of what is made once
-    began = time.perf_counter()
     state = train(
         experiment.command,
         out=runs / f"{experiment.name}-{seed}",
         sets=("start.weak=null", *begins, f"seed={seed}", *common, *filled),
     )
-    elapsed_s = time.perf_counter() - began
     return {
         "name": experiment.name,
         "seed": seed,
-        "elapsed_s": round(elapsed_s),
         "best": state["best"],
         "stages": [_stage(stage) for stage in state["stages"]],
     }

@@ -192,6 +192,7 @@ async def test_a_group_that_is_right_all_through_is_kept_by_its_rewards_if_that_
         collected = await Collector(policy, chat, group_size=2, keep=keep, max_draws=1).collect(step=0, num_groups=1)
         assert [t.reward.total for t in collected.groups[0].trajectories] == [0.1, 1]
         assert collected.stats["dapo/filled"] == filled
+        assert [group.fills for group in collected.groups] == [bool(filled)]
 
 
 async def test_a_failed_draw_is_dropped_counted_replaced_and_not_rewarded() -> None:

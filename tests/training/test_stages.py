@@ -220,6 +220,16 @@ def test_what_is_trained_on_and_measured_with_share_no_prompt(tmp_path: Path) ->
     )
 
 
+def test_one_task_alone_is_trained_on_and_measured_beside_the_others() -> None:
+    mixed, alone = (
+        load_data(load_recipe("tiny-cpu-zero", overrides=["data.synthetic.pairwise=60", *overrides]))
+        for overrides in ([], ["data.tasks=[math]"])
+    )
+    assert {item.task for item in alone.train} == {"math"}
+    assert set(alone.train) < set(mixed.train)
+    assert alone.held_out == mixed.held_out
+
+
 def test_generated_items_have_one_best_response_and_a_stored_order() -> None:
     items = generate_items(Mode.LISTWISE, count=40, seed=3, mixture=Mixture(numeric=0.25, conduct=0.25))
     assert items == generate_items(Mode.LISTWISE, count=40, seed=3, mixture=Mixture(numeric=0.25, conduct=0.25))

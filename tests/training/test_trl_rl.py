@@ -15,12 +15,13 @@ from tirjudge.types import Mode, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collector
 from tirjudge_training.dapo import NonFiniteLoss
-from tirjudge_training.groups import Group
+from tirjudge_training.groups import Collected, Group
 from tirjudge_training.policies import EmbeddedPolicy
 from tirjudge_training.presets import check_version
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.trajectories import Trajectory
 from tirjudge_training.trl_rl import Hooks, Trained, best_step, grpo_config, rows_of, train_rl
 from tirjudge_training.trl_trainer import newest_checkpoint
 
@@ -63,13 +64,17 @@ def start(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("start"))
 
 
+def group_of(*rows: Trajectory, fills: bool = False) -> Group:
+    return Group(trajectories=rows, fills=fills)
+
+
 # Rows -------------------------------------------------------------------------------------------------------------------
 
 
 def test_rows_carry_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
     one = trajectory(ids=[11, 12, EOS], mask=[1, 0, 1], reward=0.1, logprobs=[-1.0, 0.0, -2.0], prompt_ids=[5])
     two = trajectory(ids=[13, EOS], mask=[1, 1], reward=1.0, logprobs=[-3.0, -4.0], prompt_ids=[5])
-    rows = rows_of([[one, two]], settings=settings_of(), max_answer_tokens=99)
+    rows = rows_of([group_of(one, two)], settings=settings_of(), max_answer_tokens=99)
     assert rows == {
         "prompt_ids": [[5], [5]],
         "completion_ids": [[11, 12, EOS], [13, EOS]],
@@ -81,28 +86,36 @@ def test_rows_carry_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
 
 def test_group_mean_weighs_each_token_by_its_groups_tokens() -> None:
     rows = [trajectory(ids=[11, 12, 13], mask=[1, 0, 1], reward=1.0), trajectory(ids=[11, 12], mask=[1, 1], reward=0.0)]
-    found = rows_of([rows], settings=settings_of(normaliser="group_mean"), max_answer_tokens=99)
+    found = rows_of([group_of(*rows)], settings=settings_of(normaliser="group_mean"), max_answer_tokens=99)
     assert found["env_mask"] == [[0.25, 0.0, 0.25], [0.25, 0.25]]
+
+
+def test_a_group_that_only_fills_the_step_up_carries_no_loss_though_its_rewards_differ() -> None:
+    rows = [trajectory(ids=[11, EOS], mask=[1, 1], reward=reward) for reward in (0.1, 1.0)]
+    found = rows_of([group_of(*rows, fills=True)], settings=settings_of(), max_answer_tokens=99)
+    assert found["env_mask"] == [[0, 0], [0, 0]]
 
 
 def test_a_rollout_that_ran_out_of_tokens_carries_no_loss_but_its_reward() -> None:
     cut = trajectory(ids=[11, 12], mask=[1, 1], reward=0.5, stop_reason=StopReason.LENGTH)
-    masked = rows_of([[cut]], settings=settings_of(overlong="mask"), max_answer_tokens=99)
+    masked = rows_of([group_of(cut)], settings=settings_of(overlong="mask"), max_answer_tokens=99)
     assert (masked["env_mask"], masked["reward"]) == ([[0, 0]], [0.5])
-    kept = rows_of([[cut]], settings=settings_of(overlong="none"), max_answer_tokens=99)
+    kept = rows_of([group_of(cut)], settings=settings_of(overlong="none"), max_answer_tokens=99)
     assert (kept["env_mask"], kept["reward"]) == ([[1, 1]], [0.5])
 
 
 def test_the_soft_penalty_is_taken_off_the_reward() -> None:
     # Limit 100, buffer 20: (80 - 90) / 20 = -1/2. The 30 tokens of the program's output do not count.
     long = trajectory(ids=[11] * 120, mask=[1] * 60 + [0] * 30 + [1] * 30, reward=1.0)
-    rows = rows_of([[long]], settings=settings_of(overlong="penalty", overlong_buffer_tokens=20), max_answer_tokens=100)
+    rows = rows_of(
+        [group_of(long)], settings=settings_of(overlong="penalty", overlong_buffer_tokens=20), max_answer_tokens=100
+    )
     assert rows["reward"] == [0.5]
 
 
 def test_unmasked_observations_carry_loss_with_an_unknown_engine_logprob() -> None:
     rows = rows_of(
-        [[trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, logprobs=[-1.0, 0.0])]],
+        [group_of(trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, logprobs=[-1.0, 0.0]))],
         settings=settings_of(mask_observations=False),
         max_answer_tokens=99,
     )
@@ -201,6 +214,23 @@ def test_best_weights_are_those_that_validated_best(start, tmp_path) -> None:
     assert (trained.best / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
 
 
+def test_a_step_of_groups_that_only_fill_it_up_leaves_the_weights(start, tmp_path) -> None:
+    filling = [replace(group, fills=True) for group in made_up_groups(num_groups=2, group_size=4)]
+    log: list[dict] = []
+    trained = train_made_up(
+        start,
+        tmp_path,
+        settings=settings_of(),
+        num_steps=1,
+        collector=FixedCollector(filling),
+        hooks=Hooks(log=log.append, keep=lambda step, rows: None),
+    )
+    assert [row["train/loss"] for row in log if "train/loss" in row] == [0.0]
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, trained.last))
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name].float(), tensor.float(), atol=1e-6, rtol=0)
+
+
 def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(start, tmp_path) -> None:
     good = made_up_groups(num_groups=2, group_size=4)
     rows = good[0].trajectories
@@ -230,7 +260,22 @@ def test_half_a_checkpoint_is_not_gone_on_from(tmp_path) -> None:
     assert newest_checkpoint(tmp_path / "nothing") is None
 
 
-def train_for_real(folder: Path, *, settings: RLSettings, log: list, killed_at: int | None = None) -> Trained:
+class LearnsFromAll(Collector):
+    """Also from groups in which the bundled judge is always right, as it mostly is."""
+
+    async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
+        collected = await super().collect(step=step, num_groups=num_groups, rank=rank)
+        return replace(collected, groups=tuple(replace(group, fills=False) for group in collected.groups))
+
+
+def train_for_real(
+    folder: Path,
+    *,
+    settings: RLSettings,
+    log: list,
+    killed_at: int | None = None,
+    collecting: type[Collector] = Collector,
+) -> Trained:
     """Three steps of the bundled judge on generated items, programs and all."""
     mixture = Mixture()
     items = [
@@ -253,7 +298,7 @@ def train_for_real(folder: Path, *, settings: RLSettings, log: list, killed_at: 
             return train_rl(
                 start=bundled_checkpoint(),
                 folder=folder,
-                collector=Collector(
+                collector=collecting(
                     policy, items, group_size=4, seed=7, max_draws=2.0, temperature=settings.temperature
                 ),
                 policy=policy,
@@ -271,7 +316,7 @@ def train_for_real(folder: Path, *, settings: RLSettings, log: list, killed_at: 
 @pytest.mark.slow
 def test_what_serves_and_what_learns_think_the_same_of_each_token(tmp_path) -> None:
     log: list = []
-    train_for_real(tmp_path, settings=settings_of(learning_rate=1e-5), log=log)
+    train_for_real(tmp_path, settings=settings_of(learning_rate=1e-5), log=log, collecting=LearnsFromAll)
     gaps = [row["sync/dlogp_max"] for row in log if isinstance(row, dict)]
     assert len(gaps) == 3
     assert max(gaps) < 1e-4

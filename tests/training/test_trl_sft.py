@@ -38,9 +38,9 @@ def test_unmasked_observations_have_labels_and_the_prompt_has_none() -> None:
 def test_supervised_and_reinforcement_rows_learn_from_the_same_tokens() -> None:
     from tirjudge_training.settings import RLSettings
 
-    groups = [group.trajectories for group in made_up_groups(num_groups=3, group_size=4)]
+    groups = made_up_groups(num_groups=3, group_size=4)
     rows = rows_of(groups, settings=RLSettings(group_size=4), max_answer_tokens=99)
-    for number, one in enumerate(t for group in groups for t in group):
+    for number, one in enumerate(t for group in groups for t in group.trajectories):
         labels = sft_row(one).labels[len(one.prompt_ids) :]
         assert [int(label != -100) for label in labels] == rows["env_mask"][number]
         assert [i if m else -100 for i, m in zip(rows["completion_ids"][number], one.mask, strict=True)] == list(labels)

@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -330,7 +330,7 @@ def _kept(
     """The first informative groups, filled up with the first that are not; and how many informative ones there were."""
     informative = [group for draw in draws for group in _informative(draw, keep=keep)]
     chosen = {id(group) for group in informative}
-    others = [group for draw in draws for group in draw.groups if id(group) not in chosen]
+    others = [replace(group, fills=True) for draw in draws for group in draw.groups if id(group) not in chosen]
     return tuple([*informative, *others][:num_groups]), len(informative)
 
 

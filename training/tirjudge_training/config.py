@@ -50,7 +50,7 @@ class WeakStart(Section):
     steps: int = Field(default=600, ge=1)
     examples_per_step: int = Field(default=64, ge=1)
     examples_per_shard: int = Field(default=4096, ge=1)
-    batch_tokens: int = Field(default=5120, ge=1)
+    batch_tokens: int = Field(default=3072, ge=1)
     whole: float = Field(default=0.25, ge=0.0, le=1.0)
     """Share of the examples that are trained on beyond the end of the checks."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
@@ -107,7 +107,7 @@ class Data(Section):
     """Files of items: .parquet, .jsonl or .jsonl.gz."""
     synthetic: Synthetic | None = None
     tasks: tuple[str, ...] | None = None
-    """Only items of these tasks; None: all."""
+    """Only items of these tasks are trained on; None: all. What is held out is of every task."""
     limit: int | None = Field(default=None, ge=1)
     """Most items, the first ones; None: all."""
     trajectories: tuple[str, ...] = ()

@@ -16,6 +16,8 @@ class Group:
     """The rollouts of one prompt, in the order of their numbers."""
 
     trajectories: tuple[Trajectory, ...]
+    fills: bool = False
+    """Whether it is there for the number alone, with nothing to be learnt from it."""
 
     @property
     def informative(self) -> bool:

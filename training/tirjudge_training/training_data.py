@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -40,16 +40,17 @@ class TrainingData:
 
 
 def load_data(recipe: Recipe) -> TrainingData:
-    """All items of a recipe.
+    """All items of a recipe. `data.tasks` says what is trained on; what is held out is of every task.
 
     Raises:
         ValueError: there are none, or a file cannot be read.
     """
-    items = items_of(recipe.data)
+    items = items_of(recipe.data.model_copy(update={"tasks": None}))
     if recipe.validation.data is not None:
         train, held_out = items, items_of(recipe.validation.data)
     else:
         train, held_out = validation_split(items, share=recipe.validation.share, seed=recipe.validation.seed)
+    train = _of_tasks(train, recipe.data.tasks)
     if not train:
         raise ValueError(f"data: {len(items)} items given, and after validation.share none is left to train on")
     known = [item for item in held_out if item.best is not None]
@@ -69,19 +70,28 @@ def items_of(data: Data) -> list[Item]:
     items = [item for file in data.items for item in _items_in(file)]
     if data.synthetic is not None:
         items += generated(data.synthetic)
-    if data.tasks is not None:
-        tasks = sorted({item.task for item in items})
-        unknown = [task for task in data.tasks if task not in tasks]
-        if unknown:
-            raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(tasks) or 'none'}")
-        items = [item for item in items if item.task in data.tasks]
-    items = items[: data.limit]
+    items = _of_tasks(items, data.tasks)[: data.limit]
     if not items:
         raise ValueError("data: no items; data.items with files, or data.synthetic with counts would do")
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
         raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
     return items
+
+
+def _of_tasks(items: Sequence[Item], tasks: Sequence[str] | None) -> list[Item]:
+    """Those of these tasks; None: all.
+
+    Raises:
+        ValueError: there is no item of one of them.
+    """
+    if tasks is None:
+        return list(items)
+    known = sorted({item.task for item in items})
+    unknown = [task for task in tasks if task not in known]
+    if unknown:
+        raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(known) or 'none'}")
+    return [item for item in items if item.task in tasks]
 
 
 def _items_in(file: str) -> list[Item]:

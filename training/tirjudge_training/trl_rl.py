@@ -28,7 +28,7 @@ from tirjudge_training.settings import RLSettings
 if TYPE_CHECKING:
     from trl.trainer.grpo_config import GRPOConfig
 
-    from tirjudge_training.groups import Collected
+    from tirjudge_training.groups import Collected, Group
     from tirjudge_training.trajectories import Trajectory
     from tirjudge_training.trl_trainer import RLTrainer
 
@@ -190,18 +190,23 @@ def precomputed(reward: Sequence[float], **_: Any) -> list[float]:
     return list(reward)
 
 
-def rows_of(groups: Sequence[Sequence[Trajectory]], *, settings: RLSettings, max_answer_tokens: int) -> dict[str, Any]:
-    """Groups as TRL's `rollout_func` returns them, a list entry a rollout, the rollouts of a group side by side.
+def rows_of(groups: Sequence[Group], *, settings: RLSettings, max_answer_tokens: int) -> dict[str, Any]:
+    """Groups as TRL's `rollout_func` returns them, a list entry a rollout, the rollouts of a group side by side. One that
+    only fills the step up carries no loss, though its whole rewards may differ.
 
     `env_mask` holds weights: TRL divides the sum of weighted losses by the sum of weights, so 1 a token makes the mean
     over all tokens, and 1 / (tokens of the group) makes the mean over groups of their means.
     """
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], "reward": []}
     for group in groups:
-        masks = [loss_mask(trajectory, settings=settings) for trajectory in group]
+        trajectories = group.trajectories
+        masks = [
+            [0] * len(trajectory.ids) if group.fills else loss_mask(trajectory, settings=settings)
+            for trajectory in trajectories
+        ]
         tokens = max(sum(map(sum, masks)), 1)
         weight = 1.0 if settings.normaliser == "token_mean" else 1.0 / tokens
-        for trajectory, mask in zip(group, masks, strict=True):
+        for trajectory, mask in zip(trajectories, masks, strict=True):
             unknown = 0.0 if settings.mask_observations else float("nan")  # the engine did not sample it
             rows["prompt_ids"].append(list(trajectory.prompt_ids))
             rows["completion_ids"].append(list(trajectory.ids))
@@ -256,9 +261,8 @@ class _Stage:
         self.load(trainer)
         num_groups, rank = len(prompts) // self.settings.group_size, trainer.accelerator.process_index
         collected = self.run(self.collector.collect(step=step - 1, num_groups=num_groups, rank=rank))
-        groups = [group.trajectories for group in collected.groups]
-        self._note(step, groups, stats=collected.stats)
-        return rows_of(groups, settings=self.settings, max_answer_tokens=self.max_answer_tokens)
+        self._note(step, [group.trajectories for group in collected.groups], stats=collected.stats)
+        return rows_of(collected.groups, settings=self.settings, max_answer_tokens=self.max_answer_tokens)
 
     def load(self, trainer: RLTrainer) -> None:
         """Give the policy the trainer's weights, unless it has them. Every process takes part: shards are gathered."""

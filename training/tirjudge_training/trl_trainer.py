@@ -22,6 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallba
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer as TRLSFTTrainer
 
+from tirjudge_training.checkpoints import replacing
 from tirjudge_training.dapo import NonFiniteLoss
 from tirjudge_training.presets import check_version
 from tirjudge_training.settings import OptimizerSettings
@@ -231,18 +232,11 @@ def write_checkpoint(model: PreTrainedModel, folder: Path, *, state: Mapping[str
 
     Tokenizer and judge.json are the start's, byte for byte: a tokenizer that is saved anew is another file.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial, state_dict=dict(state))
-    for path in start.iterdir():
-        if path.is_file() and any(path.match(pattern) for pattern in _KEPT):
-            shutil.copyfile(path, partial / path.name)
-    replaced = folder.with_name(f".{folder.name}.replaced")
-    shutil.rmtree(replaced, ignore_errors=True)
-    if folder.exists():
-        folder.rename(replaced)
-    partial.rename(folder)
-    shutil.rmtree(replaced, ignore_errors=True)
+    with replacing(folder) as fresh:
+        model.save_pretrained(fresh, state_dict=dict(state))
+        for path in start.iterdir():
+            if path.is_file() and any(path.match(pattern) for pattern in _KEPT):
+                shutil.copyfile(path, fresh / path.name)
 
 
 def set_quiet(*, verbose: bool) -> None:

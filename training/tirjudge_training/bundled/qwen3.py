@@ -15,16 +15,21 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 
-def hidden_states(model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Final hidden states of the rows, normalised.
+def hidden_states(
+    model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor, places: torch.Tensor
+) -> torch.Tensor:
+    """Final hidden states at some places of the rows, normalised.
+
+    Only these places go through the last layer's feed-forward part.
 
     Args:
         model: only its weights are used.
         shared: (P,) ids that every row begins with; P may be 0.
         ids: (B, T) what follows, padded on the right; a padded place gets a meaningless state and influences none before it.
+        places: (K,) indices into the flattened `ids`.
 
     Returns:
-        (B, T, hidden_size).
+        (K, hidden_size).
     """
     config = model.config
     num_shared, (num_rows, length) = len(shared), ids.shape
@@ -32,18 +37,20 @@ def hidden_states(model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.T
     x = F.embedding(flat, model.model.embed_tokens.weight)
     cos, sin = _rotations(num_shared, num_rows, length, model=model)
     causal = torch.full((length, length), -torch.inf, device=ids.device).triu(1)
-    for layer in cast("list[Qwen3DecoderLayer]", model.model.layers):
+    layers = cast("list[Qwen3DecoderLayer]", list(model.model.layers))
+    for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp
         h = _rms_norm(x, layer.input_layernorm.weight, config.rms_norm_eps)
         q = _heads(attention.q_proj(h), attention.q_norm.weight, config, cos, sin)
         k = _heads(attention.k_proj(h), attention.k_norm.weight, config, cos, sin)
         v = attention.v_proj(h).view(len(flat), -1, config.head_dim)
         mixed = _attend(q, k, v, num_shared=num_shared, num_rows=num_rows, causal=causal)
+        if layer is layers[-1]:
+            x, mixed = x[num_shared + places], mixed[num_shared + places]
         x = x + attention.o_proj(mixed)
         h = _rms_norm(x, layer.post_attention_layernorm.weight, config.rms_norm_eps)
         x = x + mlp.down_proj(F.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
-    x = _rms_norm(x[num_shared:], model.model.norm.weight, config.rms_norm_eps)
-    return x.view(num_rows, length, -1)
+    return _rms_norm(x, model.model.norm.weight, config.rms_norm_eps)
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -7,6 +7,7 @@ the rest (`Recipe.whole`) shows how a program, its output and the verdict go on.
 
 from __future__ import annotations
 
+import heapq
 import multiprocessing
 import tempfile
 import time
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tirjudge.profile import Profile
@@ -31,9 +33,9 @@ from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
 from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
-SHARED_STEP, LENGTH_STEP = 16, 32
-"""Shapes of batches are multiples of these: oneDNN compiles a product anew for each shape that it has not met lately, and
-without this hardly two batches have the same. It keeps 1,024 of them; to let it keep more took 9 GB after 1,100 steps."""
+SHARED_STEP, LENGTH_STEP, ROW_STEP, TARGET_STEP = 16, 64, 4, 128
+"""Shapes of products are multiples of these. oneDNN compiles a product anew for each shape that it has not met lately, and
+without this hardly two batches have the same."""
 
 MAX_TOOL_CALLS = 3
 """The number that every training prompt names; it is also the default of a request."""
@@ -45,11 +47,12 @@ class Recipe:
 
     seed: int = 1
     num_steps: int = 2500
-    examples_per_step: int = 64
+    examples_per_step: int = 72
+    """On average; a step is made of whole batches."""
     examples_per_shard: int = 4096
     """Examples are generated, sorted into batches and shuffled a shard at a time."""
-    batch_tokens: int = 5120
-    """Most tokens of one forward pass, padding and the shared beginning included."""
+    batch_tokens: int = 3072
+    """Most tokens of one forward pass, padding included, the shared beginning not."""
     whole: float = 0.25
     """Share of the examples that are trained on beyond the end of the checks."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
@@ -116,6 +119,12 @@ class Batch:
     targets: torch.Tensor
     """(rows, length): the next id where the model writes it, -100 elsewhere."""
     num_rows: int
+    """Without those that only fill up."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that one pass computes, padding included."""
+        return self.ids.numel() + len(self.shared)
 
     def to(self, device: str) -> Batch:
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
@@ -192,49 +201,68 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     ]
 
 
-def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int, rng: Random) -> list[Batch]:
-    """Rows of one kind and of like length together, in random order."""
-    ordered = sorted(rows, key=lambda row: (row.kind, len(row.ids)))
-    batches, group = [], []
-    for row in ordered:
-        if group and (row.kind != group[0].kind or (len(group) + 1) * _rounded(len(row.ids)) > batch_tokens):
-            batches.append(_batch(group))
-            group = []
-        group.append(row)
-    if group:
-        batches.append(_batch(group))
-    rng.shuffle(batches)
+def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int) -> list[Batch]:
+    """Rows of one kind and of like length together, the longest first; shapes are as few as may be."""
+    of_kind: dict[str, list[Row]] = {}
+    for row in rows:
+        of_kind.setdefault(row.kind, []).append(row)
+    batches = []
+    for alike in of_kind.values():
+        num_shared = _num_shared(alike)
+        alike.sort(key=lambda row: -len(row.ids))
+        while alike:
+            length = _rounded(len(alike[0].ids) - num_shared, LENGTH_STEP)
+            num_rows = max(1, batch_tokens // length)
+            batches.append(_batch(alike[:num_rows], num_shared=num_shared, length=length, full=num_rows))
+            del alike[:num_rows]
     return batches
 
 
-def _rounded(length: int) -> int:
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
 
 
-def _batch(rows: Sequence[Row]) -> Batch:
+def _num_shared(rows: Sequence[Row]) -> int:
+    """How many ids all rows begin with, rounded down; at least one fewer than the shortest row's prompt."""
     num_shared = min(row.loss_from[0][0] for row in rows) - 1
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
     while first[:num_shared] != last[:num_shared]:
         num_shared -= 1
-    num_shared -= num_shared % SHARED_STEP
-    length = _rounded(max(len(row.ids) for row in rows) - num_shared)
-    ids = torch.zeros(len(rows), length, dtype=torch.long)
-    targets = torch.full((len(rows), length), -100, dtype=torch.long)
+    return num_shared - num_shared % SHARED_STEP
+
+
+def _batch(rows: Sequence[Row], *, num_shared: int, length: int, full: int) -> Batch:
+    """One batch; where rows are fewer than `full`, they are filled up to a multiple of ROW_STEP with empty ones."""
+    padded = min(full, _rounded(len(rows), ROW_STEP))
+    ids = torch.zeros(padded, length, dtype=torch.long)
+    targets = torch.full((padded, length), -100, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row.ids) - num_shared] = torch.tensor(row.ids[num_shared:])
         for start, end in row.loss_from:
             targets[i, start - 1 - num_shared : end - 1 - num_shared] = torch.tensor(row.ids[start:end])
-    return Batch(shared=list(first[:num_shared]), ids=ids, targets=targets, num_rows=len(rows))
+    return Batch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets, num_rows=len(rows))
+
+
+def deal(batches: Sequence[Batch], *, num_steps: int) -> list[list[Batch]]:
+    """The batches of each step, so that steps cost about the same; the dearest step first."""
+    steps: list[tuple[int, int, list[Batch]]] = [(0, i, []) for i in range(num_steps)]
+    for batch in sorted(batches, key=lambda batch: -batch.num_tokens):
+        cost, i, step = heapq.heappop(steps)
+        heapq.heappush(steps, (cost + batch.num_tokens, i, [*step, batch]))
+    return [step for _, _, step in sorted(steps, key=lambda step: (-step[0], step[1]))]
 
 
 def batch_loss(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, int]:
     """Summed cross-entropy over the tokens that the model writes, and how many they are."""
     shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
-    hidden = hidden_states(model, shared=shared, ids=batch.ids)
-    carries_loss = batch.targets != -100
-    logits = model.lm_head(hidden[carries_loss]).float()
-    loss = torch.nn.functional.cross_entropy(logits, batch.targets[carries_loss], reduction="sum")
-    return loss, int(carries_loss.sum())
+    flat = batch.targets.flatten()
+    places = (flat != -100).nonzero()[:, 0]
+    num_targets = len(places)
+    filling = _rounded(num_targets, TARGET_STEP) - num_targets
+    targets = F.pad(flat[places], (0, filling), value=-100)
+    hidden = hidden_states(model, shared=shared, ids=batch.ids, places=F.pad(places, (0, filling)))
+    logits = model.lm_head(hidden).float()
+    return F.cross_entropy(logits, targets, reduction="sum"), num_targets
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
@@ -345,7 +373,7 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[Batch], *, device:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             loss, num_targets = batch_loss(model, batch.to(device))
         loss.backward()
-        totals += torch.tensor([float(loss.detach()), num_targets, batch.ids.numel() + len(batch.shared)])
+        totals += torch.tensor([float(loss.detach()), num_targets, batch.num_tokens])
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     flat = torch.cat([p.grad.flatten().cpu() for p in parameters if p.grad is not None] + [totals])
     dist.all_reduce(flat)
@@ -357,15 +385,14 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[Batch], *, device:
 
 
 def _batches_for_steps(recipe: Recipe, *, rank: int, profile: Profile, tokenizer_json: str) -> Iterator[list[Batch]]:
-    """This worker's batches, a list a step, each of about its share of `examples_per_step` rows."""
-    share = recipe.examples_per_step / recipe.num_workers
-    for index in count(rank, recipe.num_workers):
-        rows = make_shard(recipe, profile, tokenizer_json, index)
-        taken: list[Batch] = []
-        for batch in rows_to_batches(
-            rows, batch_tokens=recipe.batch_tokens, rng=Random(f"{recipe.seed}/order/{index}")
-        ):
-            taken.append(batch)
-            if sum(b.num_rows for b in taken) >= share:
-                yield taken
-                taken = []
+    """This worker's batches, a list a step, each of about its share of `examples_per_step` rows.
+
+    All workers shuffle their steps alike, so that at each step what they compute costs about the same and none waits.
+    """
+    steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
+    for index in count():
+        rows = make_shard(recipe, profile, tokenizer_json, index * recipe.num_workers + rank)
+        batches = rows_to_batches(rows, batch_tokens=recipe.batch_tokens)
+        steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
+        Random(f"{recipe.seed}/order/{index}").shuffle(steps)
+        yield from steps
