@@ -1,8 +1,9 @@
 """How much of vLLM's speed the loop keeps, and what a synchronous batch a turn would have cost.
 
-    python -m benchmarks.vllm_throughput --items 96 --rounds 3 --out benchmarks/results/vllm_throughput.json
+    python -m benchmarks.vllm_throughput --out benchmarks/results/vllm_throughput.json
+    python -m benchmarks.vllm_throughput --apart --out benchmarks/results/vllm_throughput_apart.json
 
-Three ways through the same pairwise items, so many rollouts side by side, in turns within one run:
+Three ways through the same pairwise items, so many rollouts side by side, in short passes that take turns:
 
 - `loop`: the judge, with its sandbox.
 - `bare`: vLLM alone. Each rollout's requests one after the other, with the ids that the loop had sent and as many tokens as
@@ -11,6 +12,9 @@ Three ways through the same pairwise items, so many rollouts side by side, in tu
   them have come to it, and ends for all when the last one has ended.
 
 Every pass has a cache salt of its own, so none finds what another had computed. Tokens are those that vLLM generated.
+
+With `--apart` the engine has a core to itself, as it would have a GPU. Without, it shares the cores with its own API's
+process, the judge and the judge's programs, and what the loop costs is mostly that they take turns.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
+from rich.console import Console
+from rich.progress import track
 
 from tests.vllm.judging import Asked, Recorded, judge_all
 from tests.vllm.server import VLLMServer, bundled_judge_server
@@ -39,6 +46,8 @@ from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
+
+WAYS = ("loop", "bare", "batch")
 
 
 @dataclass(kw_only=True)
@@ -176,46 +185,80 @@ async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrenc
     items = generate_items(Mode.PAIRWISE, count=num_items, seed=5, mixture=Mixture(), held_out=True)
     requests = [item.request(seed=5, temperature=0.0) for item in items]
     engine = VLLMEngine(server.url)
-    passes: dict[str, list[Pass]] = {"loop": [], "bare": [], "batch": []}
+    done: list[dict[str, Pass]] = []
     async with SandboxPool(slots=2) as pool:
-        await loop_pass(requests[:16], engine=engine, pool=pool, concurrency=16, salt="warm")
-        for number in range(rounds):
-            common: dict[str, Any] = {"engine": engine, "pool": pool, "concurrency": concurrency}
-            done, recorded = await loop_pass(requests, salt=f"loop {number}", **common)
-            passes["loop"].append(done)
-            bare = await bare_pass(recorded, server=server, concurrency=concurrency, salt=f"bare {number}")
-            passes["bare"].append(bare)
-            passes["batch"].append(await batch_pass(requests, salt=f"batch {number}", **common))
+        common: dict[str, Any] = {"engine": engine, "pool": pool, "concurrency": concurrency}
+        _, recorded = await loop_pass(requests, salt="warm", **common)
+
+        async def one_pass(way: str, *, salt: str) -> Pass:
+            if way == "bare":
+                return await bare_pass(recorded, server=server, concurrency=concurrency, salt=salt)
+            if way == "batch":
+                return await batch_pass(requests, salt=salt, **common)
+            return (await loop_pass(requests, salt=salt, **common))[0]
+
+        for number in track(range(rounds), description="Rounds", console=Console(stderr=True)):
+            done.append({way: await one_pass(way, salt=f"{way} {number}") for way in in_turn(WAYS, number)})
     await engine.aclose()
-    ratios = [a.rate / b.rate for a, b in zip(passes["loop"], passes["bare"], strict=True)]
-    faster = [a.rate / b.rate for a, b in zip(passes["loop"], passes["batch"], strict=True)]
     return {
-        "tokens_per_s": {name: [round(one.rate) for one in done] for name, done in passes.items()},
-        "tokens": {name: [one.tokens for one in done] for name, done in passes.items()},
-        "loop_to_bare": [round(ratio, 3) for ratio in ratios],
-        "loop_to_bare_median": round(statistics.median(ratios), 3),
-        "loop_to_batch": [round(ratio, 3) for ratio in faster],
-        "loop_to_batch_median": round(statistics.median(faster), 3),
+        "tokens_a_pass": {way: sorted({one[way].tokens for one in done}) for way in WAYS},
+        "tokens_per_s": {way: spread([one[way].rate for one in done], digits=0) for way in WAYS},
+        "loop_to_bare": spread([one["loop"].rate / one["bare"].rate for one in done], digits=3),
+        "loop_to_batch": spread([one["loop"].rate / one["batch"].rate for one in done], digits=3),
     }
+
+
+def in_turn(ways: Sequence[str], number: int) -> list[str]:
+    """Each way comes as often first as last: a machine that others slow down slows all of them alike."""
+    start = number // 2 % len(ways)
+    turned = [*ways[start:], *ways[:start]]
+    return turned if number % 2 == 0 else turned[::-1]
+
+
+def spread(values: Sequence[float], *, digits: int) -> dict[str, float]:
+    """Quartiles over the rounds; of the ratios, whose two passes ran within seconds of each other."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": round(median, digits), "quartiles": [round(low, digits), round(high, digits)]}
+
+
+def keep_apart(server: VLLMServer) -> None:
+    """The engine gets a core of its own; the API's process, and this one with its programs, the others.
+
+    Raises:
+        SystemExit: there is one core, or the server is somebody else's.
+    """
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others or server.pid is None:
+        raise SystemExit("--apart takes two cores, and a server of this benchmark's own")
+    api = psutil.Process(server.pid)
+    engines = [child for child in api.children() if "EngineCore" in child.name() + " ".join(child.cmdline())]
+    for process, cores in [(api, others), *((engine, [first]) for engine in engines)]:
+        for thread in process.threads():
+            os.sched_setaffinity(thread.id, cores)
+    os.sched_setaffinity(0, others)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--items", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--items", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--concurrency", type=int, default=16, help="rollouts side by side")
+    parser.add_argument("--apart", action="store_true", help="the engine on a core that nothing else runs on")
     parser.add_argument(
         "--url", help="of a vLLM server that serves the bundled judge to nobody else; else one is started"
     )
     parser.add_argument("--out", type=Path, required=True, help="file for the figures")
     given = parser.parse_args()
     with bundled_judge_server(given.url) as server:
+        if given.apart:
+            keep_apart(server)
+        load = os.getloadavg()
         measured = measure(server, num_items=given.items, rounds=given.rounds, concurrency=given.concurrency)
         report = asyncio.run(measured)
     options = f"--items {given.items} --rounds {given.rounds} --concurrency {given.concurrency}"
-    report["command"] = f"python -m benchmarks.vllm_throughput {options}"
+    report["command"] = f"python -m benchmarks.vllm_throughput {options}{' --apart' if given.apart else ''}"
     report["judge"] = fingerprint(bundled_checkpoint())
-    report["machine"] = {"cpus": os.cpu_count(), "architecture": platform.machine(), "load": os.getloadavg()}
+    report["machine"] = {"cpus": os.cpu_count(), "architecture": platform.machine(), "load_before": load}
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
 

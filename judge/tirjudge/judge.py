@@ -112,7 +112,8 @@ class Judge:
         deadline: Deadline = NEVER,
         on_turn: Callable[[Turn], Awaitable[None]] | None = None,
     ) -> Rollout:
-        """One rollout on the responses in `order`: what each vote of a judgment is, token for token.
+        """One rollout on the responses in `order`: what each vote of a judgment is, token for token, and the
+        log-probability of each token besides.
 
         Args:
             request: what to judge.
@@ -132,6 +133,7 @@ class Judge:
                 order=order,
                 session=session,
                 number=number,
+                logprobs=True,
                 read_probabilities=read_probabilities,
                 deadline=deadline,
                 on_turn=on_turn,
@@ -145,6 +147,7 @@ class Judge:
         order: Sequence[int],
         session: str,
         number: int,
+        logprobs: bool,
         read_probabilities: bool,
         deadline: Deadline,
         on_turn: Callable[[Turn], Awaitable[None]] | None,
@@ -164,7 +167,10 @@ class Judge:
             ),
             profile=self.profile,
             sampling=Sampling(
-                max_tokens=0, temperature=temperature, seed=_seed(request.seed, prompt_ids, rollout_name(order, number))
+                max_tokens=0,
+                temperature=temperature,
+                seed=_seed(request.seed, prompt_ids, rollout_name(order, number)),
+                logprobs=logprobs,
             ),
             session=session,
             max_tool_calls=request.max_tool_calls,
@@ -297,6 +303,7 @@ class _Session:
                 order=order,
                 session=f"{self.id}.{rollout_name(order, number)}",
                 number=number,
+                logprobs=False,
                 read_probabilities=True,
                 deadline=self.deadline,
                 on_turn=self._observer(order),

@@ -364,7 +364,9 @@ async def read_labels(
         rest = 1.0
         if next_ids:
             wanted = tuple(next_ids)
-            sampling = Sampling(max_tokens=1, allowed_token_ids=wanted, logprob_token_ids=wanted, turn=turn)
+            sampling = Sampling(
+                max_tokens=1, allowed_token_ids=wanted, logprob_token_ids=wanted, logprobs=False, turn=turn
+            )
             read = (await engine.generate([*prefix, *path], sampling=sampling, session=session)).token_logprobs
             for token_id in next_ids:
                 rest -= math.exp(read[token_id])

@@ -110,6 +110,9 @@ class Sampling:
     """When given, only these ids can be sampled; None allows the whole vocabulary."""
     logprob_token_ids: tuple[int, ...] = ()
     """Ids whose log-probability at the first generated position is wanted, before any constraint is applied."""
+    logprobs: bool = True
+    """Whether the log-probability of each sampled id is wanted: training learns from them, a verdict needs none, and
+    engines are faster without."""
     turn: int = 0
     """Which turn of its rollout it is; an engine with a queue lets rollouts that have begun go first."""
 
@@ -143,7 +146,7 @@ class Completion:
     """Generated ids, the end-of-turn token included if the model wrote one."""
     logprobs: tuple[float, ...]
     """Log-probability of each id under the model at temperature 1, natural logarithm; 0.0 where `num_appended` covers it.
-    Empty if the engine cannot know them."""
+    Empty if they were not asked for, or the engine cannot know them."""
     finish_reason: Literal["stop", "length", "repetition"]
     """`stop`: a stop string or the end-of-turn token. `length`: max_tokens. `repetition`: the engine detected a loop."""
     stop: str | None = None
@@ -244,7 +247,7 @@ class Rollout:
 
     @property
     def logprobs(self) -> tuple[float, ...]:
-        """Log-probability of each sampled id, 0.0 for ours; as long as `token_ids`."""
+        """Log-probability of each sampled id, 0.0 for ours; as long as `token_ids` if the turns were sampled with them."""
         parts = [p for t in self.turns for p in (*t.completion.logprobs, *(0.0 for _ in t.observation_ids))]
         return (*parts, *(0.0 for _ in self.forced_ids))
 

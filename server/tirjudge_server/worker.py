@@ -212,6 +212,7 @@ def _sampling(body: CompletionRequest) -> Sampling:
         stop=body.stops,
         allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         logprob_token_ids=tuple(body.logprob_token_ids or ()),
+        logprobs=body.logprobs is not None,
     )
 
 

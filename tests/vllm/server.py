@@ -42,6 +42,8 @@ class VLLMServer:
     url: str
     log: Path | None
     """What it prints; None: it is not ours."""
+    pid: int | None = None
+    """Of its API's process, whose child the engine is; None: it is not ours."""
 
     @property
     def last_words(self) -> str:
@@ -80,7 +82,7 @@ def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] 
     command = [*server_command(python, model=model, port=port), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=os.environ | SETTINGS, stdout=output, stderr=subprocess.STDOUT)
-    server = VLLMServer(url=f"http://127.0.0.1:{port}", log=log)
+    server = VLLMServer(url=f"http://127.0.0.1:{port}", log=log, pid=process.pid)
     try:
         _wait(process, server)
         body = {"model": "judge", "prompt": [65, 66, 67], "max_tokens": 2}

@@ -672,7 +672,8 @@ class EmbeddedEngine:
         if not request.token_ids:
             request.token_logprobs = {i: float(logprobs[i]) for i in request.sampling.logprob_token_ids}
         request.token_ids.append(token_id)
-        request.logprobs.append(float(logprobs[token_id]))
+        if request.sampling.logprobs:
+            request.logprobs.append(float(logprobs[token_id]))
         if token_id in self.eos_token_ids:
             return self._finish(request, finish_reason="stop")
         num_before = len(request.written)

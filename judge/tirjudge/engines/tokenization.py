@@ -93,7 +93,7 @@ class LocalTokenizer:
         return replace(
             completion,
             token_ids=(*kept, *appended),
-            logprobs=(*completion.logprobs[: len(kept)], *(0.0 for _ in appended)),
+            logprobs=completion.logprobs and (*completion.logprobs[: len(kept)], *(0.0 for _ in appended)),
             num_appended=len(appended),
         )
 

@@ -168,14 +168,12 @@ def _completion_body(
 
 def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> Answer:
     choice = body["choices"][0]
-    logprobs = choice["logprobs"]
-    top = logprobs["top_logprobs"][0] if sampling.logprob_token_ids else {}
+    top = choice["logprobs"]["top_logprobs"][0] if sampling.logprob_token_ids else {}
     details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
     return Answer(
         text=choice["text"],
         token_ids=choice["token_ids"],
-        token_texts=logprobs["tokens"],
-        logprobs=logprobs["token_logprobs"],
+        logprobs=choice["logprobs"]["token_logprobs"] if sampling.logprobs else (),
         finish_reason=choice["finish_reason"],
         stop_reason=choice["stop_reason"],
         token_logprobs={i: top[f"token_id:{i}"] for i in sampling.logprob_token_ids},

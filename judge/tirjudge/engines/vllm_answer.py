@@ -38,10 +38,8 @@ class Answer:
 
     text: str
     token_ids: Sequence[int]
-    token_texts: Sequence[str] | None
-    """Text of each id; None where that is not known."""
     logprobs: Sequence[float]
-    """One an id."""
+    """One an id; none where they were not asked for."""
     finish_reason: str | None
     stop_reason: int | str | None
     """The matched stop string, or the id that ended the turn."""
@@ -61,12 +59,14 @@ class Reader:
     def __init__(self, texts: Texts, *, source: str) -> None:
         self._texts = texts
         self._source = source
-        self._eos_texts: dict[int, str] = {}
+        self._texts_of: dict[int, str] = {}
+        """Text of each id that ended a turn or stood at the end of one."""
+        self._eos_ids: set[int] = set()
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that were seen to end a turn."""
-        return frozenset(self._eos_texts)
+        return frozenset(self._eos_ids)
 
     async def read(self, answer: Answer) -> Completion:
         """
@@ -82,15 +82,15 @@ class Reader:
         num_appended = 0
         if finish_reason == "stop" and isinstance(answer.stop_reason, str):
             stop = answer.stop_reason
-            # In all but rare cases the tokens spell the text, and nothing has to be asked.
-            if answer.token_texts is None or "".join(answer.token_texts) != text:
+            if not _ends_with(text, await self._text_of(ids[-1])):
                 ids, num_appended = await self._fit_ids_to_text(ids, text=text)
         elif finish_reason == "stop":
-            text = text.removesuffix(await self._eos_text(ids[-1]))
+            text = text.removesuffix(await self._text_of(ids[-1]))
+            self._eos_ids.add(ids[-1])
         return Completion(
             text=text,
             token_ids=tuple(ids),
-            logprobs=(*answer.logprobs[: len(ids) - num_appended], *(0.0 for _ in range(num_appended))),
+            logprobs=_fitted(answer.logprobs, num_ids=len(ids), num_appended=num_appended),
             finish_reason=finish_reason,  # type: ignore[arg-type]
             stop=stop,
             num_appended=num_appended,
@@ -98,10 +98,10 @@ class Reader:
             num_cached=answer.num_cached,
         )
 
-    async def _eos_text(self, token_id: int) -> str:
-        if token_id not in self._eos_texts:
-            self._eos_texts[token_id] = await self._texts.decode([token_id])
-        return self._eos_texts[token_id]
+    async def _text_of(self, token_id: int) -> str:
+        if token_id not in self._texts_of:
+            self._texts_of[token_id] = await self._texts.decode([token_id])
+        return self._texts_of[token_id]
 
     async def _fit_ids_to_text(self, token_ids: list[int], *, text: str) -> tuple[list[int], int]:
         """Ids that decode to the text, and how many of them, at the end, were encoded anew.
@@ -117,6 +117,20 @@ class Reader:
             head = await self._texts.decode(kept)
         appended = await self._texts.encode(text[len(head) :])
         return kept + appended, len(appended)
+
+
+def _ends_with(text: str, token: str) -> bool:
+    """Whether the whole last token is certainly in a text that was cut at a stop string.
+
+    It is if the text ends with it, and with no beginning of it: then nothing of it can have spilled over.
+    """
+    return [n for n in range(1, len(token) + 1) if text.endswith(token[:n])] == [len(token)]
+
+
+def _fitted(logprobs: Sequence[float], *, num_ids: int, num_appended: int) -> tuple[float, ...]:
+    if not logprobs:
+        return ()
+    return (*logprobs[: num_ids - num_appended], *(0.0 for _ in range(num_appended)))
 
 
 def _check_kinds(text: object, token_ids: Sequence[object]) -> None:
@@ -156,8 +170,9 @@ def sampling_fields(sampling: Sampling, *, room: int) -> dict[str, Any]:
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
-        "logprobs": 0,
     }
+    if sampling.logprobs or sampling.logprob_token_ids:
+        fields["logprobs"] = 0
     if sampling.seed is not None:
         fields["seed"] = sampling.seed
     if sampling.allowed_token_ids is not None:

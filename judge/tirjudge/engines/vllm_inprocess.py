@@ -195,14 +195,12 @@ def _params_of(sampling: Sampling, *, room: int) -> Any:
 def _answer_of(output: Any, *, sampling: Sampling) -> Answer:
     completion = output.outputs[0]
     ids = [int(i) for i in completion.token_ids]
-    at = [places[i] for places, i in zip(completion.logprobs, ids, strict=True)]
-    texts = [place.decoded_token for place in at]
+    at = zip(completion.logprobs, ids, strict=True) if sampling.logprobs else ()
     first = completion.logprobs[0] if sampling.logprob_token_ids else {}
     return Answer(
         text=completion.text,
         token_ids=ids,
-        token_texts=None if None in texts else texts,
-        logprobs=[place.logprob for place in at],
+        logprobs=[places[i].logprob for places, i in at],
         finish_reason=completion.finish_reason,
         stop_reason=completion.stop_reason,
         token_logprobs={i: first[i].logprob for i in sampling.logprob_token_ids},

@@ -83,13 +83,25 @@ async def test_a_request_leaves_nothing_to_the_servers_defaults():
     }
 
 
-async def test_a_turn_whose_tokens_spell_its_text_takes_one_request():
+async def test_a_turn_whose_tokens_spell_its_text_takes_one_request_once_its_last_token_is_known():
     server = Server(text="```output", token_ids=[1, 2], finish_reason="stop", stop_reason="```output")
     engine = engine_of(server)
     await engine.ready()
-    completion = await engine.generate([7], sampling=SAMPLING, session="s")
-    assert (completion.token_ids, completion.stop, completion.num_appended) == ((1, 2), "```output", 0)
-    assert [path for path, _ in server.asked] == ["/health", "/v1/models", "/v1/completions"]
+    for _ in range(2):
+        completion = await engine.generate([7], sampling=SAMPLING, session="s")
+        assert (completion.token_ids, completion.stop, completion.num_appended) == ((1, 2), "```output", 0)
+    turns = ["/v1/completions", "/detokenize", "/v1/completions"]
+    assert [path for path, _ in server.asked] == ["/health", "/v1/models", *turns]
+
+
+async def test_logprobs_are_asked_for_where_somebody_wants_them():
+    server = Server(text="hi", token_ids=[5], finish_reason="length", logprobs=None)
+    sampling = replace(SAMPLING, logprobs=False)
+    completion = await engine_of(server).generate([7], sampling=sampling, session="s")
+    assert (completion.token_ids, completion.logprobs) == ((5,), ())
+    assert "logprobs" not in server.asked[-1][1]
+    with pytest.raises(EngineUnavailable, match="not vLLM's answer"):
+        await engine_of(server).generate([7], sampling=SAMPLING, session="s")
 
 
 async def test_a_last_token_that_spills_is_replaced_by_what_the_text_has_of_it():

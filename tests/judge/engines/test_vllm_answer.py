@@ -1,0 +1,49 @@
+"""Where a stop string cut the text, ids and text are made equal, however the tokens lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tirjudge.engines.vllm_answer import Answer, Reader
+
+TOKENS = ("`", "``", "```", "````", "`\n", "\n`", "a`", "`a", "a", "\n")
+STOPS = ("```", "`a`", "\n``", "a\na")
+
+
+class Texts:
+    """Ids are places in `TOKENS`; what is encoded anew takes the single characters."""
+
+    async def encode(self, text: str) -> list[int]:
+        return [TOKENS.index(character) for character in text]
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(TOKENS[i] for i in token_ids)
+
+
+@given(
+    ids=st.lists(st.integers(0, len(TOKENS) - 1), min_size=1, max_size=12),
+    stop=st.sampled_from(STOPS),
+    has_logprobs=st.booleans(),
+)
+async def test_the_ids_decode_to_the_text_that_ends_with_the_stop_string(ids, stop, has_logprobs) -> None:
+    texts = list(accumulate(TOKENS[i] for i in ids))
+    num_sampled = next((n for n, text in enumerate(texts, start=1) if stop in text), None)
+    assume(num_sampled is not None)
+    ids, whole = ids[:num_sampled], texts[num_sampled - 1]
+    answer = Answer(
+        text=whole[: whole.index(stop) + len(stop)],
+        token_ids=ids,
+        logprobs=[-0.5] * len(ids) if has_logprobs else (),
+        finish_reason="stop",
+        stop_reason=stop,
+    )
+    completion = await Reader(Texts(), source="here").read(answer)
+    num_kept = len(completion.token_ids) - completion.num_appended
+    assert await Texts().decode(completion.token_ids) == completion.text == answer.text
+    assert list(completion.token_ids[:num_kept]) == ids[:num_kept]
+    assert (completion.num_appended > 0 or num_kept < len(ids)) == (whole != answer.text)
+    assert completion.logprobs == ((-0.5,) * num_kept + (0.0,) * completion.num_appended if has_logprobs else ())
