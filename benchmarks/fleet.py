@@ -1,6 +1,6 @@
 """A fleet of real workers while one is killed and one is added: each judgment made once, and as undisturbed.
 
-    python benchmarks/fleet.py --out benchmarks/results/fleet.json
+    python -m benchmarks.fleet --out benchmarks/results/fleet.json
 
 The workers are processes (`tirjudge worker`, the bundled judge), the loop and the sandbox are those that serve, and all is
 greedy. Judgments are made three times: by two workers, undisturbed; with a third one added after a third of them; and by
@@ -22,14 +22,12 @@ from typing import Annotated, Any
 
 import typer
 
+from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines import fleet as fleet_module
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint, open_model
-from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_sandbox import SandboxPool
-
-TOPICS = ("sea", "city", "forest", "desert", "moon", "river", "harbour", "market", "garden", "mountain")
 
 
 @contextmanager
@@ -51,51 +49,12 @@ def started(num: int) -> Iterator[list[tuple[subprocess.Popen[str], str]]]:
             process.communicate()
 
 
-def requests(num: int) -> list[JudgeRequest]:
-    """Each another one, and within what the bundled judge can."""
-    return [
-        JudgeRequest.model_validate(
-            {
-                "mode": "pairwise",
-                "prompt": f"Describe the {TOPICS[i % 10]} in at least {2 + i % 4} sentences. Do not use any commas.",
-                "responses": ["It is wide. " * (1 + i % 5), f"It moves, it sings, it is number {i}. " * (2 + i % 3)],
-                "temperature": 0.0,
-            }
-        )
-        for i in range(num)
-    ]
-
-
-async def judge_all(
-    judge: Judge, asked: Sequence[JudgeRequest], *, concurrency: int, on_end: Callable[[int], None] = lambda num: None
-) -> list[Judgment | BaseException]:
-    places, num_ended = asyncio.Semaphore(concurrency), 0
-
-    async def one(request: JudgeRequest) -> Judgment:
-        nonlocal num_ended
-        async with places:
-            judgment = await judge.judge(request)
-        num_ended += 1
-        on_end(num_ended)
-        return judgment
-
-    return await asyncio.gather(*map(one, asked), return_exceptions=True)
-
-
-def decided(judgment: Judgment | BaseException) -> Any:
-    """What was decided, by which programs that printed what."""
-    if isinstance(judgment, BaseException):
-        return repr(judgment)
-    turns = [[(turn.text, turn.code, turn.output) for turn in rollout.turns] for rollout in judgment.rollouts]
-    return judgment.verdict.best, [round(p, 3) for p in judgment.verdict.probabilities or ()], turns
-
-
 async def measure(
     *, num: int, concurrency: int, workers: Sequence[tuple[subprocess.Popen[str], str]]
 ) -> dict[str, Any]:
     """The three runs, with three workers."""
     (_, first), (victim, second), (_, third) = workers
-    urls, asked, seconds = [first, second], requests(num), list[float]()
+    urls, asked, seconds = [first, second], requests(num, orders="single"), list[float]()
     async with (
         open_model(bundled_checkpoint(), engine_urls=lambda: urls) as model,
         SandboxPool(slots=2) as pool,
@@ -166,7 +125,10 @@ def main(
     with started(3) as workers:
         result = asyncio.run(measure(num=judgments, concurrency=concurrency, workers=workers))
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    text = json.dumps({"command": " ".join(["python", *sys.argv]), "commit": commit or None, **result}, indent=2)
+    text = json.dumps(
+        {"command": " ".join(["python -m benchmarks.fleet", *sys.argv[1:]]), "commit": commit or None, **result},
+        indent=2,
+    )
     print(text)
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")

@@ -225,13 +225,15 @@ def keep_apart(server: VLLMServer) -> None:
     """The engine gets a core of its own; the API's process, and this one with its programs, the others.
 
     Raises:
-        SystemExit: there is one core, or the server is somebody else's.
+        SystemExit: there is one core, the server is somebody else's, or its engine is not a process.
     """
     first, *others = sorted(os.sched_getaffinity(0))
     if not others or server.pid is None:
         raise SystemExit("--apart takes two cores, and a server of this benchmark's own")
     api = psutil.Process(server.pid)
     engines = [child for child in api.children() if "EngineCore" in child.name() + " ".join(child.cmdline())]
+    if not engines:
+        raise SystemExit("vLLM has no process of its own for its engine; --apart has nothing to keep apart")
     for process, cores in [(api, others), *((engine, [first]) for engine in engines)]:
         for thread in process.threads():
             os.sched_setaffinity(thread.id, cores)

@@ -65,7 +65,6 @@ def run(
     Stopped or killed, the same command goes on where it was. Examples that failed are not scored; run again to retry
     them. Exits 1 if one failed, or if there is no judgment at all.
     """
-    import asyncio
     from json import dumps
 
     from rich.console import Console
@@ -77,6 +76,7 @@ def run(
     from tirjudge_harness.planning import RunSettings
     from tirjudge_harness.portion import Shard
     from tirjudge_harness.prices import Prices
+    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.protocols import find_protocol
 
     try:
@@ -119,11 +119,7 @@ def run(
                 for benchmark, its in zip(chosen, settings, strict=True)
             ]
 
-    try:
-        runs = asyncio.run(judge_all())
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.")
-        raise typer.Exit(130) from None
+    runs = run_resumable(judge_all(), out=out, console=console)
     try:
         results = [
             (run, evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=counting))

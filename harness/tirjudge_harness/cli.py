@@ -53,7 +53,6 @@ def judge(
     abstention score 0 and are counted by themselves as well. Items that failed are not scored; run again to retry them.
     Exits 1 if an item failed, or if there is no judgment at all.
     """
-    import asyncio
     from dataclasses import asdict
     from json import dumps
 
@@ -61,6 +60,7 @@ def judge(
 
     from tirjudge_harness.items import Settings
     from tirjudge_harness.judging import judge_file
+    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.summary import summary_table
 
     settings = Settings(mode=mode, tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls, seed=seed)
@@ -69,11 +69,7 @@ def judge(
     judging = judge_file(
         file, out=out, settings=settings, opening=opening, limit=limit, concurrency=concurrency, console=console
     )
-    try:
-        summary = asyncio.run(judging)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.")
-        raise typer.Exit(130) from None
+    summary = run_resumable(judging, out=out, console=console)
     if json:
         typer.echo(dumps(asdict(summary)))
     else:

@@ -6,21 +6,39 @@ On a terminal that is a bar; elsewhere a line every 30 seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
+from typing import Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tirjudge.types import Judgment
 from tirjudge_harness.prices import Prices
 
+T = TypeVar("T")
+
 SHOWN_FAILURES = 20
 """How many failures are named on the console; a file has them all."""
 
 LINE_S = 30.0
 """Between two lines where there is no terminal."""
+
+
+def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Console) -> T:
+    """What a command's run comes to; whoever stops it is told how it goes on.
+
+    Raises:
+        typer.Exit: it was stopped with Ctrl-C; status 130.
+    """
+    try:
+        return asyncio.run(running)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. The same command goes on from {out}.", markup=False)
+        raise typer.Exit(130) from None
 
 
 class RunProgress:

@@ -8,10 +8,10 @@ import functools
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tirjudge_sandbox import Level, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, open_tree
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
@@ -40,36 +40,18 @@ def problems() -> dict[str, str]:
     return {**found, "cgroup": ""}
 
 
-def descendants(of: int) -> dict[int, int]:
-    """pid -> parent's pid of all processes below one."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents[int(stat.parent.name)] = int(fields[1])
-    below = {of}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in below} - below
-        if not more:
-            return {pid: parents[pid] for pid in below - {of}}
-        below |= more
-
-
 @pytest.fixture
 def family():
     """Tells pid -> parent's pid of all processes below a process; by default of our own pools, not of what else was started
     here, such as the resource tracker of multiprocessing."""
-    return lambda of=None: descendants(of) if of else pools_of(os.getpid())
+    return lambda of=None: processes.family(of) if of else pools_of(os.getpid())
 
 
 def pools_of(pid):
-    children = descendants(pid)
     found = {}
-    for child, parent in children.items():
-        if parent == pid and b"tirjudge_sandbox" in Path(f"/proc/{child}/cmdline").read_bytes():
-            found |= {child: pid, **descendants(child)}
+    for child, parent in processes.family(pid).items():
+        if parent == pid and "tirjudge_sandbox" in processes.command_of(child):
+            found |= {child: pid, **processes.family(child)}
     return found
 
 

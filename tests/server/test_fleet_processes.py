@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -17,10 +16,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint, open_model
-from tirjudge.types import JudgeRequest, Judgment
+from tirjudge.types import JudgeRequest
 from tirjudge_sandbox import SandboxPool
 
 NUM_JUDGMENTS = 24
@@ -56,49 +56,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def requests(number: int) -> list[JudgeRequest]:
-    """Each another one, and within what the bundled judge can."""
-    return [
-        JudgeRequest.model_validate(
-            {
-                "mode": "pairwise",
-                "prompt": f"Describe the sea in at least {2 + i % 4} sentences. Do not use any commas.",
-                "responses": ["The sea is wide. " * (1 + i % 5), "It moves, it sings. " * (2 + i % 3) + f"Number {i}."],
-                "orders": "both",
-                "temperature": 0.0,
-            }
-        )
-        for i in range(number)
-    ]
-
-
-async def judged(judge: Judge, asked: Sequence[JudgeRequest], *, on_end: Callable[[int], None]) -> list[Judgment]:
-    """All of them, eight at a time."""
-    places, num_ended = asyncio.Semaphore(8), 0
-
-    async def one(request: JudgeRequest) -> Judgment:
-        nonlocal num_ended
-        async with places:
-            judgment = await judge.judge(request)
-        num_ended += 1
-        on_end(num_ended)
-        return judgment
-
-    return await asyncio.gather(*map(one, asked))
-
-
-def decided(judgments: Sequence[Judgment]) -> list[Any]:
-    """What was decided, by which programs that printed what."""
-    return [
-        (
-            judgment.verdict.best,
-            [round(p, 3) for p in judgment.verdict.probabilities or ()],
-            [[(turn.text, turn.code, turn.output) for turn in rollout.turns] for rollout in judgment.rollouts],
-        )
-        for judgment in judgments
-    ]
-
-
 @asynccontextmanager
 async def opened(urls: Callable[[], Sequence[str]]):
     async with AsyncExitStack() as stack:
@@ -112,7 +69,7 @@ async def test_the_load_is_even_and_a_worker_that_is_killed_changes_no_verdict(s
     started = [start("worker") for _ in range(2)]
     asked = requests(NUM_JUDGMENTS)
     async with opened(lambda: [url for _, url in started]) as (judge, fleet):
-        undisturbed = await judged(judge, asked, on_end=lambda num_ended: None)
+        undisturbed = await judge_all(judge, asked)
         num_turns = [worker.num_turns for worker in fleet.workers]
         assert max(num_turns) <= 1.1 * min(num_turns)
 
@@ -121,9 +78,9 @@ async def test_the_load_is_even_and_a_worker_that_is_killed_changes_no_verdict(s
                 assert fleet.workers[0].num_running > 0
                 os.kill(started[0][0].pid, signal.SIGKILL)
 
-        disturbed = await judged(judge, asked, on_end=kill)
+        disturbed = await judge_all(judge, asked, on_end=kill)
         assert [worker.problem is None for worker in fleet.workers] == [False, True]
-    assert decided(disturbed) == decided(undisturbed)
+    assert list(map(decided, disturbed)) == list(map(decided, undisturbed))
     assert len({judgment.id for judgment in disturbed}) == NUM_JUDGMENTS
     assert any(turn.code for judgment in disturbed for rollout in judgment.rollouts for turn in rollout.turns)
 

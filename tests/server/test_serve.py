@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.processes import descendants, is_alive
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.web.process import bind
 from tirjudge_sandbox import SandboxPool
@@ -60,29 +61,6 @@ def url_of(process: subprocess.Popen[str]) -> str:
     )
     assert found
     return found[1]
-
-
-def descendants(pid: int) -> set[int]:
-    """The processes below one, from /proc."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

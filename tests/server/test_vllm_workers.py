@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.processes import descendants, is_alive
 from tirjudge.errors import EngineUnavailable
 from tirjudge_server import vllm_workers, worker_guard
 from tirjudge_server.vllm_command import (
@@ -88,14 +89,6 @@ def test_the_gpus_are_those_that_are_visible(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 0\necho 1\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     assert visible_gpus({}) == ["0", "1"]
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie is not: whoever adopts what we left need not be quick."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def marked(mark: str) -> set[int]:
@@ -200,7 +193,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
             assert (await http.get("/v1/models")).status_code == 401
             key = {"authorization": f"Bearer {started.key}"}
             assert (await http.get("/v1/models", headers=key)).status_code == 200
-        guard, worker = sorted(below(os.getpid(), containing=started.urls[0].rpartition(":")[2]))
+        guard, worker = sorted(descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2]))
         assert started.key.encode() not in (Path("/proc") / str(worker) / "cmdline").read_bytes()
         os.kill(worker, signal.SIGKILL)
         await until(lambda: started.workers[0].num_restarts == 1)
@@ -209,29 +202,10 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert f"ended with status {256 - signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
-        again = below(os.getpid(), containing=started.urls[0].rpartition(":")[2])
+        again = descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2])
         assert len(again) == 2
     assert not any(map(is_alive, again))
     assert started.key not in caplog.text
-
-
-def below(pid: int, *, containing: str) -> set[int]:
-    """Processes below one, with that in their command line."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return {
-        each
-        for each in found - {pid}
-        if is_alive(each) and containing.encode() in (Path("/proc") / str(each) / "cmdline").read_bytes()
-    }
 
 
 async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_line() -> None:

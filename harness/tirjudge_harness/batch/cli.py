@@ -48,7 +48,6 @@ def batch(
     by file and row, and stop no others. --concurrency is that of each actor. Exits 1 if something failed, or if there is
     no result at all.
     """
-    import asyncio
     from dataclasses import asdict
     from functools import partial
     from json import dumps
@@ -58,6 +57,7 @@ def batch(
     from tirjudge_harness.batch.run import run_batch
     from tirjudge_harness.batch.summary import summary_table
     from tirjudge_harness.options import Tools
+    from tirjudge_harness.progress import run_resumable
 
     judging = _judging(on_ray=on_ray, address=ray_address, actors=actors, concurrency=concurrency, num_cpus=actor_cpus)
     judge_options.opened(tools=Tools.AUTO)  # options that do not go together are refused before anything is read
@@ -70,11 +70,7 @@ def batch(
         console=console,
         limit=limit,
     )
-    try:
-        summary = asyncio.run(running)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.")
-        raise typer.Exit(130) from None
+    summary = run_resumable(running, out=out, console=console)
     if json:
         typer.echo(dumps(asdict(summary)))
     else:

@@ -63,13 +63,13 @@ def rerank(
     what it rests on. Judgments are kept beside the output: stopped or killed, the same command goes on where it was.
     Exits 1 if a row failed; run again to retry it.
     """
-    import asyncio
 
     from rich.console import Console
 
     from tirjudge_harness.best_of_n.rerank import rerank_file
     from tirjudge_harness.best_of_n.selecting import Choosing
     from tirjudge_harness.prices import Prices
+    from tirjudge_harness.progress import run_resumable
 
     _refuse_off(method, tools=tools)
     opening = judge_options.opened(tools=tools)
@@ -89,11 +89,7 @@ def rerank(
         console=console,
         prices=Prices(input=price_in, output=price_out),
     )
-    try:
-        done = asyncio.run(reranking)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on towards {out}.", markup=False)
-        raise typer.Exit(130) from None
+    done = run_resumable(reranking, out=out, console=console)
     if json:
         typer.echo(done.model_dump_json())
     else:
@@ -136,7 +132,6 @@ def best_of_n(
     killed, the same command goes on where it was; other strategies may be added in the same folder. Exits 1 if a problem
     failed; run again to retry it.
     """
-    import asyncio
     from json import dumps
 
     from rich.console import Console
@@ -145,6 +140,7 @@ def best_of_n(
     from tirjudge_harness.best_of_n.run import BestOfNSettings, run_best_of_n
     from tirjudge_harness.best_of_n.selecting import Choosing
     from tirjudge_harness.prices import Prices
+    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.row_files import stem_of
 
     strategies = tuple(dict.fromkeys(strategy or [Selecting.KNOCKOUT]))
@@ -182,11 +178,7 @@ def best_of_n(
                 prices=Prices(input=price_in, output=price_out),
             )
 
-    try:
-        results = asyncio.run(run())
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.", markup=False)
-        raise typer.Exit(130) from None
+    results = run_resumable(run(), out=out, console=console)
     if json:
         typer.echo(dumps([result.model_dump(mode="json") for result in results]))
     else:

@@ -57,7 +57,6 @@ def attack(
     Pairwise, both orders are judged, before and after. Stopped or killed, the same command goes on where it was. Exits 1
     if an example could not be judged; run again to retry it.
     """
-    import asyncio
     from json import dumps
 
     from rich.console import Console
@@ -69,6 +68,7 @@ def attack(
     from tirjudge_harness.items import InputError
     from tirjudge_harness.planning import RunSettings
     from tirjudge_harness.prices import Prices
+    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.protocols import BOTH_ORDERS, PAPER
     from tirjudge_harness.reports.formats import print_table
 
@@ -106,11 +106,7 @@ def attack(
                 prices=Prices(input=price_in, output=price_out),
             )
 
-    try:
-        attacked = asyncio.run(judge_all())
-    except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.")
-        raise typer.Exit(130) from None
+    attacked = run_resumable(judge_all(), out=out, console=console)
     if json:
         typer.echo(dumps(as_json(attacked)))
     else:

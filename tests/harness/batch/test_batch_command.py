@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.harness.batch.scripted_judge import pair
+from tests.processes import descendants
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 Command = Callable[..., list[str]]
@@ -37,6 +38,13 @@ def keys_in(out: Path) -> list[str]:
     return sorted(pq.read_table(out / "results", columns=["key"])["key"].to_pylist())
 
 
+def wait_until_judging(process: subprocess.Popen[str]) -> None:
+    """Its sandbox is there: what is left is to judge."""
+    while not descendants(process.pid, containing="tirjudge_sandbox"):
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
 def test_a_folder_is_judged_and_summed_up(command: Command, write_lines, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     write_lines([pair(n, tools="auto") for n in range(4)], name="in/a.jsonl")
@@ -50,12 +58,12 @@ def test_a_folder_is_judged_and_summed_up(command: Command, write_lines, tmp_pat
 
 
 def test_a_killed_run_goes_on_where_it_stopped(command: Command, write_lines, tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [pair(n, votes=64) for n in range(40)]
+    rows: list[dict[str, Any]] = [pair(n, votes=64, tools="auto") for n in range(40)]
     path, results = write_lines(rows), tmp_path / "out" / "results"
     slow = command(path, "--concurrency", "2")
     assert json.loads(run(command(path, "--limit", "3")).stdout)["num_new"] == 3
     process = subprocess.Popen(slow, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)
+    wait_until_judging(process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     kept = {path.name: path.read_bytes() for path in results.glob("part-*")}
@@ -66,14 +74,11 @@ def test_a_killed_run_goes_on_where_it_stopped(command: Command, write_lines, tm
 
 
 def test_an_interrupted_run_keeps_what_it_has(command: Command, write_lines, tmp_path: Path) -> None:
-    slow = command(write_lines([pair(n, votes=64) for n in range(60)]), "--concurrency", "1")
+    slow = command(write_lines([pair(n, votes=64, tools="auto") for n in range(60)]), "--concurrency", "1")
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     signal.signal(signal.SIGINT, previous)
-    while not (tmp_path / "out" / "run.json").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(1.0)
+    wait_until_judging(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+
+from tests.processes import descendants, is_alive
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()", "sandbox", "serve", "--port", "0"]
 
@@ -45,28 +46,6 @@ def start() -> Iterator[Start]:
 def first_line(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     return json.loads(process.stdout.readline())
-
-
-def descendants(pid: int) -> set[int]:
-    """The processes below one, from /proc."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
