@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.vllm.checkpoint import move_weights
 from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
@@ -69,10 +70,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("other")
     for file in bundled_checkpoint().iterdir():
         shutil.copy(file, path / file.name)
-    rng = np.random.default_rng(3)
-    weights = read_safetensors(path / "model.safetensors")
-    moved = {name: array + array.std() * 0.15 * rng.normal(size=array.shape) for name, array in weights.items()}
-    save_file({name: array.astype(np.float32) for name, array in moved.items()}, path / "model.safetensors")
+    move_weights(path, by=0.15)
     return path
 
 

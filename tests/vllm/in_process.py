@@ -62,6 +62,8 @@ async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEn
     await engine.reload(MODEL, version="same")
     after = await engine.generate(ids, sampling=Sampling(max_tokens=20), session="after")
     assert (after.token_ids, after.num_cached) == (before.token_ids, 0)
+    with pytest.raises(CheckpointError, match="would keep the old output layer"):
+        await engine.reload(bundled_checkpoint(), version="tied")
 
 
 async def test_what_is_no_model_is_refused():

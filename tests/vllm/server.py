@@ -21,6 +21,7 @@ from tests.vllm.environment import vllm_python
 SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
     # The engine in the API server's process, one thread that computes, and any core.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -30,6 +31,12 @@ SETTINGS = {
 
 BLOCK_TOKENS = 32
 """Prefixes are cached in blocks of so many tokens; the least that attention on CPUs takes."""
+
+SMALL = [
+    *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "32", "--block-size", str(BLOCK_TOKENS)),
+    *("--kv-cache-memory-bytes", str(256 * 1024**2), "--distributed-executor-backend", "uni"),
+]
+"""Options of a server that computes what the embedded engine does, and starts soon."""
 
 STARTS_IN_S = 600.0
 
@@ -56,12 +63,16 @@ class VLLMServer:
         return sum(map(float, values))
 
 
+def started_with(python: Path) -> list[str]:
+    """What starts one."""
+    return [str(python), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
+
+
 def server_command(python: Path, *, model: Path, port: int) -> list[str]:
     return [
-        *(str(python), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"),
+        *started_with(python),
         *("--model", str(model), "--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)),
-        *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "32", "--block-size", str(BLOCK_TOKENS)),
-        *("--kv-cache-memory-bytes", str(256 * 1024**2), "--distributed-executor-backend", "uni"),
+        *SMALL,
         *("--enable-prompt-tokens-details", "--scheduling-policy", "priority", "--logprobs-mode", "raw_logprobs"),
     ]
 

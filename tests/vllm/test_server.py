@@ -10,6 +10,8 @@ from tests.vllm.judging import Recorded, held_out_requests, judge_all, prefix_hi
 from tests.vllm.server import VLLMServer
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.errors import CheckpointError
+from tirjudge.model import bundled_checkpoint
 from tirjudge.origin import coming_from
 from tirjudge.types import Sampling
 from tirjudge_sandbox import SandboxPool
@@ -69,6 +71,11 @@ async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, 
     await asyncio.gather(*running, return_exceptions=True)
     assert [name for name in ended if name != "running"][:3] == ["urgent", "begun", "batch"]
     await until_metric(server, "num_requests_running", is_value=0)
+
+
+async def test_weights_of_which_half_would_be_taken_are_refused(http_engine: VLLMEngine):
+    with pytest.raises(CheckpointError, match="would keep the old output layer"):
+        await http_engine.reload(bundled_checkpoint(), version="tied")
 
 
 async def test_the_bundled_judge_says_the_same_and_its_later_turns_are_cached(

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx2
 
-from tirjudge.engines.vllm_answer import Answer, Reader, sampling_fields
+from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.exchange import CONNECT_S, KEEPALIVE_S
 from tirjudge.origin import origin
@@ -109,22 +109,31 @@ class VLLMEngine:
             version: not told to the server, which has no word for it.
 
         Raises:
-            CheckpointError: the server was not started with VLLM_SERVER_DEV_MODE=1; nothing has changed.
+            CheckpointError: the server was not started with VLLM_SERVER_DEV_MODE=1, or would take half of the weights;
+                nothing has changed.
             EngineUnavailable: the server failed; nobody knows which weights it has now, or it still waits.
         """
         try:
-            await self._server.post("/pause?mode=wait", {})
+            device = await self._device()
         except CheckpointError as error:
             raise CheckpointError(
-                f"{self._server.url}/pause: there is none; weights are exchanged in servers that were started with "
+                f"{self._server.url}/server_info: there is none; weights are exchanged in servers that were started with "
                 "VLLM_SERVER_DEV_MODE=1"
             ) from error
+        check_reload(checkpoint, device=device)
+        await self._send_dev("/pause?mode=wait", {})
         try:
             kwargs = {"weights_path": str(checkpoint)}
             await self._send_dev("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
             await self._send_dev("/reset_prefix_cache", {})
         finally:
             await self._send_dev("/resume", {})
+
+    async def _device(self) -> str:
+        """What the server computes on, such as `cuda`."""
+        info = await self._server.get("/server_info?config_format=json")
+        with _reading(f"{self._server.url}/server_info"):
+            return str(info["vllm_config"]["device_config"]["device"])
 
     async def _send_dev(self, path: str, body: Mapping[str, Any]) -> None:
         """Whatever goes wrong now is the server's fault."""

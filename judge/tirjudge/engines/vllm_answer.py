@@ -5,6 +5,8 @@
 - Special tokens are shown, so that every tag a model writes is in the text; the end-of-turn token then is too, and is
   taken off here.
 - A checkpoint's `generation_config.json` stands in for what a request leaves out, so nothing is left out.
+- On a CPU vLLM packs the output layer once. Weights that are exchanged reach the embedding that it is tied to, and not the
+  packed copy (seen with vLLM 0.32): such an exchange is refused.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from tirjudge.errors import EngineUnavailable
+from tirjudge.engines.checkpoint import read_json
+from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
 REPETITION: Mapping[str, int] = {"max_pattern_size": 32, "min_pattern_size": 1, "min_count": 64}
@@ -131,6 +135,23 @@ def _fitted(logprobs: Sequence[float], *, num_ids: int, num_appended: int) -> tu
     if not logprobs:
         return ()
     return (*logprobs[: num_ids - num_appended], *(0.0 for _ in range(num_appended)))
+
+
+def check_reload(checkpoint: Path, *, device: str) -> None:
+    """
+    Args:
+        checkpoint: folder whose weights vLLM is to go on with.
+        device: that vLLM computes on.
+
+    Raises:
+        CheckpointError: vLLM would go on with half of them.
+    """
+    config = read_json(checkpoint / "config.json") if (checkpoint / "config.json").exists() else {}
+    if device.startswith("cpu") and config.get("tie_word_embeddings", False):
+        raise CheckpointError(
+            f"{checkpoint}: its output layer is tied to its embedding, and vLLM on a CPU would keep the old output layer; "
+            "starting vLLM anew would do"
+        )
 
 
 def _check_kinds(text: object, token_ids: Sequence[object]) -> None:

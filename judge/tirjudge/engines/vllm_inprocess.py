@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.engines.vllm import ServedModel
-from tirjudge.engines.vllm_answer import Answer, Reader, sampling_fields
+from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
 from tirjudge.origin import origin
 from tirjudge.trace_context import trace_headers
@@ -132,8 +132,10 @@ class AsyncVLLMEngine:
             version: not told to vLLM, which has no word for it.
 
         Raises:
+            CheckpointError: vLLM would take half of the weights; nothing has changed.
             EngineUnavailable: it failed; nobody knows which weights it has now.
         """
+        check_reload(checkpoint, device=str(self._llm.vllm_config.device_config.device))
         try:
             await self._llm.pause_generation(mode="wait", clear_cache=True)
             try:

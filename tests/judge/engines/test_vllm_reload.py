@@ -1,12 +1,12 @@
-"""What a vLLM server is sent to exchange its weights. A peer of ours that answers as vLLM's routes do: vLLM itself is not
-run here, and nothing is said of what it does with the weights."""
+"""What a vLLM server is sent to exchange its weights, and what becomes of one that fails halfway. A peer of ours answers as
+vLLM's routes do; what vLLM itself does with the weights is in `tests/vllm/test_started_by_serve.py`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ Serve = Callable[..., Any]
 
 
 @asynccontextmanager
-async def serving(**statuses: int) -> AsyncIterator[tuple[str, Seen]]:
-    """A server on a real socket. Path without its slash -> status; else 200."""
+async def serving(device: str = "cuda", **statuses: int) -> AsyncIterator[tuple[str, Seen]]:
+    """A server on a real socket that computes on that. Path without its slash -> status; else 200."""
     seen: Seen = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -36,7 +36,9 @@ async def serving(**statuses: int) -> AsyncIterator[tuple[str, Seen]]:
         path, query = scope["path"], scope["query_string"].decode()
         seen.append((path, query, json.loads(body or b"null")))
         status = statuses.get(path[1:], 200)
-        answer = {"status": "ok"} if status == 200 else {"error": {"message": "it broke", "type": "e", "code": status}}
+        info = {"vllm_config": {"device_config": {"device": device, "device_type": device}}}
+        fine = info if path == "/server_info" else {"status": "ok"}
+        answer = fine if status == 200 else {"error": {"message": "it broke", "type": "e", "code": status}}
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         # /reset_prefix_cache answers with nothing at all.
@@ -68,6 +70,7 @@ async def test_the_server_is_paused_reloaded_cleared_and_resumed(tmp_path: Path)
     async with serving() as (url, seen), engine_at(url) as engine:
         await engine.reload(tmp_path, version="0123")
     assert seen == [
+        ("/server_info", "config_format=json", None),
         ("/pause", "mode=wait", {}),
         ("/collective_rpc", "", {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path)}}),
         ("/reset_prefix_cache", "", {}),
@@ -76,10 +79,23 @@ async def test_the_server_is_paused_reloaded_cleared_and_resumed(tmp_path: Path)
 
 
 async def test_a_server_outside_of_dev_mode_is_left_alone_and_the_error_says_what_would_do(tmp_path: Path) -> None:
-    async with serving(pause=404) as (url, seen), engine_at(url) as engine:
+    async with serving(server_info=404) as (url, seen), engine_at(url) as engine:
         with pytest.raises(CheckpointError, match="VLLM_SERVER_DEV_MODE=1"):
             await engine.reload(tmp_path, version="0123")
-    assert [path for path, _, _ in seen] == ["/pause"]
+    assert [path for path, _, _ in seen] == ["/server_info"]
+
+
+@pytest.mark.parametrize(
+    ("device", "tied", "takes"), [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)]
+)
+async def test_weights_that_it_would_take_half_of_are_refused(
+    tmp_path: Path, device: str, tied: bool, takes: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
+    async with serving(device=device) as (url, seen), engine_at(url) as engine:
+        with nullcontext() if takes else pytest.raises(CheckpointError, match="would keep the old output layer"):
+            await engine.reload(tmp_path, version="0123")
+    assert ("/pause" in [path for path, _, _ in seen]) == takes
 
 
 @pytest.mark.parametrize("path", ["collective_rpc", "reset_prefix_cache"])
