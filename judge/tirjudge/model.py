@@ -136,20 +136,27 @@ async def open_model(
     engine_url: str | None = None,
     engine_urls: Callable[[], Sequence[str]] | None = None,
     engine_key: str | None = None,
+    vllm_arguments: Sequence[str] | None = None,
 ) -> AsyncIterator[Model]:
     """Open a model, and close it afterwards.
 
     Args:
-        checkpoint: its folder; None: the bundled judge.
+        checkpoint: its folder, or with `vllm_arguments` perhaps its name on the hub; None: the bundled judge.
         engine_url: a vLLM server that runs it; `checkpoint` then only gives the profile (None: the default one). Without
             a URL the embedded engine runs the checkpoint in this process.
         engine_urls: instead of one, any number of them, which may change; see `FleetEngine`.
         engine_key: what the servers were given as `--api-key`; None: nothing.
+        vllm_arguments: instead of the embedded engine vLLM runs the checkpoint in this process, with these arguments of
+            `vllm serve`; None: it does not.
 
     Raises:
         CheckpointError: there is no such folder, or it cannot be loaded.
-        EngineUnavailable: no URL answers.
+        EngineUnavailable: no URL answers, or vLLM is not here.
     """
+    if vllm_arguments is not None:
+        async with _open_in_process(checkpoint or bundled_checkpoint(), arguments=vllm_arguments) as model:
+            yield model
+        return
     if engine_url is None and engine_urls is None:
         from tirjudge.engines.embedded import EmbeddedEngine
 
@@ -176,6 +183,28 @@ async def open_model(
         yield Model(engine=remote, profile=profile, **seen)
     finally:
         await remote.aclose()
+
+
+@asynccontextmanager
+async def _open_in_process(checkpoint: Path, *, arguments: Sequence[str]) -> AsyncIterator[Model]:
+    from tirjudge.engines.vllm_inprocess import open_in_process, options_of
+
+    folder = _folder_or_none(checkpoint)
+    profile = Profile(name=str(checkpoint)) if folder is None else load_profile(folder)
+    options = {"max_model_len": profile.context_tokens, **options_of(arguments)}
+    async with open_in_process(checkpoint, **options) as engine:
+        context_tokens = min(engine.served.context_tokens, profile.context_tokens)
+        yield Model(
+            engine=engine,
+            profile=profile.model_copy(update={"context_tokens": context_tokens}),
+            gate=Gate(version=None if folder is None else fingerprint(folder)),
+            **({} if folder is None else _seen(folder)),
+        )
+
+
+def _folder_or_none(checkpoint: Path) -> Path | None:
+    """None: it is the name of a model on the hub."""
+    return checkpoint if checkpoint.is_dir() else None
 
 
 def checkpoint_folder(checkpoint: Path | None) -> Path:

@@ -13,7 +13,7 @@ from tirjudge.detemplate import ResponseView
 from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineKey, Engines, EnginesFile, Slots
 from tirjudge.rewards import RewardMode
 from tirjudge_server.records.options import RecordsUrl
-from tirjudge_server.vllm_command import VLLM, Workers
+from tirjudge_server.vllm_command import VLLM, Workers, words_of
 
 Host = Annotated[str, typer.Option(envvar="TIRJUDGE_HOST", help="Address to listen at.")]
 Port = Annotated[int, typer.Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="0: any that is free.")]
@@ -58,6 +58,12 @@ def serve(
     worker_args: Annotated[
         str, typer.Option(envvar="TIRJUDGE_WORKER_ARGS", help="More arguments of each, as a shell would read them.")
     ] = "",
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", envvar="TIRJUDGE_IN_PROCESS", help="Run the model by vLLM in here, with --worker-args."
+        ),
+    ] = False,
     sandbox: Annotated[
         list[str] | None,
         typer.Option(envvar="TIRJUDGE_SANDBOX", help="URL of a `tirjudge sandbox serve` to run programs; repeatable."),
@@ -180,6 +186,7 @@ def serve(
         engines_file=engines_file,
         engine_key=engine_key,
         workers=started if workers else None,
+        vllm_arguments=tuple(words_of(worker_args)) if in_process else None,
         sandbox_urls=tuple(sandbox or ()),
         sandbox_key=sandbox_key,
         host=host,

@@ -34,9 +34,10 @@ class Programs:
     """Where it is then."""
 
 
-def has_engines(settings: Settings) -> bool:
-    """Whether the model runs outside of this process."""
-    return bool(settings.engine_urls or settings.engines_file or settings.workers)
+def is_run_by_vllm(settings: Settings) -> bool:
+    """Not by the embedded engine."""
+    elsewhere = settings.engine_urls or settings.engines_file or settings.workers
+    return bool(elsewhere) or settings.vllm_arguments is not None
 
 
 def engine_workers(model: Model) -> Sequence[Worker]:
@@ -53,8 +54,8 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
         OptionsClash: it is to be in two places.
     """
     given = settings.engine_urls or settings.engines_file
-    if settings.workers is not None and given:
-        raise OptionsClash("--workers and --engine or --engines-file given; one of them would do")
+    if bool(given) + (settings.workers is not None) + (settings.vllm_arguments is not None) > 1:
+        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: one of them would do")
     checkpoint = settings.profile or settings.checkpoint
     if settings.workers is not None:
         served, profile = _to_serve(settings)
@@ -70,7 +71,7 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
     else:
         if settings.profile is not None:
             raise OptionsClash("--profile: given without an engine behind a URL; --model alone would do")
-        async with open_model(checkpoint) as model:
+        async with open_model(checkpoint, vllm_arguments=settings.vllm_arguments) as model:
             yield model
 
 

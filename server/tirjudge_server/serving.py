@@ -18,7 +18,7 @@ from tirjudge.profile import load_profile
 from tirjudge.web.process import serve_app, url_of
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
-from tirjudge_server.opening import engine_workers, has_engines, open_judging, open_programs
+from tirjudge_server.opening import engine_workers, is_run_by_vllm, open_judging, open_programs
 from tirjudge_server.records.database import default_path
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
@@ -113,7 +113,7 @@ def _open_tracing(settings: Settings, *, model: str) -> AbstractAsyncContextMana
         from tirjudge_server.telemetry.tracing import open_tracing
     except ModuleNotFoundError as error:
         raise TracingUnavailable(f"--otlp needs OpenTelemetry: pip install 'tirjudge[otel]' ({error})") from error
-    provider = "vllm" if has_engines(settings) else "tirjudge"
+    provider = "vllm" if is_run_by_vllm(settings) else "tirjudge"
     return open_tracing(settings.otlp, model=model, provider=provider, has_content=settings.trace_content)
 
 

@@ -18,7 +18,7 @@ NONE = "none"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     checkpoint: Path | None = None
-    """None: the bundled judge. With `workers` it may be the name of a model on the Hugging Face hub."""
+    """None: the bundled judge. With `workers` or `vllm_arguments` it may be the name of a model on the hub."""
     profile: Path | None = None
     """Folder with the profile to judge with; None: that of the checkpoint."""
     engine_urls: tuple[str, ...] = ()
@@ -29,6 +29,8 @@ class Settings:
     """That they ask for; None: they ask for none."""
     workers: Workers | None = None
     """Engines that are started; None: none is."""
+    vllm_arguments: tuple[str, ...] | None = None
+    """vLLM runs the model in this process, with these arguments of `vllm serve`; None: it does not."""
     sandbox_urls: tuple[str, ...] = ()
     """Of the services that run programs; none: they run on this machine."""
     sandbox_key: str | None = None

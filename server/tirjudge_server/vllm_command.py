@@ -48,7 +48,7 @@ class WorkerModel:
 
 def worker_command(served: WorkerModel, *, workers: Workers, port: int) -> list[str]:
     """The command line of one worker."""
-    start, more = _words(workers.command), _words(workers.arguments)
+    start, more = words_of(workers.command), words_of(workers.arguments)
     address = ["--host", HOST, "--port", str(port)]
     if start[-1] == "worker":
         return [*start, "--model", served.model, *address, *more]
@@ -104,7 +104,7 @@ def check_command(command: str) -> None:
     Raises:
         WorkersRefused: it cannot be run here.
     """
-    words = _words(command)
+    words = words_of(command)
     if not words:
         raise WorkersRefused("--worker-command: nothing given; `vllm serve` would do")
     if shutil.which(words[0]) is None:
@@ -112,8 +112,9 @@ def check_command(command: str) -> None:
         raise WorkersRefused(f"--workers: there is no command {words[0]!r} here; {hint} would do, or --worker-command")
 
 
-def _words(line: str) -> list[str]:
-    """
+def words_of(line: str) -> list[str]:
+    """As a shell would read it.
+
     Raises:
         WorkersRefused: a quote is open.
     """

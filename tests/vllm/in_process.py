@@ -18,8 +18,11 @@ from tests.vllm.server import BLOCK_TOKENS
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_inprocess import AsyncVLLMEngine, open_in_process
 from tirjudge.errors import CheckpointError
-from tirjudge.model import bundled_checkpoint
-from tirjudge.types import Sampling
+from tirjudge.judge import Judge
+from tirjudge.model import bundled_checkpoint, fingerprint, open_model
+from tirjudge.types import JudgeRequest, Mode, Sampling
+from tirjudge_server.opening import open_judging
+from tirjudge_server.settings import Settings
 
 MODEL = Path(os.environ["TIRJUDGE_TEST_MODEL"])
 
@@ -64,6 +67,25 @@ async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEn
     assert (after.token_ids, after.num_cached) == (before.token_ids, 0)
     with pytest.raises(CheckpointError, match="would keep the old output layer"):
         await engine.reload(bundled_checkpoint(), version="tied")
+
+
+async def test_a_server_judges_with_it():
+    given = ("--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", "64M")
+    arguments = (*given, "--block-size", str(BLOCK_TOKENS), "--max-num-seqs", "4")
+    async with open_judging(Settings(checkpoint=MODEL, vllm_arguments=arguments)) as model:
+        request = JudgeRequest(mode=Mode.PAIRWISE, prompt="Say hi.", responses=["hi", "ho"], tools="off", votes=3)
+        judge = Judge(engine=model.engine, sandbox=None, profile=model.profile, gate=model.gate)
+        judgment = await judge.judge(request)
+        assert (judgment.model_version, model.ended) == (fingerprint(MODEL), None)
+        assert len(judgment.rollouts) >= 2
+        assert model.engine._llm.vllm_config.scheduler_config.max_num_seqs == 4
+    assert model.ended is not None
+
+
+async def test_what_vllm_does_not_know_is_named():
+    with pytest.raises(CheckpointError, match="--max-modle-len"):
+        async with open_model(MODEL, vllm_arguments=["--max-modle-len", "5"]):
+            pass
 
 
 async def test_what_is_no_model_is_refused():

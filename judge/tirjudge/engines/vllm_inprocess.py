@@ -8,9 +8,12 @@ What a reader would trip over, besides what `vllm_answer` says:
 
 from __future__ import annotations
 
+import io
+import shlex
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, redirect_stderr
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +44,9 @@ async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[As
         EngineUnavailable: vLLM is not installed, or its engine does not start.
         CheckpointError: it cannot make sense of the model or the options.
     """
-    try:
+    with _importing():
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise EngineUnavailable(f"vLLM in this process: {error}; `pip install vllm` would do") from error
     try:
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(model), **{**DEFAULTS, **options}))
     except (ValueError, TypeError, OSError) as error:
@@ -56,6 +57,40 @@ async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[As
         yield AsyncVLLMEngine(llm)
     finally:
         llm.shutdown()
+
+
+def options_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """Options of `AsyncEngineArgs`, from arguments as `vllm serve` takes them.
+
+    Raises:
+        EngineUnavailable: vLLM is not installed.
+        CheckpointError: it does not know one of them.
+    """
+    with _importing():
+        from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
+        from vllm.utils.argparse_utils import FlexibleArgumentParser  # pyright: ignore[reportMissingImports]
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            given = vars(parser.parse_args(list(arguments)))
+    except SystemExit as error:
+        last = (said.getvalue().strip().splitlines() or ["no reason"])[-1]
+        raise CheckpointError(f"{shlex.join(arguments)!r} given for vLLM: {last}") from error
+    default, names = vars(parser.parse_args([])), {field.name for field in fields(AsyncEngineArgs)}
+    return {name: value for name, value in given.items() if name in names and value != default[name]}
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """
+    Raises:
+        EngineUnavailable: vLLM is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise EngineUnavailable(f"vLLM in this process: {error}; `pip install vllm` would do") from error
 
 
 class AsyncVLLMEngine:
