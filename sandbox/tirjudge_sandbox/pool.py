@@ -420,6 +420,14 @@ class SandboxPool:
                 self._cgroup_tree = open_tree()
             except CgroupError as error:
                 raise LevelUnavailable("cgroup", str(error)) from error
+        try:
+            await self._open_at(level)
+        except BaseException:
+            await self._remove_cgroups()  # the next level may be one without
+            raise
+
+    async def _open_at(self, level: Level) -> None:
+        """Raises LevelUnavailable."""
         server = await self._new_server(level, Preset.STDLIB)
         try:
             for slot in self._slots:
@@ -431,7 +439,6 @@ class SandboxPool:
             for slot in self._slots:
                 slot.close()
             await server.stop()
-            await self._remove_cgroups()
             if isinstance(error, (OSError, SlotLost)):
                 raise LevelUnavailable("canary", str(error)) from error
             raise

@@ -13,6 +13,7 @@ import pytest
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Level, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import open_tree
+from tirjudge_sandbox.slot_process import LevelUnavailable
 
 
 def peaks_bytes() -> list[int]:
@@ -189,6 +190,22 @@ async def test_groups_are_gone_when_the_pool_is(level):
         await asyncio.gather(*(pool.run("print(1)") for _ in range(4)))
         assert groups()
     assert not groups()
+
+
+@WITH_CGROUP
+async def test_a_level_that_fails_leaves_the_next_one_without_groups(level, monkeypatch):
+    start = SandboxPool._new_server
+
+    async def start_without(pool, at, preset):
+        if at.has_cgroup:
+            raise LevelUnavailable("namespace", "it was taken away")
+        return await start(pool, at, preset)
+
+    monkeypatch.setattr(SandboxPool, "_new_server", start_without)
+    async with SandboxPool(slots=1) as pool:
+        assert pool.level in (Level.NAMESPACES, Level.LANDLOCK)
+        assert (await pool.run("print(1)")).stdout == "1\n"
+        assert not groups()
 
 
 @WITH_CGROUP
