@@ -114,7 +114,7 @@ class RunProgress:
         self._num_done += 1
         if self.num_failed <= SHOWN_FAILURES:
             self._console.print(f"{name}: {error}", markup=False, highlight=False, soft_wrap=True)
-        if self.num_failed == SHOWN_FAILURES:
+        if self.num_failed == SHOWN_FAILURES + 1:
             self._console.print("More failures are in the output alone.")
         self._show()
 

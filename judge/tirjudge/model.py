@@ -23,6 +23,8 @@ from tirjudge.profile import Profile, load_profile, tokenizer_sha256
 DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_name_or_path", "use_cache"})
 """Entries of a `config.json` that may differ between two checkpoints of one model."""
 
+CHUNK_BYTES = 2**24
+
 SERVED_SIZES = tuple(
     sorted(
         Profile.model_fields.keys() - {"name", "context_tokens", "loop_version", "prompts_sha256", "tokenizer_sha256"}
@@ -191,14 +193,16 @@ async def _open_in_process(checkpoint: Path, *, arguments: Sequence[str]) -> Asy
 
     folder = _folder_or_none(checkpoint)
     profile = Profile(name=str(checkpoint)) if folder is None else load_profile(folder)
+    seen = {} if folder is None or not (folder / "tokenizer.json").exists() else _seen(folder)
+    version = None if folder is None else await asyncio.to_thread(fingerprint, folder)
     options = {"max_model_len": profile.context_tokens, **options_of(arguments)}
     async with open_in_process(checkpoint, **options) as engine:
         context_tokens = min(engine.served.context_tokens, profile.context_tokens)
         yield Model(
             engine=engine,
             profile=profile.model_copy(update={"context_tokens": context_tokens}),
-            gate=Gate(version=None if folder is None else fingerprint(folder)),
-            **({} if folder is None else _seen(folder)),
+            gate=Gate(version=version),
+            **seen,
         )
 
 
@@ -224,7 +228,9 @@ def fingerprint(checkpoint: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
         digest.update(f"{path.name}\0".encode())
-        digest.update(path.read_bytes())
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
     return digest.hexdigest()[:16]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -41,7 +42,8 @@ class Worker:
         """No more work for it until `look` finds no problem."""
         self.problem = problem
         if self.check is None or self.check.done():
-            self.check = asyncio.get_running_loop().create_task(self._check(look))
+            # Not in the context of the request that failed, which has a priority and a caller.
+            self.check = asyncio.get_running_loop().create_task(self._check(look), context=Context())
 
     async def stop_checking(self) -> None:
         if self.check is not None:
@@ -75,11 +77,18 @@ def service_url(given: str) -> str:
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url, parts = False, None
-    if parts is None or not is_url or parts.query or parts.fragment:
+    # urlsplit() drops tabs and line ends, and a client then stumbles over them.
+    is_one_word = given.isprintable() and " " not in given
+    if parts is None or not is_url or not is_one_word or parts.query or parts.fragment:
         raise BadUrl(f"{given!r} given; a URL such as http://127.0.0.1:8000 would do")
     if "@" in parts.netloc:
         raise BadUrl(f"a URL of {parts.hostname} with a password in it given; a key in the environment would do")
     return given.rstrip("/")
+
+
+def is_this_machine(url: str) -> bool:
+    """Whether a URL is one of this machine, which no proxy stands before."""
+    return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
 W = TypeVar("W", bound=Worker)

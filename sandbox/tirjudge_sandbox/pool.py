@@ -10,6 +10,7 @@ tried once more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 import types
@@ -423,7 +424,8 @@ class SandboxPool:
         try:
             await self._open_at(level)
         except BaseException:
-            await self._remove_cgroups()  # the next level may be one without
+            with contextlib.suppress(TimeoutError, OSError):  # the next pool sweeps what stays
+                await self._remove_cgroups()  # the next level may be one without
             raise
 
     async def _open_at(self, level: Level) -> None:
@@ -462,10 +464,13 @@ class SandboxPool:
             self._num_recycled += 1
             if old is not None:
                 self._retired.append(old)
-        for slot in self._queue.take_idle():
-            try:
-                await self._renew(slot)
-            finally:
+        idle = self._queue.take_idle()
+        try:
+            while idle:
+                await self._renew(idle[-1])
+                self._queue.give_back(idle.pop())
+        finally:
+            for slot in idle:
                 self._queue.give_back(slot)
 
     def _is_outdated(self, slot: Slot) -> bool:
@@ -503,11 +508,10 @@ class SandboxPool:
         return self._cgroups[key]
 
     async def _remove_cgroups(self) -> None:
-        for cgroup in self._cgroups.values():
+        cgroups, self._cgroups, self._cgroup_tree = list(self._cgroups.values()), {}, None
+        for cgroup in cgroups:
             cgroup.close()
             await cgroup.remove()
-        self._cgroups.clear()
-        self._cgroup_tree = None
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

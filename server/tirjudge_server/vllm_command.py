@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tirjudge.errors import TirjudgeError
 
@@ -80,9 +81,10 @@ def shares(gpus: Sequence[str], workers: Workers) -> list[list[str] | None]:
     """
     size, num_needed = workers.tensor_parallel, workers.num_workers * workers.tensor_parallel
     if gpus and num_needed > len(gpus):
+        would_do = f"--workers {len(gpus) // size}" if len(gpus) >= size else f"--tensor-parallel {len(gpus)}"
         raise WorkersRefused(
             f"--workers {workers.num_workers} with --tensor-parallel {size} given, which takes {num_needed} GPUs; "
-            f"{len(gpus)} are visible, so --workers {len(gpus) // size} would do"
+            f"{len(gpus)} are visible, so {would_do} would do"
         )
     return [list(gpus[i * size : (i + 1) * size]) if gpus else None for i in range(workers.num_workers)]
 
@@ -96,7 +98,8 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
             visible = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
         except (OSError, subprocess.SubprocessError):
             return []
-    return [part.strip() for part in visible.replace("\n", ",").split(",") if part.strip()]
+    listed = [part.strip() for part in visible.replace("\n", ",").split(",") if part.strip()]
+    return list(takewhile(lambda gpu: not gpu.startswith("-"), listed))  # as CUDA reads it: none after a negative one
 
 
 def check_command(command: str) -> None:

@@ -203,7 +203,7 @@ async def _until_ready(workers: Sequence[StartedWorker], *, running: Sequence[as
         EngineUnavailable: one ended before.
     """
     started = monotonic()
-    async with httpx2.AsyncClient(timeout=LOOK_S * 10) as http:
+    async with httpx2.AsyncClient(timeout=LOOK_S * 10, trust_env=False) as http:
         waiting = asyncio.gather(*(worker.wait_until_ready(http) for worker in workers))
         telling = asyncio.create_task(_tell_progress(workers, started=started))
         try:

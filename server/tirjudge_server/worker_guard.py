@@ -40,12 +40,13 @@ def guard(command: list[str], *, parent: int, grace_s: float) -> int:
     ended = _reap()
     while worker.pid not in ended:
         if signal.sigwait(HEARD) in ENDING:
-            worker.send_signal(signal.SIGTERM)
+            os.kill(worker.pid, signal.SIGTERM)  # Popen.send_signal() would bury one that has just ended
             ended |= _wait(worker.pid, grace_s=grace_s)
             break
         ended |= _reap()
     ended |= _kill_all()
-    return os.waitstatus_to_exitcode(ended[worker.pid]) % 256 if worker.pid in ended else 1
+    code = os.waitstatus_to_exitcode(ended[worker.pid]) if worker.pid in ended else 1
+    return code if code >= 0 else 128 - code
 
 
 def _in_the_worker() -> None:

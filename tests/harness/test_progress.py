@@ -73,6 +73,14 @@ async def test_only_the_first_failures_are_named() -> None:
     assert len(lines) == 21
 
 
+async def test_no_more_failures_are_announced_than_there_are() -> None:
+    where = console(terminal=False)
+    async with RunProgress(100, console=where) as shown:
+        for number in range(20):
+            shown.failed(f"i{number}", "broken")
+    assert "More failures" not in where.file.getvalue()
+
+
 async def _ticks():
     while True:
         yield await asyncio.sleep(0.01)

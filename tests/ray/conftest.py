@@ -38,24 +38,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ray_environment() -> Iterator[None]:
-    """Ray reads some of it when it is imported, which no test does before it runs."""
+def ray_folder() -> Iterator[Path]:
+    """Where Ray puts its files, with its environment. It reads some of that when it is imported, which no test does before
+    it runs."""
+    folder = Path(tempfile.mkdtemp(prefix="ray"))  # short, because sockets lie in it
+    (folder / "ray").mkdir()
     with pytest.MonkeyPatch.context() as patched:
-        for name, value in SETTINGS.items():
+        for name, value in {**SETTINGS, "RAY_TMPDIR": str(folder)}.items():
             patched.setenv(name, value)
-        yield
+        yield folder / "ray"
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def cluster(ray_environment: None) -> Iterator[Any]:
+def cluster(ray_folder: Path) -> Iterator[Any]:
     """One node of two logical cores, which the driver joins; `add_node(**NODE)` adds another, which may be killed."""
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="ray")  # short, because sockets lie in it
     started = Cluster()
     try:
-        started.add_node(**NODE, include_dashboard=False, temp_dir=folder)
+        started.add_node(**NODE, include_dashboard=False, temp_dir=str(ray_folder))
         yield started
     finally:
         started.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)

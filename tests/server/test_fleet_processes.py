@@ -71,7 +71,8 @@ async def test_the_load_is_even_and_a_worker_that_is_killed_changes_no_verdict(s
     async with opened(lambda: [url for _, url in started]) as (judge, fleet):
         undisturbed = await judge_all(judge, asked)
         num_turns = [worker.num_turns for worker in fleet.workers]
-        assert max(num_turns) <= 1.1 * min(num_turns)
+        # Of six turns a judgment; `benchmarks/fleet.py` has enough of them to ask for less.
+        assert max(num_turns) - min(num_turns) <= 3 * 6
 
         def kill(num_ended: int) -> None:
             if num_ended == NUM_JUDGMENTS // 3:

@@ -145,7 +145,7 @@ def test_a_guard_that_is_told_to_end_leaves_nothing(
 ) -> None:
     process = guarded(f"told{number}")
     process.send_signal(number)
-    assert process.wait(timeout=60) == 256 - signal.SIGTERM
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert marked(f"told{number}") == set()
 
 
@@ -153,7 +153,7 @@ def test_a_guard_whose_command_is_killed_leaves_nothing(guarded: Callable[..., s
     process = guarded("killed")
     worker = min(marked("killed") - {process.pid})
     os.kill(worker, signal.SIGKILL)
-    assert process.wait(timeout=60) == 256 - signal.SIGKILL
+    assert process.wait(timeout=60) == 128 + signal.SIGKILL
     assert marked("killed") == set()
 
 
@@ -201,7 +201,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert f"ended with status {256 - signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
+        assert f"ended with status {128 + signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
         again = descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2])
         assert len(again) == 2
     assert not any(map(is_alive, again))

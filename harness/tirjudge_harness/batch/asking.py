@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.exchange import RequestRefused
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.batch.inputs import Row
 from tirjudge_harness.batch.results import RequestImpossible, Result, result_of
@@ -16,6 +17,10 @@ from tirjudge_harness.runner import Runner
 
 Opening = Callable[[], AbstractAsyncContextManager[OpenJudge]]
 """Opens a judge, in whichever process it is called; can be pickled."""
+
+
+NOT_THE_ROWS_FAULT = ("authentication_error", "permission_error")
+"""What a server refuses whoever asks, rather than what is asked."""
 
 
 class Asking:
@@ -47,6 +52,10 @@ class Asking:
     async def _judge(self, request: JudgeRequest) -> Judgment:
         try:
             return await self._opened.judge(request)
+        except RequestRefused as error:
+            if error.problem.type in NOT_THE_ROWS_FAULT:
+                raise
+            raise RequestImpossible(str(error)) from error
         except TirjudgeError:
             raise
         except ValueError as error:

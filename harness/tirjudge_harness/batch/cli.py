@@ -89,8 +89,8 @@ def _judging(*, on_ray: bool, address: str | None, actors: str, concurrency: int
     from tirjudge_harness.items import InputError
 
     if not on_ray:
-        if address is not None or actors != "1":
-            raise InputError("--ray-address, --actors given without --ray; add it, or leave them out")
+        if address is not None or actors != "1" or num_cpus != 1.0:
+            raise InputError("--ray-address, --actors or --actor-cpus given without --ray; add it, or leave them out")
         return Here(concurrency=concurrency)
     low, _, high = actors.partition(":")
     if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):

@@ -10,6 +10,7 @@ Files are written under another name, which readers of Parquet leave alone, and 
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -62,6 +63,7 @@ class Folder:
         self._clock = clock
         self._waiting: list[Result] = []
         self._waiting_since = 0.0
+        self._is_identified = False
         try:
             self._results.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -82,7 +84,8 @@ class Folder:
     ) -> None:
         try:
             self.write()
-            self._write_lines("failed.jsonl", self.failures.values())
+            if self._is_identified:
+                self._write_lines("failed.jsonl", self.failures.values())
         finally:
             os.close(self._lock)
 
@@ -107,6 +110,7 @@ class Folder:
         file = self.path / "run.json"
         if not file.exists():
             self._write(file, json.dumps({"judge": identity}, indent=2).encode() + b"\n")
+            self._is_identified = True
             return
         try:
             theirs = json.loads(file.read_bytes())["judge"]
@@ -116,6 +120,7 @@ class Folder:
             raise InputError(
                 f"{self.path}: another judge made it ({differences_of(theirs, identity)}); another --out would do"
             )
+        self._is_identified = True
 
     def keep(self, result: Result) -> bool:
         """Add a result, to be written soon; False: the key has one, and this one is dropped.
@@ -137,6 +142,17 @@ class Folder:
         if len(self._waiting) >= PART_ROWS or self._clock() - self._waiting_since >= PART_S:
             self.write()
         return True
+
+    async def write_in_time(self) -> None:
+        """Make a part of what has waited long enough, also while nothing new comes, until cancelled.
+
+        Raises:
+            RunStopped: the disk is full, or fails.
+        """
+        while True:
+            await asyncio.sleep(PART_S / 3)
+            if self._waiting and self._clock() - self._waiting_since >= PART_S:
+                self.write()
 
     def write(self) -> None:
         """Make a part of what waits.

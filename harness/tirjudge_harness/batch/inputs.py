@@ -77,8 +77,12 @@ class Stretch:
     """Where the first row is: of a JSONL file the byte, 0 if it is compressed; of a Parquet file the row group."""
 
 
-def files_of(inputs: Iterable[Path]) -> list[str]:
+def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
     """The files that are named, and those in the folders that are named, in the order of their names.
+
+    Args:
+        inputs: files and folders.
+        out: folder of the output, no file of which is an input.
 
     Raises:
         InputError: there is no such file, or none that is read.
@@ -94,7 +98,15 @@ def files_of(inputs: Iterable[Path]) -> list[str]:
     for path in files:
         if not path.name.endswith(KINDS):
             raise InputError(f"{path}: {path.suffix or 'no suffix'} given; {', '.join(KINDS)} can be read")
-    return [str(path) for path in dict.fromkeys(path.resolve() for path in files)]
+        try:
+            str(path.resolve()).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{str(path)!r}: its name is not UTF-8; another one would do") from error
+    given = dict.fromkeys(path.resolve() for path in files)
+    found = [str(path) for path in given if out is None or not path.is_relative_to(out.resolve())]
+    if not found:
+        raise InputError(f"{out}: the output of a batch was given as its input; another --out would do")
+    return found
 
 
 def _is_input(path: Path) -> bool:
@@ -178,7 +190,7 @@ def _fields_in(stretch: Stretch) -> Iterator[tuple[int, dict[str, Any]]]:
                 for fields in batch.to_pylist():
                     yield number, _without_nulls(fields)
                     number += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{stretch.file}: not parquet: {error}") from error
 
 

@@ -1,6 +1,6 @@
 """One pass over the input of a batch: what is left to judge, and every row that cannot be.
 
-Only keys are held in memory, some 200 bytes a row; what is judged is read again, stretch by stretch.
+Only keys are held in memory, some 400 bytes a row; what is judged is read again, stretch by stretch.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -73,7 +74,7 @@ async def run_batch(
         InputError: the input cannot be read, or the output belongs to another run.
         RunStopped: the judge is gone, or the disk is full.
     """
-    files = files_of(inputs)
+    files = files_of(inputs, out=out)
     with Folder(out) as folder:
         with console.status("Reading the input") as status:
 
@@ -116,6 +117,7 @@ async def _round(plan: Plan, *, opened: OpenedJudging, folder: Folder, progress:
         else:
             progress.failed(result["key"], result["error"])
 
+    writing = asyncio.create_task(folder.write_in_time())
     try:
         await opened.judge(plan.pieces, on_result=take)
     except RoundEnded as ended:
@@ -124,6 +126,9 @@ async def _round(plan: Plan, *, opened: OpenedJudging, folder: Folder, progress:
                 f"stopped: {ended}; what was judged is in {folder.path}, and the same command goes on from there"
             ) from ended
         console.print(f"Going on after this: {ended}", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)  # a full disk shows itself at the next result, too
 
 
 def _report(plan: Plan, *, folder: Folder, console: Console) -> None:

@@ -159,6 +159,8 @@ def endpoint_of(url: str) -> str:
     'http://127.0.0.1:11434/v1/chat/completions'
     >>> endpoint_of("https://api.openai.com/v1/")
     'https://api.openai.com/v1/chat/completions'
+    >>> endpoint_of("https://x.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2025-01-01")
+    'https://x.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2025-01-01'
 
     Raises:
         EngineUnavailable: it is no URL.
@@ -166,7 +168,7 @@ def endpoint_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise EngineUnavailable(f"{url} is no URL; https://api.openai.com/v1 is one")
-    url = url.rstrip("/")
-    if url.endswith("/chat/completions"):
-        return url
-    return f"{url}/chat/completions" if parts.path.strip("/") else f"{url}/v1/chat/completions"
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path = f"{path or '/v1'}/chat/completions"
+    return parts._replace(path=path).geturl()

@@ -70,6 +70,7 @@ class FleetEngine:
         self._connect = connect
         self._identity: Identity | None = None
         self._weights: Weights | None = None
+        self._is_exchanging = False
         self._at_session: OrderedDict[str, EngineWorker] = OrderedDict()
         self._at_request: OrderedDict[str, EngineWorker] = OrderedDict()
         self._watching: asyncio.Task[None] | None = None
@@ -171,8 +172,14 @@ class FleetEngine:
             CheckpointError: no worker can; nothing has changed.
             EngineUnavailable: none has them now, and nobody knows which they have.
         """
-        before, weights = self._weights, Weights(checkpoint=checkpoint, version=version)
-        self._weights = weights
+        self._is_exchanging = True
+        try:
+            await self._reload(Weights(checkpoint=checkpoint, version=version))
+        finally:
+            self._is_exchanging = False
+
+    async def _reload(self, weights: Weights) -> None:
+        before, self._weights = self._weights, weights
         asked = [worker for worker in self.workers if worker.problem is None]
         outcomes = await asyncio.gather(*(worker.load(weights) for worker in asked), return_exceptions=True)
         failures = [outcome for outcome in outcomes if outcome is not None]
@@ -186,7 +193,7 @@ class FleetEngine:
             raise failures[0]
         for worker, outcome in zip(asked, outcomes, strict=True):
             if outcome is not None:
-                self._leave_out(worker, f"it does not have the weights {version}: {outcome}")
+                self._leave_out(worker, f"it does not have the weights {weights.version}: {outcome}")
         self._leave_out_strays()
         if len(failures) == len(asked):
             raise EngineUnavailable(self._none_left())
@@ -227,6 +234,8 @@ class FleetEngine:
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
             await self._try(worker)
+            if self._is_exchanging:  # whether the others take them is not known yet
+                return "the weights are being exchanged"
             if self._weights is not None and worker.weights != self._weights:
                 await worker.load(self._weights)
         except TirjudgeError as error:

@@ -31,6 +31,8 @@ class EngineUrls:
         self._given = [service_url(url) for url in given]
         self._file = file
         self._stamp: Stamp | None = None
+        self._problem: str | None = None
+        """Why the file was not read last time, which is told once."""
         self._read: list[str] = []
         if file is not None:
             self._stamp, self._read = _stamp(file), _urls_in(file)
@@ -48,10 +50,11 @@ class EngineUrls:
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._read = _urls_in(file)
+            self._problem = None
         except BadUrl as error:
-            if self._stamp is not None:
+            if str(error) != self._problem:
                 logger.warning("the engines stay as they are: %s", error)
-            self._stamp = None
+            self._problem, self._stamp = str(error), None
 
 
 def _stamp(file: Path) -> Stamp:

@@ -24,6 +24,7 @@ from tirjudge.exchange import CONNECT_S, KEEPALIVE_S
 from tirjudge.origin import origin
 from tirjudge.trace_context import trace_headers
 from tirjudge.types import Completion, Sampling
+from tirjudge.workers import is_this_machine
 
 CACHED_CHARS = 64
 """Texts up to this length (labels, tags, fences) are encoded once and remembered."""
@@ -121,8 +122,8 @@ class VLLMEngine:
                 "VLLM_SERVER_DEV_MODE=1"
             ) from error
         check_reload(checkpoint, device=device)
-        await self._send_dev("/pause?mode=wait", {})
         try:
+            await self._send_dev("/pause?mode=wait", {})
             kwargs = {"weights_path": str(checkpoint)}
             await self._send_dev("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
             await self._send_dev("/reset_prefix_cache", {})
@@ -148,7 +149,11 @@ class VLLMEngine:
     async def _find_model(self) -> ServedModel:
         answer = await self._server.get("/v1/models")
         with _reading(f"{self._server.url}/v1/models"):
-            served = [ServedModel(name=model["id"], context_tokens=model["max_model_len"]) for model in answer["data"]]
+            served = [
+                ServedModel(name=model["id"], context_tokens=model["max_model_len"])
+                for model in answer["data"]
+                if model["max_model_len"] is not None  # an adapter
+            ]
         self._served = next((model for model in served if self._model in (None, model.name)), None)
         if self._served is None:
             names = ", ".join(model.name for model in served) or "nothing"
@@ -235,6 +240,7 @@ class _Server:
             base_url=self.url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None),
+            trust_env=not is_this_machine(self.url),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
             transport=transport,
         )
@@ -277,7 +283,7 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
     """Our error for a status that is none of success; vLLM's body is {"error": {"message", "type", "param", "code"}}."""
     try:
         error = response.json()["error"]
-        message, param = error["message"], error.get("param")
+        message, param = str(error["message"]), error.get("param")
     except (ValueError, KeyError, TypeError):
         message, param = " ".join(response.text[:500].split()), None
     if response.status_code == 400 and (param in ("input_tokens", "input_text") or "context length" in message):

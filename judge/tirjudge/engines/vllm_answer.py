@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ from tirjudge.types import Completion, Sampling
 REPETITION: Mapping[str, int] = {"max_pattern_size": 32, "min_pattern_size": 1, "min_count": 64}
 """A turn ends that has written the same 1 to 32 tokens 64 times in a row: only a model that is lost does that, and programs
 with long lists or tables in them do not."""
+
+
+TAIL_IDS = 8
+"""So many ids at the end of a turn are held against its text: more than vLLM generates in one step, speculation included."""
 
 
 class Texts(Protocol):
@@ -64,7 +69,7 @@ class Reader:
         self._texts = texts
         self._source = source
         self._texts_of: dict[int, str] = {}
-        """Text of each id that ended a turn or stood at the end of one."""
+        """Text of each id that stood near the end of a turn."""
         self._eos_ids: set[int] = set()
 
     @property
@@ -86,7 +91,8 @@ class Reader:
         num_appended = 0
         if finish_reason == "stop" and isinstance(answer.stop_reason, str):
             stop = answer.stop_reason
-            if not _ends_with(text, await self._text_of(ids[-1])):
+            tail = await asyncio.gather(*map(self._text_of, ids[-TAIL_IDS:]))
+            if not _ends_with(text, "".join(tail)):
                 ids, num_appended = await self._fit_ids_to_text(ids, text=text)
         elif finish_reason == "stop":
             text = text.removesuffix(await self._text_of(ids[-1]))
@@ -123,12 +129,12 @@ class Reader:
         return kept + appended, len(appended)
 
 
-def _ends_with(text: str, token: str) -> bool:
-    """Whether the whole last token is certainly in a text that was cut at a stop string.
+def _ends_with(text: str, tail: str) -> bool:
+    """Whether the last tokens are certainly in a text that was cut at a stop string.
 
-    It is if the text ends with it, and with no beginning of it: then nothing of it can have spilled over.
+    They are if the text ends with them, and with no beginning of them: then nothing of them can have spilled over.
     """
-    return [n for n in range(1, len(token) + 1) if text.endswith(token[:n])] == [len(token)]
+    return [n for n in range(1, len(tail) + 1) if text.endswith(tail[:n])] == [len(tail)]
 
 
 def _fitted(logprobs: Sequence[float], *, num_ids: int, num_appended: int) -> tuple[float, ...]:

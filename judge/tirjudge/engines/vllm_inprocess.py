@@ -8,6 +8,7 @@ What a reader would trip over, besides what `vllm_answer` says:
 
 from __future__ import annotations
 
+import argparse
 import io
 import shlex
 import uuid
@@ -70,6 +71,8 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.utils.argparse_utils import FlexibleArgumentParser  # pyright: ignore[reportMissingImports]
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # what is said is told from what is not
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -77,8 +80,8 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
     except SystemExit as error:
         last = (said.getvalue().strip().splitlines() or ["no reason"])[-1]
         raise CheckpointError(f"{shlex.join(arguments)!r} given for vLLM: {last}") from error
-    default, names = vars(parser.parse_args([])), {field.name for field in fields(AsyncEngineArgs)}
-    return {name: value for name, value in given.items() if name in names and value != default[name]}
+    names = {field.name for field in fields(AsyncEngineArgs)}
+    return {name: value for name, value in given.items() if name in names}
 
 
 @contextmanager
@@ -133,7 +136,10 @@ class AsyncVLLMEngine:
             limit = self.served.context_tokens - 1
             raise PromptTooLong(f"the sequence has {len(token_ids)} tokens; {self.served.name} takes up to {limit}")
         output = await self._run(token_ids, sampling=sampling, session=session, room=room)
-        return await self._reader.read(_answer_of(output, sampling=sampling))
+        try:
+            return await self._reader.read(_answer_of(output, sampling=sampling))
+        except (KeyError, IndexError, TypeError) as error:
+            raise EngineUnavailable(f"vLLM in this process: no completion: {error!r}") from error
 
     async def _run(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, room: int) -> Any:
         """The one output of a request, a `RequestOutput`."""
@@ -172,8 +178,8 @@ class AsyncVLLMEngine:
         """
         check_reload(checkpoint, device=str(self._llm.vllm_config.device_config.device))
         try:
-            await self._llm.pause_generation(mode="wait", clear_cache=True)
             try:
+                await self._llm.pause_generation(mode="wait", clear_cache=True)
                 await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(checkpoint)})
                 await self._llm.reset_prefix_cache()
             finally:

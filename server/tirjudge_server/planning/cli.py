@@ -48,13 +48,15 @@ def plan(
     split_efficiency: Annotated[float | None, _number("Of each of several GPUs that share a model.")] = None,
 ) -> None:
     """How many GPUs and cores a load needs, and what it costs. Every figure says whether it was measured or assumed."""
-    from tirjudge_server.planning.figures import find_gpu, find_model
+    from tirjudge_server.planning.figures import PlanError, find_gpu, find_model
     from tirjudge_server.planning.inputs import DEFAULTS
     from tirjudge_server.planning.plan import Question
     from tirjudge_server.planning.plan import plan as make_plan
     from tirjudge_server.planning.report import as_object, show, simulated
     from tirjudge_server.planning.steps import find_precision
 
+    if not simulate_s < float("inf"):
+        raise PlanError(f"--simulate: {simulate_s:g} given, seconds after which it ends would do")
     given = dict(locals())
     names = [*DEFAULTS, "usd_per_gpu_hour", "weight_read", "kv_read", "decode_share", "prefill_mfu"]
     made = make_plan(

@@ -99,7 +99,7 @@ class ModelShape:
         Raises:
             PlanError: it is no dense decoder, or lacks a size.
         """
-        if config.get("num_experts") or config.get("num_local_experts"):
+        if any(config.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
             raise PlanError(f"{name}: a mixture of experts; the calculator knows dense models only")
         try:
             num_heads, hidden_size = config["num_attention_heads"], config["hidden_size"]
@@ -116,6 +116,8 @@ class ModelShape:
             )
         except KeyError as error:
             raise PlanError(f"{name}: config.json has no {error}") from None
+        except (TypeError, ZeroDivisionError) as error:
+            raise PlanError(f"{name}: config.json: a size is no whole number above 0") from error
 
     @property
     def num_body_parameters(self) -> int:
@@ -192,4 +194,10 @@ def find_model(name: str) -> ModelShape:
     path = Path(name) / "config.json"
     if not path.is_file():
         raise PlanError(f"model: {name!r} given, it is one of {', '.join(MODELS)} or a folder with a config.json")
-    return ModelShape.parse(json.loads(path.read_text(encoding="utf-8")), name=Path(name).name)
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise PlanError(f"{path}: no JSON object, as the config.json of a model is")
+    return ModelShape.parse(config, name=Path(name).name)

@@ -5,6 +5,7 @@ The name of a figure is that of its option. `tests/server/planning` holds the me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -152,7 +153,11 @@ _SHARES = frozenset(
 def _check(found: Mapping[str, Figure]) -> None:
     for name, figure in found.items():
         option, value = f"--{name.replace('_', '-')}", figure.value
+        if not math.isfinite(value):
+            raise PlanError(f"{option}: {value:g} given, a number would do")
         if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
             raise PlanError(f"{option}: {value:g} given, it has to be more than 0")
         if name in _SHARES and value > 1:
             raise PlanError(f"{option}: {value:g} given, it is a share: 1 at most")
+        if name == "max_sequences" and value < 1:
+            raise PlanError(f"{option}: {value:g} given, at least 1 would do")

@@ -85,8 +85,14 @@ class Plan:
             observation_tokens=self["observation_tokens"],
             program_s=self["program_s"],
             prompt_spread=PROMPT_SPREAD,
-            max_tokens=min(int(self["max_model_len"]), int(self["kv_tokens"])) - 64,
+            max_tokens=min(int(self["max_model_len"]), int(self["kv_tokens"]))
+            - SPARE_TOKENS
+            - math.ceil(self["programs"]) * math.ceil(self["observation_tokens"]),
         )
+
+
+SPARE_TOKENS = 64
+"""Of a context, for what is asked besides: the read of the verdict, and the last block that is not full."""
 
 
 class _Outputs(dict[str, Figure]):
@@ -107,8 +113,8 @@ def plan(question: Question, given: Mapping[str, float | None] | None = None) ->
     Raises:
         PlanError: a number that cannot be, or a model that does not fit.
     """
-    if question.judgments_per_day <= 0:
-        raise PlanError(f"--judgments-per-day: {question.judgments_per_day:g} given, it has to be more than 0")
+    if not 0 < question.judgments_per_day < math.inf:
+        raise PlanError(f"--judgments-per-day: {question.judgments_per_day:g} given, a number above 0 would do")
     found = inputs(given or {}, gpu=question.gpu, precision=question.precision)
     outputs = _Outputs()
     value = {name: figure.value for name, figure in found.items()}
@@ -167,6 +173,10 @@ def _memory(outputs: _Outputs, value: Mapping[str, float], *, question: Question
         "tokens",
         "(memory * memory_share - weights - reserve) / kv_bytes_per_token, of one worker",
     )
+    if held > value["max_model_len"] - SPARE_TOKENS:
+        raise PlanError(
+            f"--max-model-len: {value['max_model_len']:g} given, and one rollout takes {held:.0f} tokens on average"
+        )
     needed = max(held, value["max_model_len"])
     if tokens < needed:
         raise PlanError(

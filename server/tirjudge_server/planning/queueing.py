@@ -31,7 +31,16 @@ def mean_wait_s(*, arrivals_per_s: float, service_s: float, servers: int) -> flo
 
 def servers_for(*, arrivals_per_s: float, service_s: float, wait_probability: float) -> int:
     """The fewest servers at which at most that share of arrivals waits."""
-    servers = int(arrivals_per_s * service_s) + 1
-    while erlang_c(offered=arrivals_per_s * service_s, servers=servers) > wait_probability:
-        servers += 1
-    return servers
+    offered = arrivals_per_s * service_s
+
+    def is_enough(servers: int) -> bool:
+        return erlang_c(offered=offered, servers=servers) <= wait_probability
+
+    too_few = int(offered)
+    enough = too_few + 1
+    while not is_enough(enough):
+        too_few, enough = enough, 2 * enough
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if is_enough(middle) else (middle, enough)
+    return enough

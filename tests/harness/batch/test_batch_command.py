@@ -89,7 +89,8 @@ def test_an_interrupted_run_keeps_what_it_has(command: Command, write_lines, tmp
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--actors", "2"], "--actors given without --ray"),
+        (["--actors", "2"], "--actors or --actor-cpus given without --ray"),
+        (["--actor-cpus", "4"], "--actor-cpus given without --ray"),
         (["--ray", "--actors", "4:2"], "--actors: '4:2' given"),
         (["--chat-url", "http://127.0.0.1:9", "--chat-model", "m"], "--model given with --chat-url"),
     ],

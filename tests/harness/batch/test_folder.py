@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tirjudge.errors import EngineUnavailable
 from tirjudge_harness.batch import folder as folders
 from tirjudge_harness.batch.folder import Folder
 from tirjudge_harness.batch.results import SCHEMA
@@ -50,16 +52,35 @@ def test_a_key_has_one_result_whoever_brings_more(tmp_path: Path) -> None:
 
 def test_failures_that_may_pass_are_no_results_and_refusals_are(tmp_path: Path) -> None:
     with Folder(tmp_path) as folder:
+        folder.identify({"judge": "a"})
         folder.keep(result(0, error_kind="unavailable", error="EngineUnavailable: gone"))
         folder.keep(result(1, error_kind="refused", error="PromptTooLong: 9"))
         assert folder.find("k0") == f"{0:064}", "this run has had its try"
     assert keys_in(tmp_path) == ["k1"]
     assert [json.loads(line)["key"] for line in (tmp_path / "failed.jsonl").read_text().splitlines()] == ["k0"]
+    with pytest.raises(EngineUnavailable), Folder(tmp_path):
+        raise EngineUnavailable("it cannot be opened")
+    assert (tmp_path / "failed.jsonl").exists(), "nothing was tried"
     with Folder(tmp_path) as folder:
+        folder.identify({"judge": "a"})
         assert folder.find("k0") is None
         folder.keep(result(0))
     assert sorted(keys_in(tmp_path)) == ["k0", "k1"]
     assert not (tmp_path / "failed.jsonl").exists()
+
+
+async def test_a_part_is_written_when_it_has_waited_though_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "PART_S", 0.03)
+    with Folder(tmp_path) as folder:
+        writing = asyncio.create_task(folder.write_in_time())
+        folder.keep(result(0))
+        async with asyncio.timeout(20):
+            while not list((tmp_path / "results").glob("part-*")):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert keys_in(tmp_path) == ["k0"]
+        writing.cancel()
 
 
 def test_a_part_is_written_when_it_is_full_or_has_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

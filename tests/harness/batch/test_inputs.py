@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,19 @@ def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="cannot be read"):
         read(path)
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    Path(os.fsdecode(bytes(tmp_path / "in") + b"/\xe9.jsonl")).write_text(json.dumps(pair(1)) + "\n")
+    with pytest.raises(InputError, match="its name is not UTF-8"):
+        files_of([tmp_path / "in"])
+
+
+def test_the_output_is_no_input_though_it_lies_there(write_lines, tmp_path: Path) -> None:
+    given = write_lines([pair(1)])
+    (tmp_path / "out" / "results").mkdir(parents=True)
+    (tmp_path / "out" / "bad.jsonl").write_text("{}\n")
+    assert files_of([tmp_path], out=tmp_path / "out") == [str(given.resolve())]
+    with pytest.raises(InputError, match="was given as its input"):
+        files_of([tmp_path / "out"], out=tmp_path / "out")

@@ -83,14 +83,14 @@ async def test_a_request_leaves_nothing_to_the_servers_defaults():
     }
 
 
-async def test_a_turn_whose_tokens_spell_its_text_takes_one_request_once_its_last_token_is_known():
+async def test_a_turn_whose_tokens_spell_its_text_takes_one_request_once_its_last_tokens_are_known():
     server = Server(text="```output", token_ids=[1, 2], finish_reason="stop", stop_reason="```output")
     engine = engine_of(server)
     await engine.ready()
     for _ in range(2):
         completion = await engine.generate([7], sampling=SAMPLING, session="s")
         assert (completion.token_ids, completion.stop, completion.num_appended) == ((1, 2), "```output", 0)
-    turns = ["/v1/completions", "/detokenize", "/v1/completions"]
+    turns = ["/v1/completions", "/detokenize", "/detokenize", "/v1/completions"]
     assert [path for path, _ in server.asked] == ["/health", "/v1/models", *turns]
 
 

@@ -28,11 +28,14 @@ class Texts:
     ids=st.lists(st.integers(0, len(TOKENS) - 1), min_size=1, max_size=12),
     stop=st.sampled_from(STOPS),
     has_logprobs=st.booleans(),
+    num_more=st.integers(0, 2),
 )
-async def test_the_ids_decode_to_the_text_that_ends_with_the_stop_string(ids, stop, has_logprobs) -> None:
+async def test_the_ids_decode_to_the_text_that_ends_with_the_stop_string(ids, stop, has_logprobs, num_more) -> None:
+    """Also where vLLM speculates, and generates more tokens in the step that ends the turn."""
     texts = list(accumulate(TOKENS[i] for i in ids))
     num_sampled = next((n for n, text in enumerate(texts, start=1) if stop in text), None)
     assume(num_sampled is not None)
+    num_sampled = min(num_sampled + num_more, len(ids))
     ids, whole = ids[:num_sampled], texts[num_sampled - 1]
     answer = Answer(
         text=whole[: whole.index(stop) + len(stop)],

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -51,6 +52,12 @@ def test_a_checkpoint_s_own_config_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(PlanError, match="no 'num_attention_heads'"):
         find_model(str(tmp_path))
+    fine = json.loads((ROOT / "judge" / "tirjudge" / "checkpoints" / "tiny" / "config.json").read_text())
+    broken = (b"{bad", b"[]", b"\xff\xfe", json.dumps({**fine, "num_attention_heads": 0, "head_dim": None}).encode())
+    for content in broken:
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(PlanError, match=r"config\.json"):
+            find_model(str(tmp_path))
 
 
 def test_what_is_unknown_is_refused_with_what_is_known() -> None:
@@ -100,8 +107,23 @@ def test_a_number_that_cannot_be_is_refused() -> None:
         planned(use=1.5)
     with pytest.raises(PlanError, match="--peak: 0 given"):
         planned(peak=0)
-    with pytest.raises(PlanError, match="--judgments-per-day"):
-        planned(per_day=0)
+    for per_day in (0, math.inf, math.nan):
+        with pytest.raises(PlanError, match="--judgments-per-day"):
+            planned(per_day=per_day)
+    with pytest.raises(PlanError, match="--peak: inf given"):
+        planned(peak=math.inf)
+    with pytest.raises(PlanError, match=r"--max-sequences: 0\.5 given"):
+        planned(max_sequences=0.5)
+    with pytest.raises(PlanError, match="--max-model-len: 4096 given, and one rollout takes 20855 tokens"):
+        planned(output_tokens=20_000, max_model_len=4096)
+
+
+def test_no_judgment_of_a_simulation_is_too_long_for_the_cache() -> None:
+    made = planned(output_tokens=10_000, reserve_gb=58.12)
+    random = Random(1)
+    for _ in range(2000):
+        turns = made.mix.draw(random)
+        assert sum(turn.new_tokens + turn.output_tokens for turn in turns) <= made["kv_tokens"] - 16
 
 
 FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}

@@ -33,9 +33,14 @@ def test_mean_wait_of_one_server_is_that_of_the_textbook() -> None:
     assert mean_wait_s(arrivals_per_s=0.8, service_s=1.0, servers=1) == pytest.approx(4.0)
 
 
-def test_the_fewest_servers_are_enough_and_one_fewer_is_not() -> None:
-    servers = servers_for(arrivals_per_s=100.0, service_s=0.2, wait_probability=0.01)
-    assert erlang_c(offered=20.0, servers=servers) <= 0.01 < erlang_c(offered=20.0, servers=servers - 1)
+@pytest.mark.parametrize("arrivals_per_s", [0.01, 1.0, 100.0, 54_321.0])
+def test_the_fewest_servers_are_enough_and_one_fewer_is_not(arrivals_per_s: float) -> None:
+    servers, offered = (
+        servers_for(arrivals_per_s=arrivals_per_s, service_s=0.2, wait_probability=0.01),
+        arrivals_per_s / 5,
+    )
+    assert erlang_c(offered=offered, servers=servers) <= 0.01
+    assert servers == 1 or erlang_c(offered=offered, servers=servers - 1) > 0.01
 
 
 def test_events_of_one_time_happen_in_the_order_in_which_they_were_entered() -> None:
