@@ -25,6 +25,9 @@ DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_n
 
 CHUNK_BYTES = 2**24
 
+MEASURED = frozenset({"real_rows.json", "scores.json", "training.json"})
+"""Files of a checkpoint that say how it was made and how well it does: measured anew, it is the same judge."""
+
 SERVED_SIZES = tuple(
     sorted(
         Profile.model_fields.keys() - {"name", "context_tokens", "loop_version", "prompts_sha256", "tokenizer_sha256"}
@@ -226,7 +229,8 @@ def checkpoint_folder(checkpoint: Path | None) -> Path:
 def fingerprint(checkpoint: Path) -> str:
     """The first 16 hex digits of a hash over the weights, the tokenizer and the profile of a checkpoint folder."""
     digest = hashlib.sha256()
-    for path in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
+    deciding = (path for path in checkpoint.glob("*.json") if path.name not in MEASURED)
+    for path in sorted([*deciding, *checkpoint.glob("*.safetensors")]):
         digest.update(f"{path.name}\0".encode())
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tirjudge.errors import CheckpointError
-from tirjudge.model import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import (
     LOOP_VERSION,
     CheckpointFile,
@@ -105,3 +106,12 @@ def test_the_profile_of_a_model_elsewhere_needs_no_tokenizer(tmp_path: Path) -> 
 def test_a_metric_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValidationError):
         CheckpointFile(metrics={"val/acc": float("nan")})
+
+
+def test_a_judge_that_is_measured_anew_is_the_same_judge(tmp_path: Path) -> None:
+    folder = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
+    (folder / "scores.json").write_text("[]")
+    (folder / "README.md").write_text("Better than ever.")
+    assert fingerprint(folder) == fingerprint(bundled_checkpoint())
+    (folder / "generation_config.json").write_text("{}")
+    assert fingerprint(folder) != fingerprint(bundled_checkpoint())
