@@ -39,8 +39,9 @@ class ScriptedWorker(ScriptedEngine):
         self.refuses: TirjudgeError | None = None
         self.reload_fails: TirjudgeError | None = None
         self.loaded: list[str] = []
-        self.holds = asyncio.Event()
+        self.holds, self.reloads = asyncio.Event(), asyncio.Event()
         self.holds.set()
+        self.reloads.set()
         self.is_silent = False
         self.is_closed = False
 
@@ -67,6 +68,7 @@ class ScriptedWorker(ScriptedEngine):
         return completion
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
+        await self.reloads.wait()
         if self.reload_fails is not None:
             raise self.reload_fails
         self.loaded.append(version)
@@ -329,6 +331,22 @@ async def test_where_no_worker_can_exchange_weights_nothing_has_changed() -> Non
             await rig.fleet.reload(Path("/new"), version="1")
         assert rig.in_use() == ["a", "b"]
         assert await rig.turn("jdg_1.0.1.0") == "a"
+
+
+async def test_a_worker_that_comes_back_amid_an_exchange_takes_no_weights_that_the_others_may_refuse() -> None:
+    async with started("a", "b") as rig:
+        rig.engines["b"].down = EngineUnavailable("b: it died")
+        await until(lambda: rig.in_use() == ["a"])
+        rig.engines["a"].reload_fails = CheckpointError("no /pause")
+        rig.engines["a"].reloads.clear()
+        exchange = asyncio.create_task(rig.fleet.reload(Path("/new"), version="1"))
+        rig.engines["b"].down = None
+        await until(lambda: rig.problem("b") == "the weights are being exchanged")
+        rig.engines["a"].reloads.set()
+        with pytest.raises(CheckpointError, match="no /pause"):
+            await exchange
+        await until(lambda: rig.in_use() == ["a", "b"])
+        assert rig.engines["b"].loaded == []
 
 
 async def test_where_all_fail_to_take_new_weights_none_is_trusted() -> None:
