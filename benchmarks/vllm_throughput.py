@@ -3,11 +3,12 @@
     python -m benchmarks.vllm_throughput --out benchmarks/results/vllm_throughput.json
     python -m benchmarks.vllm_throughput --apart --out benchmarks/results/vllm_throughput_apart.json
 
-Three ways through the same pairwise items, so many rollouts side by side, in short passes that take turns:
+Four ways through the same pairwise items, so many rollouts side by side, in short passes that take turns:
 
 - `loop`: the judge, with its sandbox.
 - `bare`: vLLM alone. Each rollout's requests one after the other, with the ids that the loop had sent and as many tokens as
   it had got (`min_tokens` and `max_tokens`, `ignore_eos`), nothing in between, nothing asked for besides the text.
+- `logprobs`: the same, asked for the log-probability of each token too, as training does.
 - `batch`: the judge, held back as a synchronous loop would be. So many rollouts begin together; each turn begins when all of
   them have come to it, and ends for all when the last one has ended.
 
@@ -47,7 +48,7 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 
-WAYS = ("loop", "bare", "batch")
+WAYS = ("loop", "bare", "logprobs", "batch")
 
 
 @dataclass(kw_only=True)
@@ -143,7 +144,9 @@ async def batch_pass(
     return Pass(tokens=tokens_of(recorded.asked), seconds=time.perf_counter() - started)
 
 
-async def bare_pass(recorded: Recorded, *, server: VLLMServer, concurrency: int, salt: str) -> Pass:
+async def bare_pass(
+    recorded: Recorded, *, server: VLLMServer, concurrency: int, salt: str, logprobs: bool = False
+) -> Pass:
     places = asyncio.Semaphore(concurrency)
     limits = httpx2.Limits(max_connections=None)
 
@@ -151,7 +154,7 @@ async def bare_pass(recorded: Recorded, *, server: VLLMServer, concurrency: int,
         generated = 0
         async with places:
             for asked in requests:
-                generated += await bare_request(client, asked, salt=salt)
+                generated += await bare_request(client, asked, salt=salt, logprobs=logprobs)
         return generated
 
     async with httpx2.AsyncClient(base_url=server.url, timeout=600, limits=limits) as client:
@@ -161,7 +164,7 @@ async def bare_pass(recorded: Recorded, *, server: VLLMServer, concurrency: int,
     return Pass(tokens=sum(generated), seconds=seconds)
 
 
-async def bare_request(client: httpx2.AsyncClient, asked: Asked, *, salt: str) -> int:
+async def bare_request(client: httpx2.AsyncClient, asked: Asked, *, salt: str, logprobs: bool) -> int:
     """Tokens generated."""
     num_tokens = len(asked.completion.token_ids) - asked.completion.num_appended
     body = {
@@ -172,6 +175,7 @@ async def bare_request(client: httpx2.AsyncClient, asked: Asked, *, salt: str) -
         "ignore_eos": True,
         "temperature": 0,
         "cache_salt": cache_salt(salt),
+        **({"logprobs": 0} if logprobs else {}),
     }
     answer = await client.post("/v1/completions", json=body)
     return answer.raise_for_status().json()["usage"]["completion_tokens"]
@@ -191,8 +195,9 @@ async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrenc
         _, recorded = await loop_pass(requests, salt="warm", **common)
 
         async def one_pass(way: str, *, salt: str) -> Pass:
-            if way == "bare":
-                return await bare_pass(recorded, server=server, concurrency=concurrency, salt=salt)
+            if way in ("bare", "logprobs"):
+                alone: dict[str, Any] = {"server": server, "concurrency": concurrency, "logprobs": way == "logprobs"}
+                return await bare_pass(recorded, salt=salt, **alone)
             if way == "batch":
                 return await batch_pass(requests, salt=salt, **common)
             return (await loop_pass(requests, salt=salt, **common))[0]
@@ -204,6 +209,7 @@ async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrenc
         "tokens_a_pass": {way: sorted({one[way].tokens for one in done}) for way in WAYS},
         "tokens_per_s": {way: spread([one[way].rate for one in done], digits=0) for way in WAYS},
         "loop_to_bare": spread([one["loop"].rate / one["bare"].rate for one in done], digits=3),
+        "logprobs_to_bare": spread([one["logprobs"].rate / one["bare"].rate for one in done], digits=3),
         "loop_to_batch": spread([one["loop"].rate / one["batch"].rate for one in done], digits=3),
     }
 

@@ -14,6 +14,7 @@ import pytest
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
+from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.slots import Slot, SlotQueue
 
 PATIENT = Limits(cpu_s=60, wall_s=60)
@@ -314,3 +315,17 @@ async def test_slots_in_different_presets_run_no_more_programs_than_there_are_sl
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
         assert sorted(run.preset for run in runs) == ["numpy", "stdlib", "stdlib"]
     assert not family()
+
+
+async def test_a_renewal_that_fails_takes_no_other_slot_with_it(level, monkeypatch):
+    async with SandboxPool(slots=3, level=level) as pool:
+
+        async def renew(slot):
+            raise OSError("it does not end")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "_renew", renew)
+            with pytest.raises(OSError, match="does not end"):
+                await pool._recycle(Preset.STDLIB)
+        assert pool.stats().num_idle == 3
+        assert (await pool.run("print(1)")).stdout == "1\n"

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
+from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge_server import vllm_workers, worker_guard
 from tirjudge_server.vllm_command import (
@@ -175,6 +176,21 @@ async def is_healthy(url: str) -> bool:
             return (await http.get(f"{url}/health")).status_code == 200
         except httpx2.RequestError:
             return False
+
+
+async def test_no_proxy_is_asked_about_this_machine(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    served = WorkerModel(model=str(random_checkpoint), name="random", context_tokens=4096)
+    async with (
+        asyncio.timeout(60),
+        open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)) as started,
+    ):
+        engine = VLLMEngine(started.urls[0], api_key=started.key)
+        assert (await engine.ready()).name == "random"
+        await engine.aclose()
 
 
 async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(

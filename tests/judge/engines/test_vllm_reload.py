@@ -98,7 +98,7 @@ async def test_weights_that_it_would_take_half_of_are_refused(
     assert ("/pause" in [path for path, _, _ in seen]) == takes
 
 
-@pytest.mark.parametrize("path", ["collective_rpc", "reset_prefix_cache"])
+@pytest.mark.parametrize("path", ["pause", "collective_rpc", "reset_prefix_cache"])
 @pytest.mark.parametrize("status", [400, 404, 500])
 async def test_a_server_that_fails_halfway_is_resumed_and_nobody_trusts_its_weights(
     tmp_path: Path, path: str, status: int
