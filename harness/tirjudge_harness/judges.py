@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ def open_judge(
     url: str | None = None,
     api_key: str | None = None,
     checkpoint: Path | None = None,
-    engine_url: str | None = None,
+    engine_urls: Sequence[str] = (),
     chat_url: str | None = None,
     chat_model: str | None = None,
     chat_api_key: str | None = None,
@@ -55,8 +55,8 @@ def open_judge(
     Args:
         url: of a server of ours.
         api_key: of that server.
-        checkpoint: folder of a model that the embedded engine runs, or the profile of the one behind `engine_url`.
-        engine_url: of a vLLM server.
+        checkpoint: folder of a model that the embedded engine runs, or the profile of the one behind `engine_urls`.
+        engine_urls: of vLLM servers.
         chat_url: of an endpoint of OpenAI's chat completions.
         chat_model: its model.
         chat_api_key: its key.
@@ -69,14 +69,14 @@ def open_judge(
     """
     if url is not None:
         _refuse(
-            {"--model": checkpoint, "--engine": engine_url, "--slots": slots}
+            {"--model": checkpoint, "--engine": engine_urls, "--slots": slots}
             | {"--allow-unsafe-sandbox": allow_unsafe_sandbox, "--chat-url": chat_url, "--chat-model": chat_model},
             beside="--url, whose server has a model and a sandbox",
         )
         _check_address(url, option="--url")
         return _behind_server(url, api_key=api_key)
     if chat_url is not None:
-        _refuse({"--model": checkpoint, "--engine": engine_url}, beside="--chat-url, which has a model")
+        _refuse({"--model": checkpoint, "--engine": engine_urls}, beside="--chat-url, which has a model")
         if chat_model is None:
             raise InputError("--chat-url given without --chat-model, the name of its model")
         _check_address(chat_url, option="--chat-url")
@@ -90,10 +90,10 @@ def open_judge(
         )
     if chat_model is not None:
         raise InputError("--chat-model given without --chat-url, the endpoint that serves it")
-    if engine_url is not None:
+    for engine_url in engine_urls:
         _check_address(engine_url, option="--engine")
     return _in_this_process(
-        checkpoint, engine_url=engine_url, slots=slots, allow_unsafe=allow_unsafe_sandbox, tools=tools
+        checkpoint, engine_urls=engine_urls, slots=slots, allow_unsafe=allow_unsafe_sandbox, tools=tools
     )
 
 
@@ -146,18 +146,18 @@ async def _behind_chat(
 
 @asynccontextmanager
 async def _in_this_process(
-    checkpoint: Path | None, *, engine_url: str | None, slots: int | None, allow_unsafe: bool, tools: bool
+    checkpoint: Path | None, *, engine_urls: Sequence[str], slots: int | None, allow_unsafe: bool, tools: bool
 ) -> AsyncIterator[OpenJudge]:
     from tirjudge.model import open_model
 
     async with (
-        open_model(checkpoint, engine_url=engine_url) as opened,
+        open_model(checkpoint, engine_urls=engine_urls or None) as opened,
         _judging(opened, slots=slots, allow_unsafe=allow_unsafe, tools=tools) as judge,
     ):
         yield OpenJudge(
             judge=judge,
-            kind="local" if engine_url is None else "engine",
-            url=engine_url,
+            kind="engine" if engine_urls else "local",
+            url=" ".join(engine_urls) or None,
             model=opened.profile.name,
             fingerprint=opened.fingerprint,
         )

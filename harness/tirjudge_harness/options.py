@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from tirjudge.options import AllowUnsafeSandbox, ChatApiKey, ChatModel, ChatUrl, Checkpoint, EngineUrl, Slots
+from tirjudge.options import AllowUnsafeSandbox, ChatApiKey, ChatModel, ChatUrl, Checkpoint, Engines, Slots
 
 if TYPE_CHECKING:
     from tirjudge_harness.judges import OpenJudge
@@ -65,7 +65,7 @@ class JudgeOptions:
     url: Url = None
     api_key: ApiKey = None
     model: Checkpoint = None
-    engine: EngineUrl = None
+    engine: Engines = None
     chat_url: ChatUrl = None
     chat_model: ChatModel = None
     chat_api_key: ChatApiKey = None
@@ -87,7 +87,7 @@ class JudgeOptions:
             url=self.url,
             api_key=self.api_key,
             checkpoint=self.model,
-            engine_url=self.engine,
+            engine_urls=tuple(self.engine or ()),
             chat_url=self.chat_url,
             chat_model=self.chat_model,
             chat_api_key=self.chat_api_key,

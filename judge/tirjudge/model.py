@@ -138,19 +138,19 @@ def bundled_checkpoint() -> Path:
 async def open_model(
     checkpoint: Path | None = None,
     *,
-    engine_url: str | None = None,
-    engine_urls: Callable[[], Sequence[str]] | None = None,
+    engine_urls: Sequence[str] | Callable[[], Sequence[str]] | None = None,
     engine_key: str | None = None,
+    engine_wait_s: float = 0.0,
     vllm_arguments: Sequence[str] | None = None,
 ) -> AsyncIterator[Model]:
     """Open a model, and close it afterwards.
 
     Args:
         checkpoint: its folder, or with `vllm_arguments` perhaps its name on the hub; None: the bundled judge.
-        engine_url: a vLLM server that runs it; `checkpoint` then only gives the profile (None: the default one). Without
-            a URL the embedded engine runs the checkpoint in this process.
-        engine_urls: instead of one, any number of them, which may change; see `FleetEngine`.
+        engine_urls: of vLLM servers that run it, or what says where they are now (`FleetEngine`); `checkpoint` then only
+            gives the profile (None: the default one). None: the embedded engine runs the checkpoint in this process.
         engine_key: what the servers were given as `--api-key`; None: nothing.
+        engine_wait_s: for how long to try again at first while none of `engine_urls` answers.
         vllm_arguments: instead of the embedded engine vLLM runs the checkpoint in this process, with these arguments of
             `vllm serve`; None: it does not.
 
@@ -162,7 +162,7 @@ async def open_model(
         async with _open_in_process(checkpoint or bundled_checkpoint(), arguments=vllm_arguments) as model:
             yield model
         return
-    if engine_url is None and engine_urls is None:
+    if engine_urls is None:
         from tirjudge.engines.embedded import EmbeddedEngine
 
         folder = checkpoint_folder(checkpoint)
@@ -176,10 +176,10 @@ async def open_model(
     from tirjudge.engines.fleet import FleetEngine
     from tirjudge.engines.vllm import VLLMEngine
 
-    connect = partial(VLLMEngine, api_key=engine_key)
-    remote = FleetEngine(engine_urls, connect=connect) if engine_urls is not None else connect(str(engine_url))
+    urls = engine_urls if callable(engine_urls) else lambda: engine_urls
+    remote = FleetEngine(urls, connect=partial(VLLMEngine, api_key=engine_key))
     try:
-        served = await remote.ready()
+        served = await remote.ready(wait_s=engine_wait_s)
         profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))
         context_tokens = min(served.context_tokens, profile.context_tokens)
         profile = profile.model_copy(update={"context_tokens": context_tokens})

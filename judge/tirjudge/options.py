@@ -10,14 +10,6 @@ import typer
 Checkpoint = Annotated[
     Path | None, typer.Option("--model", envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
 ]
-EngineUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        envvar="TIRJUDGE_ENGINE",
-        help="URL of a vLLM server that runs the model; --model then gives its profile.",
-    ),
-]
 Engines = Annotated[
     list[str] | None,
     typer.Option(

@@ -46,6 +46,12 @@ def serve(
     engine: Engines = None,
     engines_file: EnginesFile = None,
     engine_key: EngineKey = None,
+    engine_wait_s: Annotated[
+        float,
+        typer.Option(
+            envvar="TIRJUDGE_ENGINE_WAIT_S", min=0.0, help="For how long to try again while none of these answers yet."
+        ),
+    ] = 0.0,
     workers: Annotated[
         int, typer.Option(envvar="TIRJUDGE_WORKERS", min=0, help="vLLM servers to start, each on GPUs of its own.")
     ] = 0,
@@ -185,6 +191,7 @@ def serve(
         engine_urls=tuple(engine or ()),
         engines_file=engines_file,
         engine_key=engine_key,
+        engine_wait_s=engine_wait_s,
         workers=started if workers else None,
         vllm_arguments=tuple(words_of(worker_args)) if in_process else None,
         sandbox_urls=tuple(sandbox or ()),

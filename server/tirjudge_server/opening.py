@@ -66,7 +66,9 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
             yield model
     elif given:
         urls = EngineUrls(settings.engine_urls, file=settings.engines_file)
-        async with open_model(checkpoint, engine_urls=urls, engine_key=settings.engine_key) as model:
+        async with open_model(
+            checkpoint, engine_urls=urls, engine_key=settings.engine_key, engine_wait_s=settings.engine_wait_s
+        ) as model:
             yield model
     else:
         if settings.profile is not None:

@@ -27,6 +27,8 @@ class Settings:
     """With more of them; None: there are no more."""
     engine_key: str | None = None
     """That they ask for; None: they ask for none."""
+    engine_wait_s: float = 0.0
+    """For how long to try again at the start while none of them answers."""
     workers: Workers | None = None
     """Engines that are started; None: none is."""
     vllm_arguments: tuple[str, ...] | None = None

@@ -273,6 +273,7 @@ def _metrics_text(engine: EmbeddedEngine, *, counters: _Counters, name: str) -> 
         ("prefix_cache_hits_total", "counter", counters.cached_tokens),
         ("prompt_tokens_total", "counter", counters.prompt_tokens),
         ("generation_tokens_total", "counter", counters.generated_tokens),
+        ("iteration_tokens_total_count", "counter", engine.num_steps),
     )
     lines = [
         f'# TYPE vllm:{series_name} {kind}\nvllm:{series_name}{{model_name="{name}"}} {value}'

@@ -209,6 +209,9 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
     [config] = [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
     [mount] = [mount for mount in server["volumeMounts"] if mount["name"] == "engines"]
     assert environment(server)["TIRJUDGE_ENGINES_FILE"] == f"{mount['mountPath']}/{next(iter(config['data']))}"
+    waited_s = int(environment(server)["TIRJUDGE_ENGINE_WAIT_S"])
+    probe = server["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > waited_s > 60
     told = {
         "vllm": [url for url in config["data"]["urls"].split() if url not in values["engines"].get("urls", ())],
         "sandbox": environment(server)["TIRJUDGE_SANDBOX"].split(),

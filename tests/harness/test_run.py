@@ -350,14 +350,14 @@ def test_of_several_benchmarks_each_finds_its_rows_by_its_name(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"url": "http://127.0.0.1:9", "engine_url": "http://127.0.0.1:8"}, "--engine given with --url"),
+        ({"url": "http://127.0.0.1:9", "engine_urls": ["http://127.0.0.1:8"]}, "--engine given with --url"),
         ({"url": "http://127.0.0.1:9", "chat_url": "x", "chat_model": "y"}, "--chat-url, --chat-model given with"),
         ({"chat_url": "http://127.0.0.1:9"}, "--chat-url given without --chat-model"),
         ({"chat_model": "m"}, "--chat-model given without --chat-url"),
         ({"chat_url": "x", "chat_model": "m", "checkpoint": Path("c")}, "--model given with --chat-url"),
         ({"url": "localhost:8400"}, "--url: 'localhost:8400' given; an address that begins with http://"),
         ({"chat_url": "ftp://x", "chat_model": "m"}, "--chat-url: 'ftp://x' given"),
-        ({"engine_url": "x:1"}, "--engine: 'x:1' given"),
+        ({"engine_urls": ["http://a:1", "x:1"]}, "--engine: 'x:1' given"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict, says: str) -> None:

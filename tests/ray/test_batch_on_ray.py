@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import threading
 from collections.abc import Callable
@@ -92,6 +93,14 @@ async def test_failures_bad_rows_and_a_judge_that_is_gone_are_as_in_one_process(
     with pytest.raises(RunStopped, match=r"questions in a row failed|does not answer"):
         await judged(gone, out=out, opening=open_scripted, judging=judging)
     assert results_in(out) == results
+
+
+async def test_actors_larger_than_any_node_are_waited_for_aloud(cluster, write_lines, tmp_path, caplog) -> None:
+    judging = on_ray(address=cluster.address, num_cpus=64)
+    running = judged(write_lines([pair(0)]), out=tmp_path / "out", opening=open_scripted, judging=judging)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(running, 5)
+    assert "each actor takes 64 cores (--actor-cpus), and no node of the cluster has more than 2: wait" in caplog.text
 
 
 async def test_a_real_judge_runs_its_programs_in_the_actors_and_its_key_is_in_no_log(

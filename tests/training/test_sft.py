@@ -17,11 +17,12 @@ from tirjudge_training.bundled.sft import (
     deal,
     draw_mixed,
     encode_example,
+    full_batches,
     learning_rate,
     make_shard,
     model_config,
+    one_batch,
     render_example,
-    rows_to_batches,
     train_sft,
 )
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
@@ -77,13 +78,13 @@ def test_only_what_the_model_writes_carries_loss(tokenizer) -> None:
 
 def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> None:
     rows = make_shard(SMALL, PROFILE, tokenizer.to_str(), 0)
-    batches = rows_to_batches(rows, batch_tokens=4096)
-    rebuilt = []
+    batches, left = full_batches(rows, batch_tokens=2048)
+    rebuilt = [row.ids for row in left]
+    assert 0 < len(left) < len(rows) / 2
     for batch in batches:
+        assert len(batch.ids) == max(1, 2048 // batch.ids.shape[1])
         for ids, targets in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True):
             places = [i for i, target in enumerate(targets) if target != -100]
-            if not places:
-                continue  # a row that only fills up
             assert all(targets[i] == ids[i + 1] for i in places if i + 1 < len(ids))
             rebuilt.append((*batch.shared, *ids)[: len(batch.shared) + places[-1] + 2])
     assert sorted(rebuilt) == sorted(row.ids for row in rows)
@@ -91,22 +92,22 @@ def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> No
 
 def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:
     rows = [row for shard in range(4) for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), shard)]
-    batches = rows_to_batches(rows, batch_tokens=1024)
+    batches, _ = full_batches(rows, batch_tokens=1024)
     steps = deal(batches, num_steps=len(batches) // 5)
     assert sorted(id(batch) for step in steps for batch in step) == sorted(map(id, batches))
-    costs = [sum(batch.num_tokens for batch in step) for step in steps]
+    costs = [sum(batch.cost for batch in step) for step in steps]
     assert costs == sorted(costs, reverse=True)
-    assert max(costs) - min(costs) <= max(batch.num_tokens for batch in batches)
+    assert max(costs) - min(costs) <= max(batch.cost for batch in batches)
 
 
 def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
-    rows = [r for r in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if r.kind == f"{Mode.PAIRWISE}/True/2"][:4]
-    (batch,) = rows_to_batches(rows, batch_tokens=10**6)
+    rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind[0] == Mode.PAIRWISE][:4]
+    batch = one_batch(rows)
     assert len(batch.shared) > 50
     places = torch.arange(batch.ids.numel())[::3]
     with torch.no_grad():
         states = hidden_states(model, shared=torch.tensor(batch.shared), ids=batch.ids, places=places)
-        whole = torch.cat([torch.tensor([batch.shared] * batch.num_rows), batch.ids], dim=1)
+        whole = torch.cat([torch.tensor([batch.shared] * len(rows)), batch.ids], dim=1)
         oracle = model.model(input_ids=whole).last_hidden_state
         nothing_shared = hidden_states(
             model, shared=torch.tensor([], dtype=torch.long), ids=whole, places=torch.arange(whole.numel())
@@ -117,7 +118,7 @@ def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
 
 def test_loss_is_the_cross_entropy_of_the_written_tokens(model, tokenizer) -> None:
     row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, whole=True)
-    (batch,) = rows_to_batches([row], batch_tokens=10**6)
+    batch = one_batch([row])
     with torch.no_grad():
         loss, num_targets = batch_loss(model, batch)
         logprobs = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)

@@ -10,6 +10,7 @@ import asyncio
 import pytest
 
 from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.engines.vllm_answer import REPETITION
 from tirjudge.errors import PromptTooLong
 from tirjudge.loop import Engine, read_labels
@@ -163,6 +164,17 @@ async def test_a_model_that_is_lost_is_stopped(engine: Engine, oracle: EmbeddedE
     times = REPETITION["min_count"]
     assert (completion.text, completion.token_ids) == (text * times, (token_id,) * times)
     assert (completion.finish_reason, completion.stop) == ("repetition", None)
+
+
+async def test_its_steps_are_counted_where_it_is_a_server(engine: Engine):
+    if not isinstance(engine, VLLMEngine):
+        return
+    before = await engine.num_steps()
+    await engine.generate(await engine.tokenizer.encode_prompt(PROMPT), sampling=Sampling(max_tokens=9), session="s")
+    after = await engine.num_steps()
+    assert before is not None
+    assert after is not None
+    assert before + 9 <= after <= before + 20
 
 
 async def test_a_completion_ends_where_the_context_ends(engine: Engine):

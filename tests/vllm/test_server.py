@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
+import httpx2
 import pytest
 
+from tests.processes import descendants
 from tests.vllm.judging import Recorded, held_out_requests, judge_all, prefix_hits
 from tests.vllm.server import VLLMServer
+from tirjudge.engines import fleet
 from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.engines.fleet import FleetEngine
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.errors import CheckpointError
+from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.model import bundled_checkpoint
 from tirjudge.origin import coming_from
 from tirjudge.types import Sampling
@@ -45,6 +51,33 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_aborted(server: VLLMServ
     await until_metric(server, "num_requests_running", is_value=0)
     assert server.metric("generation_tokens_total") - written < 1500
     assert server.metric("kv_cache_usage_perc") == 0
+
+
+async def test_an_engine_that_hangs_behind_a_healthy_server_loses_its_turns(
+    server: VLLMServer, monkeypatch: pytest.MonkeyPatch
+):
+    if server.pid is None:
+        pytest.skip("the server is not ours")
+    (core,) = descendants(server.pid, containing="EngineCore")
+    monkeypatch.setattr(fleet, "WATCH_S", 0.2)
+    monkeypatch.setattr(fleet, "STUCK_S", 2.0)
+    engine = FleetEngine(lambda: [server.url], connect=VLLMEngine)
+    try:
+        await engine.ready()
+        await engine.generate([65, 66], sampling=writing(8), session="before")
+        os.kill(core, signal.SIGSTOP)
+        try:
+            with pytest.raises(EngineUnavailable, match="its engine hangs: 1 turns, and no step in 2 s"):
+                await engine.generate([65, 66], sampling=writing(3000), session="hung")
+            assert httpx2.get(f"{server.url}/health").is_success
+        finally:
+            os.kill(core, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            while engine.workers[0].problem is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await engine.generate([65, 66], sampling=writing(8), session="after")
+    finally:
+        await engine.aclose()
 
 
 async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, http_engine: VLLMEngine):

@@ -501,7 +501,7 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
             opening = open_chat_model(teacher.chat_url, model=teacher.chat_model, api_key=key)
         else:
             folder = None if teacher.checkpoint is None else _folder_of(teacher.checkpoint)
-            opening = open_model(folder, engine_url=teacher.engine_url)
+            opening = open_model(folder, engine_urls=None if teacher.engine_url is None else [teacher.engine_url])
         model = await stack.enter_async_context(opening)
         yield Judge(engine=model.engine, sandbox=sandbox, profile=model.profile)
 

@@ -32,6 +32,8 @@ from tirjudge_harness.batch.results import Result, table_of
 from tirjudge_harness.batch.run import RoundEnded
 from tirjudge_harness.items import InputError
 
+logger = logging.getLogger(__name__)
+
 BLOCK_ROWS = 64
 """Rows that an actor takes at a time, and gives back together; what a node that dies has cost is a few of these."""
 
@@ -87,6 +89,7 @@ class OnRay:
         is_ours = not ray.is_initialized()
         if is_ours:
             _join(self.address)
+        self._say_if_no_node_has_room()
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
@@ -98,6 +101,15 @@ class OnRay:
         finally:
             if is_ours:
                 ray.shutdown()
+
+    def _say_if_no_node_has_room(self) -> None:
+        """Ray would wait without a word. A cluster that grows may get such a node."""
+        most = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+        if self.num_cpus > most:
+            logger.warning(
+                "each actor takes %g cores (--actor-cpus), and no node of the cluster has more than %g: waiting for one",
+                *(self.num_cpus, most),
+            )
 
     async def _identity(self, opening: Opening) -> Mapping[str, Any]:
         asking = ray.remote(_identity_of).options(num_cpus=self.num_cpus, max_retries=3)

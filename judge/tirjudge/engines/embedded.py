@@ -394,6 +394,7 @@ class EmbeddedEngine:
 
     Attributes:
         version: of the weights, as `swap` was told; None: those that it began with.
+        num_steps: forward passes since the start.
     """
 
     def __init__(
@@ -418,6 +419,7 @@ class EmbeddedEngine:
         self._running: list[_Request] = []
         self._swaps: deque[_Swap] = deque()
         self.version: str | int | None = None
+        self.num_steps = 0
         self._wake = threading.Condition()
         self._ended: str | None = None
         self._thread = threading.Thread(target=self._run, name="tirjudge-engine", daemon=True)
@@ -596,6 +598,7 @@ class EmbeddedEngine:
         batch = self._schedule()
         if batch:
             logits = self.model.forward([span for _, span in batch], cache=self._cache)
+            self.num_steps += 1
             self._advance(batch, logits=logits)
 
     def _take_weights(self) -> None:

@@ -44,6 +44,10 @@ NUM_REMEMBERED = 65536
 WATCH_S = 5.0
 """Between two looks at the workers that work."""
 
+STUCK_S = 60.0
+"""A worker that answers, has turns, and takes no step for so long is left out, and its turns are asked elsewhere: a server
+may say that it is healthy while its engine hangs."""
+
 NUM_MISSED = 3
 """After so many looks in a row that got no answer a worker is left out, and its turns are asked elsewhere."""
 
@@ -82,8 +86,11 @@ class FleetEngine:
         """Those that any of them knows."""
         return frozenset[int]().union(*(worker.engine.eos_token_ids for worker in self.workers))
 
-    async def ready(self) -> ServedModel:
+    async def ready(self, *, wait_s: float = 0.0) -> ServedModel:
         """What the workers serve: most of those that can be reached. The others are left out, and watched.
+
+        Args:
+            wait_s: for how long to try again while none can be reached, or is healthy: an engine may take minutes to start.
 
         Raises:
             EngineUnavailable: none can be reached, or is healthy.
@@ -93,10 +100,18 @@ class FleetEngine:
         self.workers = [self._worker(url) for url in dict.fromkeys(self._urls())]
         if not self.workers:
             raise ValueError("engines: no URL given, at least one is needed")
-        found = await asyncio.gather(*(worker.identify() for worker in self.workers), return_exceptions=True)
-        identities = [answer for answer in found if isinstance(answer, Identity)]
-        if not identities:
-            raise self._none_of(found)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            found = await asyncio.gather(*(worker.identify() for worker in self.workers), return_exceptions=True)
+            identities = [answer for answer in found if isinstance(answer, Identity)]
+            if identities:
+                break
+            failure = self._none_of(found)
+            left_s = deadline - asyncio.get_running_loop().time()
+            if not isinstance(failure, EngineUnavailable) or left_s <= 0:
+                raise failure
+            logger.warning("%s; waiting for one, for %.0f s at most", failure, left_s)
+            await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
         for worker, answer in zip(self.workers, found, strict=True):
             problem = answer.difference(self._identity) if isinstance(answer, Identity) else str(answer)
@@ -286,6 +301,7 @@ class FleetEngine:
         is ill, at once."""
         try:
             served = await asyncio.wait_for(worker.engine.ready(), WATCH_S)
+            stuck_s = await asyncio.wait_for(worker.stuck_s(), WATCH_S)
         except TimeoutError:
             worker.num_missed += 1
             has_others = any(other.problem is None for other in self.workers if other is not worker)
@@ -299,6 +315,9 @@ class FleetEngine:
             worker.num_missed = 0
             if self._identity is not None and served != self._identity.served and worker.problem is None:
                 self._leave_out(worker, "it serves another model than it did")
+            elif stuck_s >= STUCK_S and worker.problem is None and not self._is_exchanging:
+                self._leave_out(worker, f"its engine hangs: {worker.num_running} turns, and no step in {stuck_s:.0f} s")
+                worker.give_up()
 
     def _follow(self) -> None:
         """Take up workers at new URLs, once they are ready, and remove those whose URL is gone."""

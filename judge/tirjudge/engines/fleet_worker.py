@@ -39,6 +39,14 @@ class RemoteEngine(Engine, Protocol):
         """
         ...
 
+    async def num_steps(self) -> int | None:
+        """Steps that it has taken since it started, for whomever; None: it does not count them.
+
+        Raises:
+            EngineUnavailable: it cannot be reached.
+        """
+        ...
+
     async def aclose(self) -> None: ...
 
 
@@ -78,6 +86,8 @@ class EngineWorker(Worker):
     """How often in a row it did not say in time how it is."""
     num_turns: int = 0
     """Turns that it was asked since the start."""
+    seen_at: tuple[int, float] | None = None
+    """The steps that it last said it had taken, and when it first said so; None: it has no turn of ours."""
 
     async def identify(self) -> Identity:
         """
@@ -116,6 +126,21 @@ class EngineWorker(Worker):
         finally:
             self.num_running -= 1
 
+    async def stuck_s(self) -> float:
+        """For how long it has taken no step, though it has turns; 0 if it does not count its steps.
+
+        Raises:
+            EngineUnavailable: it cannot be reached.
+        """
+        num_steps = await self.engine.num_steps() if self.num_running else None
+        if num_steps is None:
+            self.seen_at = None
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        if self.seen_at is None or self.seen_at[0] != num_steps:
+            self.seen_at = num_steps, now
+        return now - self.seen_at[1]
+
     def give_up(self) -> None:
         """Wait no longer for what it was asked."""
         for asking in self.asked:
@@ -131,7 +156,7 @@ class EngineWorker(Worker):
         if reload is None:
             raise CheckpointError(f"{self.url}: this engine cannot exchange its weights")
         await reload(weights.checkpoint, version=weights.version)
-        self.weights = weights
+        self.weights, self.seen_at = weights, None
 
     async def _identify(self) -> Identity:
         served = await self.engine.ready()

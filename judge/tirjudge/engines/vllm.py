@@ -9,6 +9,7 @@ What a reader would trip over, besides what `vllm_answer` says:
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ CACHED_CHARS = 64
 """Texts up to this length (labels, tags, fences) are encoded once and remembered."""
 
 CACHED_TEXTS = 4096
+
+_STEPS = re.compile(r"^vllm:iteration_tokens_total_count(?:\{.*\})? (\S+)$", re.MULTILINE)
+"""vLLM enters each step of its engine in this histogram."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,18 @@ class VLLMEngine:
         except (CheckpointError, PromptTooLong) as error:
             raise EngineUnavailable(str(error)) from error
 
+    async def num_steps(self) -> int | None:
+        """Steps that the engine has taken, of all its replicas together, from the server's metrics; None: not there.
+
+        Raises:
+            EngineUnavailable: the server cannot be reached.
+        """
+        try:
+            counts = _STEPS.findall(await self._server.get_text("/metrics"))
+        except (CheckpointError, TurnRefused):
+            return None
+        return int(sum(map(float, counts))) if counts else None
+
     async def aclose(self) -> None:
         await self._server.aclose()
 
@@ -248,6 +264,9 @@ class _Server:
     async def get(self, path: str) -> dict[str, Any]:
         return await self._send("GET", path)
 
+    async def get_text(self, path: str) -> str:
+        return (await self._response("GET", path)).text
+
     async def post(
         self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
@@ -260,14 +279,23 @@ class _Server:
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **content: Any
     ) -> dict[str, Any]:
         """The answer's JSON; {} for an empty body."""
+        response = await self._response(method, path, headers=headers, **content)
+        try:
+            return response.json() if response.content else {}
+        except ValueError as error:
+            raise EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from error
+
+    async def _response(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **content: Any
+    ) -> httpx2.Response:
         headers = {**trace_headers(), **(headers or {})}
         try:
             response = await self._client.request(method, path, headers=headers, **content)
-            if response.is_success:
-                return response.json() if response.content else {}
         except (httpx2.HTTPError, ValueError) as error:
             raise EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from error
-        raise _error_of(response, url=f"{self.url}{path}")
+        if not response.is_success:
+            raise _error_of(response, url=f"{self.url}{path}")
+        return response
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from safetensors import safe_open
+
 from tirjudge.engines.checkpoint import read_json
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.types import Completion, Sampling
@@ -152,12 +154,27 @@ def check_reload(checkpoint: Path, *, device: str) -> None:
     Raises:
         CheckpointError: vLLM would go on with half of them.
     """
-    config = read_json(checkpoint / "config.json") if (checkpoint / "config.json").exists() else {}
-    if device.startswith("cpu") and config.get("tie_word_embeddings", False):
+    if device.startswith("cpu") and _is_tied(checkpoint):
         raise CheckpointError(
             f"{checkpoint}: its output layer is tied to its embedding, and vLLM on a CPU would keep the old output layer; "
             "starting vLLM anew would do"
         )
+
+
+def _is_tied(checkpoint: Path) -> bool:
+    """Whether its output layer is its embedding. Configurations of some families do not say so; then their weights lack it."""
+    config = checkpoint / "config.json"
+    said = read_json(config).get("tie_word_embeddings") if config.exists() else None
+    if said is not None:
+        return bool(said)
+    weights = checkpoint / "model.safetensors"
+    index = checkpoint / "model.safetensors.index.json"
+    if index.exists():
+        return "lm_head.weight" not in read_json(index)["weight_map"]
+    if not weights.exists():
+        return False
+    with safe_open(weights, framework="numpy") as stored:
+        return "lm_head.weight" not in stored.keys()  # noqa: SIM118
 
 
 def _check_kinds(text: object, token_ids: Sequence[object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ class ScriptedWorker(ScriptedEngine):
         self.reloads.set()
         self.is_silent = False
         self.is_closed = False
+        self.steps: Callable[[], int | None] = itertools.count().__next__
 
     @property
     def sessions(self) -> list[str]:
@@ -72,6 +74,9 @@ class ScriptedWorker(ScriptedEngine):
         if self.reload_fails is not None:
             raise self.reload_fails
         self.loaded.append(version)
+
+    async def num_steps(self) -> int | None:
+        return self.steps()
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -247,6 +252,41 @@ async def test_the_last_worker_may_be_silent_for_it_may_be_busy() -> None:
         assert len(rig.in_use()) == 1
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("a",)])
+async def test_a_worker_that_says_it_is_well_and_takes_no_step_loses_its_turns(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
+    async with started(*names) as rig:
+        hung = rig.engines["a"]
+        hung.holds.clear()
+        hung.steps = lambda: 7
+        turn = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
+        if "b" in names:
+            assert await turn == "b"
+        else:
+            with pytest.raises(EngineUnavailable, match="its engine hangs: 1 turns, and no step in 0 s"):
+                await turn
+        assert "its engine hangs" in rig.problem("a")
+
+
+@pytest.mark.parametrize("steps", [itertools.count().__next__, lambda: None])
+async def test_a_worker_that_takes_steps_or_does_not_count_them_may_take_its_time(
+    steps: Callable[[], int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
+    asked: list[object] = []
+    async with started("a", "b") as rig:
+        slow = rig.engines["a"]
+        slow.holds.clear()
+        slow.steps = lambda: asked.append(None) or steps()
+        turn = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
+        await until(lambda: len(asked) > 20)
+        slow.holds.set()
+        assert await turn == "a"
+        assert rig.in_use() == ["a", "b"]
+
+
 async def test_workers_that_serve_something_else_are_named_and_left_out() -> None:
     def prepare(rig: Rig) -> None:
         rig.engines["a"].served = ServedModel(name="other", context_tokens=4096)
@@ -279,6 +319,22 @@ async def test_without_any_worker_the_start_fails_and_says_why() -> None:
         engine.down = EngineUnavailable(f"{engine.url}: connection refused")
     with pytest.raises(EngineUnavailable, match="a: connection refused; b: connection refused"):
         await rig.fleet.ready()
+
+
+async def test_the_start_waits_as_long_as_it_is_told_to_for_a_worker_that_is_not_up_yet() -> None:
+    rig = Rig("a", "b")
+    for engine in rig.engines.values():
+        engine.down = EngineUnavailable("not yet")
+    with pytest.raises(EngineUnavailable, match="no engine worker can be used: not yet; not yet"):
+        await rig.fleet.ready(wait_s=0.05)
+    starting = asyncio.create_task(rig.fleet.ready(wait_s=60))
+    await asyncio.sleep(0.05)
+    rig.engines["b"].down = None
+    assert await starting == SERVED
+    assert rig.in_use() == ["b"]
+    rig.engines["a"].down = None
+    await until(lambda: rig.in_use() == ["a", "b"])
+    await rig.fleet.aclose()
 
 
 async def test_workers_come_and_go_without_a_restart() -> None:

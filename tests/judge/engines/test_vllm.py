@@ -169,6 +169,23 @@ async def test_a_server_of_another_make_is_named():
         await engine.tokenizer.decode([1])
 
 
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ('vllm:iteration_tokens_total_count{engine="0"} 7.0\nvllm:iteration_tokens_total_count{engine="1"} 5.0\n', 12),
+        ("vllm:iteration_tokens_total_count 1e+06\n", 1_000_000),
+        ("vllm:iteration_tokens_total_sum 9.0\n", None),
+        (None, None),
+    ],
+)
+async def test_steps_are_those_of_all_replicas_where_they_are_counted(metrics: str | None, expected: int | None):
+    def server(request: httpx2.Request) -> httpx2.Response:
+        assert request.url.path == "/metrics"
+        return httpx2.Response(404) if metrics is None else httpx2.Response(200, text=metrics)
+
+    assert await engine_of(server).num_steps() == expected
+
+
 async def test_the_model_asked_for_has_to_be_served():
     assert (await engine_of(Server(), model="adapter").ready()).context_tokens == 50
     with pytest.raises(CheckpointError, match="serves judge, adapter; 'other' was asked for"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -31,6 +32,8 @@ def worker_url() -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(create_worker(engine, name="judge"), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
+    while not server.started:
+        time.sleep(0.01)
     yield url_of(listening)
     server.should_exit = True
     thread.join()

@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
+from safetensors.numpy import save_file
 
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable
@@ -86,12 +88,20 @@ async def test_a_server_outside_of_dev_mode_is_left_alone_and_the_error_says_wha
 
 
 @pytest.mark.parametrize(
-    ("device", "tied", "takes"), [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)]
+    ("device", "config", "tensors", "takes"),
+    [
+        ("cpu", {"tie_word_embeddings": True}, {"model.embed_tokens.weight", "lm_head.weight"}, False),
+        ("cpu", {"tie_word_embeddings": False}, {"model.embed_tokens.weight"}, True),
+        ("cpu", {}, {"model.embed_tokens.weight"}, False),
+        ("cpu", {}, {"model.embed_tokens.weight", "lm_head.weight"}, True),
+        ("cuda", {"tie_word_embeddings": True}, {"model.embed_tokens.weight"}, True),
+    ],
 )
 async def test_weights_that_it_would_take_half_of_are_refused(
-    tmp_path: Path, device: str, tied: bool, takes: bool
+    tmp_path: Path, device: str, config: dict[str, bool], tensors: set[str], takes: bool
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(dict.fromkeys(tensors, np.zeros((2, 2), np.float32)), tmp_path / "model.safetensors")
     async with serving(device=device) as (url, seen), engine_at(url) as engine:
         with nullcontext() if takes else pytest.raises(CheckpointError, match="would keep the old output layer"):
             await engine.reload(tmp_path, version="0123")

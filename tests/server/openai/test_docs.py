@@ -34,7 +34,7 @@ def run_examples(url: str) -> str:
 
 
 async def test_the_examples_run_against_the_bundled_judge(pool, served, tmp_path: Path) -> None:
-    async with open_model(None, engine_url=None) as model:
+    async with open_model(None) as model:
         service = Service(Judge(engine=model.engine, sandbox=pool, profile=model.profile))
         async with served(service, folder=tmp_path) as url:
             printed = await asyncio.to_thread(run_examples, url)

@@ -14,6 +14,9 @@ from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
+FLAT_STEP = 128
+"""So many places, filled up, or a multiple of it go through the matrices at once: a few shapes for all batches."""
+
 
 def hidden_states(
     model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor, places: torch.Tensor
@@ -34,8 +37,9 @@ def hidden_states(
     config = model.config
     num_shared, (num_rows, length) = len(shared), ids.shape
     flat = torch.cat([shared, ids.flatten()])
+    flat = F.pad(flat, (0, -len(flat) % FLAT_STEP))
     x = F.embedding(flat, model.model.embed_tokens.weight)
-    cos, sin = _rotations(num_shared, num_rows, length, model=model)
+    cos, sin = _rotations(num_shared, num_rows, length, num_places=len(flat), model=model)
     causal = torch.full((length, length), -torch.inf, device=ids.device).triu(1)
     layers = cast("list[Qwen3DecoderLayer]", list(model.model.layers))
     for layer in layers:
@@ -58,12 +62,13 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 
 
 def _rotations(
-    num_shared: int, num_rows: int, length: int, *, model: Qwen3ForCausalLM
+    num_shared: int, num_rows: int, length: int, *, num_places: int, model: Qwen3ForCausalLM
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of every place: (P + B*T, 1, head_dim)."""
+    """cos and sin of every place: (N, 1, head_dim)."""
     frequencies = cast(torch.Tensor, model.model.rotary_emb.inv_freq)
     places = torch.arange(num_shared + length, device=frequencies.device)
     places = torch.cat([places[:num_shared], places[num_shared:].repeat(num_rows)])
+    places = F.pad(places, (0, num_places - len(places)))
     angles = torch.outer(places.float(), frequencies)
     angles = torch.cat([angles, angles], dim=-1)[:, None]
     return angles.cos(), angles.sin()
@@ -86,7 +91,9 @@ def _attend(
     """Rows attend to the shared beginning and to themselves; the beginning to itself. Returns (N, heads * head_dim)."""
     num_heads, num_kv_heads, dim = q.shape[1], k.shape[1], q.shape[2]
     group, length = num_heads // num_kv_heads, len(causal)
-    q = q * dim**-0.5
+    num_places = num_shared + num_rows * length
+    filling = q.new_zeros(len(q) - num_places, num_heads * dim)
+    q, k, v = (q * dim**-0.5)[:num_places], k[:num_places], v[:num_places]
     begun = torch.empty(0, num_heads * dim, dtype=q.dtype, device=q.device)
     if num_shared:
         mask = torch.full((num_shared, num_shared), -torch.inf, device=q.device, dtype=q.dtype).triu(1)
@@ -113,4 +120,4 @@ def _attend(
     else:
         mixed = torch.bmm(scores.softmax(-1), own_v)
     mixed = mixed.view(num_kv_heads, num_rows, group, length, dim).permute(1, 3, 0, 2, 4)
-    return torch.cat([begun, mixed.reshape(num_rows * length, num_heads * dim)])
+    return torch.cat([begun, mixed.reshape(num_rows * length, num_heads * dim), filling])

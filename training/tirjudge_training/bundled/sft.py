@@ -11,6 +11,7 @@ import heapq
 import multiprocessing
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -33,9 +34,12 @@ from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
 from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
-SHARED_STEP, LENGTH_STEP, ROW_STEP, TARGET_STEP = 16, 64, 4, 128
-"""Shapes of products are multiples of these. oneDNN compiles a product anew for each shape that it has not met lately, and
-without this hardly two batches have the same."""
+SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
+"""Shapes of products are multiples of these. oneDNN compiles a product anew for each shape that is not among the thousand
+that it met last, and without this hardly two batches have the same."""
+
+FEW_ROWS = 32
+"""Rows of a kind of which there are fewer share a batch with others of their mode."""
 
 MAX_TOOL_CALLS = 3
 """The number that every training prompt names; it is also the default of a request."""
@@ -46,7 +50,7 @@ class Recipe:
     """Everything that decides the checkpoint; the same recipe gives the same data in the same order."""
 
     seed: int = 1
-    num_steps: int = 2500
+    num_steps: int = 1700
     examples_per_step: int = 72
     """On average; a step is made of whole batches."""
     examples_per_shard: int = 4096
@@ -104,13 +108,13 @@ class Row:
     """Prompt and judgment."""
     loss_from: tuple[tuple[int, int], ...]
     """Spans [start, end) of `ids` that the model writes."""
-    kind: str
-    """Rows of one kind begin with the same tokens."""
+    kind: tuple[str, ...]
+    """Mode, tools, number of responses: rows of one kind begin with the same tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows of one kind, padded on the right."""
+    """Rows that begin alike, padded on the right."""
 
     shared: list[int]
     """The ids that all rows begin with, at least one fewer than the shortest row's prompt."""
@@ -118,13 +122,16 @@ class Batch:
     """(rows, length): what follows the shared beginning."""
     targets: torch.Tensor
     """(rows, length): the next id where the model writes it, -100 elsewhere."""
-    num_rows: int
-    """Without those that only fill up."""
 
     @property
     def num_tokens(self) -> int:
         """Tokens that one pass computes, padding included."""
         return self.ids.numel() + len(self.shared)
+
+    @property
+    def cost(self) -> int:
+        """About in what proportion one pass takes time: at 700 places before a token, half of it is attention."""
+        return self.num_tokens * (700 + len(self.shared) + self.ids.shape[1])
 
     def to(self, device: str) -> Batch:
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
@@ -173,7 +180,7 @@ def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, 
         if part.by_model:
             spans.append((len(ids), len(ids) + len(encoded)))
         ids += encoded
-    kind = f"{example.mode}/{example.tools}/{len(example.responses)}"
+    kind = (example.mode, f"tools {example.tools}", f"{len(example.responses)} responses")
     return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
 
@@ -201,54 +208,75 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     ]
 
 
-def rows_to_batches(rows: Sequence[Row], *, batch_tokens: int) -> list[Batch]:
-    """Rows of one kind and of like length together, the longest first; shapes are as few as may be."""
-    of_kind: dict[str, list[Row]] = {}
-    for row in rows:
-        of_kind.setdefault(row.kind, []).append(row)
-    batches = []
-    for alike in of_kind.values():
+def full_batches(rows: Sequence[Row], *, batch_tokens: int) -> tuple[list[Batch], list[Row]]:
+    """Batches of rows that begin alike and are about as long, the longest first; and the rows that fill none."""
+    batches: list[Batch] = []
+    left: list[Row] = []
+    for alike in _alike(rows):
         num_shared = _num_shared(alike)
         alike.sort(key=lambda row: -len(row.ids))
         while alike:
-            length = _rounded(len(alike[0].ids) - num_shared, LENGTH_STEP)
+            length = _rounded_length(len(alike[0].ids) - num_shared)
             num_rows = max(1, batch_tokens // length)
-            batches.append(_batch(alike[:num_rows], num_shared=num_shared, length=length, full=num_rows))
+            if num_rows > len(alike):
+                left += alike
+                break
+            batches.append(_batch(alike[:num_rows], num_shared=num_shared, length=length))
             del alike[:num_rows]
-    return batches
+    return batches, left
+
+
+def one_batch(rows: Sequence[Row]) -> Batch:
+    """These rows, which are of one kind, in one batch."""
+    num_shared = _num_shared(rows)
+    length = _rounded_length(max(len(row.ids) for row in rows) - num_shared)
+    return _batch(rows, num_shared=num_shared, length=length)
+
+
+def _alike(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of one kind together, or of one mode where they are few."""
+    num_of_kind = Counter(row.kind for row in rows)
+    alike: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = row.kind if num_of_kind[row.kind] >= FEW_ROWS else row.kind[:2]
+        alike.setdefault(key, []).append(row)
+    return list(alike.values())
 
 
 def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
+def _rounded_length(length: int) -> int:
+    """In steps that grow with it, for long rows are rare."""
+    return _rounded(length, max(LENGTH_STEP, 2 ** (length.bit_length() - 4)))
+
+
 def _num_shared(rows: Sequence[Row]) -> int:
     """How many ids all rows begin with, rounded down; at least one fewer than the shortest row's prompt."""
-    num_shared = min(row.loss_from[0][0] for row in rows) - 1
+    num_shared = min(SHARED_MOST, min(row.loss_from[0][0] for row in rows) - 1)
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
     while first[:num_shared] != last[:num_shared]:
         num_shared -= 1
     return num_shared - num_shared % SHARED_STEP
 
 
-def _batch(rows: Sequence[Row], *, num_shared: int, length: int, full: int) -> Batch:
-    """One batch; where rows are fewer than `full`, they are filled up to a multiple of ROW_STEP with empty ones."""
-    padded = min(full, _rounded(len(rows), ROW_STEP))
-    ids = torch.zeros(padded, length, dtype=torch.long)
-    targets = torch.full((padded, length), -100, dtype=torch.long)
+def _batch(rows: Sequence[Row], *, num_shared: int, length: int) -> Batch:
+    ids = torch.zeros(len(rows), length, dtype=torch.long)
+    targets = torch.full((len(rows), length), -100, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row.ids) - num_shared] = torch.tensor(row.ids[num_shared:])
         for start, end in row.loss_from:
             targets[i, start - 1 - num_shared : end - 1 - num_shared] = torch.tensor(row.ids[start:end])
-    return Batch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets, num_rows=len(rows))
+    return Batch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets)
 
 
 def deal(batches: Sequence[Batch], *, num_steps: int) -> list[list[Batch]]:
     """The batches of each step, so that steps cost about the same; the dearest step first."""
     steps: list[tuple[int, int, list[Batch]]] = [(0, i, []) for i in range(num_steps)]
-    for batch in sorted(batches, key=lambda batch: -batch.num_tokens):
+    for batch in sorted(batches, key=lambda batch: -batch.cost):
         cost, i, step = heapq.heappop(steps)
-        heapq.heappush(steps, (cost + batch.num_tokens, i, [*step, batch]))
+        heapq.heappush(steps, (cost + batch.cost, i, [*step, batch]))
     return [step for _, _, step in sorted(steps, key=lambda step: (-step[0], step[1]))]
 
 
@@ -390,9 +418,10 @@ def _batches_for_steps(recipe: Recipe, *, rank: int, profile: Profile, tokenizer
     All workers shuffle their steps alike, so that at each step what they compute costs about the same and none waits.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
+    left: list[Row] = []
     for index in count():
-        rows = make_shard(recipe, profile, tokenizer_json, index * recipe.num_workers + rank)
-        batches = rows_to_batches(rows, batch_tokens=recipe.batch_tokens)
+        rows = left + make_shard(recipe, profile, tokenizer_json, index * recipe.num_workers + rank)
+        batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens)
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)
         yield from steps
