@@ -162,7 +162,7 @@ def check_reload(checkpoint: Path, *, device: str) -> None:
 
 
 def _is_tied(checkpoint: Path) -> bool:
-    """Whether its output layer is its embedding. Configurations of some families do not say so; then their weights lack it."""
+    """Whether its output layer is its embedding. Some families do not say so; then their weights lack the layer."""
     config = checkpoint / "config.json"
     said = read_json(config).get("tie_word_embeddings") if config.exists() else None
     if said is not None:
