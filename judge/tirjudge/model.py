@@ -141,6 +141,7 @@ async def open_model(
     engine_urls: Sequence[str] | Callable[[], Sequence[str]] | None = None,
     engine_key: str | None = None,
     engine_wait_s: float = 0.0,
+    on_hung_engine: Callable[[str], None] | None = None,
     vllm_arguments: Sequence[str] | None = None,
 ) -> AsyncIterator[Model]:
     """Open a model, and close it afterwards.
@@ -151,6 +152,7 @@ async def open_model(
             gives the profile (None: the default one). None: the embedded engine runs the checkpoint in this process.
         engine_key: what the servers were given as `--api-key`; None: nothing.
         engine_wait_s: for how long to try again at first while none of `engine_urls` answers.
+        on_hung_engine: is told the URL of one that hangs.
         vllm_arguments: instead of the embedded engine vLLM runs the checkpoint in this process, with these arguments of
             `vllm serve`; None: it does not.
 
@@ -177,7 +179,7 @@ async def open_model(
     from tirjudge.engines.vllm import VLLMEngine
 
     urls = engine_urls if callable(engine_urls) else lambda: engine_urls
-    remote = FleetEngine(urls, connect=partial(VLLMEngine, api_key=engine_key))
+    remote = FleetEngine(urls, connect=partial(VLLMEngine, api_key=engine_key), on_hung=on_hung_engine)
     try:
         served = await remote.ready(wait_s=engine_wait_s)
         profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))

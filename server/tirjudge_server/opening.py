@@ -61,7 +61,9 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
         served, profile = _to_serve(settings)
         async with (
             open_workers(served, workers=settings.workers) as started,
-            open_model(profile, engine_urls=lambda: started.urls, engine_key=started.key) as model,
+            open_model(
+                profile, engine_urls=lambda: started.urls, engine_key=started.key, on_hung_engine=started.restart
+            ) as model,
         ):
             yield model
     elif given:

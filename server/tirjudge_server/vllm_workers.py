@@ -74,6 +74,12 @@ class StartedWorker:
     last_line: str = ""
     """That it wrote."""
     num_restarts: int = 0
+    _process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+
+    def end(self) -> None:
+        """End it, if it runs; `run` then starts it again."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     async def run(self) -> None:
         """Start it, and again whenever it ends, until cancelled.
@@ -119,6 +125,7 @@ class StartedWorker:
             start_new_session=True,
         )
         assert process.stdout is not None
+        self._process = process
         passing_on = asyncio.create_task(self._pass_on(process.stdout))
         try:
             return await process.wait()
@@ -158,6 +165,12 @@ class StartedWorkers:
     @property
     def urls(self) -> list[str]:
         return [worker.url for worker in self.workers]
+
+    def restart(self, url: str) -> None:
+        """Start the one at that URL anew: it hangs."""
+        for worker in self.workers:
+            if worker.url == url:
+                worker.end()
 
 
 @asynccontextmanager

@@ -224,6 +224,22 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
     assert started.key not in caplog.text
 
 
+async def test_a_worker_that_hangs_is_started_again(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_workers, "RESTART_S", (0.1, 1.0))
+    monkeypatch.setattr(vllm_workers, "GRACE_S", 0.5)
+    served = WorkerModel(model=str(random_checkpoint), name="random", context_tokens=4096)
+    async with open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)) as started:
+        [url] = started.urls
+        _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
+        os.kill(worker, signal.SIGSTOP)
+        started.restart(url)
+        await until(lambda: started.workers[0].num_restarts == 1)
+        assert not is_alive(worker)
+        async with asyncio.timeout(120):
+            while not await is_healthy(url):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
 async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_line() -> None:
     served = WorkerModel(model="/nowhere", name="random", context_tokens=4096)
     with pytest.raises(

@@ -62,16 +62,24 @@ class FleetEngine:
     Args:
         urls: says where they are, now; asked again every few seconds, so that workers can be added and removed.
         connect: an engine at a URL.
+        on_hung: is told the URL of one that hangs, once it is left out.
 
     Attributes:
         workers: those in use or left out for now, in the order of their URLs.
     """
 
-    def __init__(self, urls: UrlSource, *, connect: Callable[[str], RemoteEngine]) -> None:
+    def __init__(
+        self,
+        urls: UrlSource,
+        *,
+        connect: Callable[[str], RemoteEngine],
+        on_hung: Callable[[str], None] | None = None,
+    ) -> None:
         self.workers: list[EngineWorker] = []
         self.tokenizer = FleetTokenizer(self)
         self._urls = urls
         self._connect = connect
+        self._on_hung = on_hung
         self._identity: Identity | None = None
         self._weights: Weights | None = None
         self._is_exchanging = False
@@ -318,6 +326,8 @@ class FleetEngine:
             elif stuck_s >= STUCK_S and worker.problem is None and not self._is_exchanging:
                 self._leave_out(worker, f"its engine hangs: {worker.num_running} turns, and no step in {stuck_s:.0f} s")
                 worker.give_up()
+                if self._on_hung is not None:
+                    self._on_hung(worker.url)
 
     def _follow(self) -> None:
         """Take up workers at new URLs, once they are ready, and remove those whose URL is gone."""

@@ -88,7 +88,8 @@ class Rig:
     def __init__(self, *names: str) -> None:
         self.urls = list(names)
         self.engines: dict[str, ScriptedWorker] = {name: ScriptedWorker(name) for name in names}
-        self.fleet = FleetEngine(lambda: self.urls, connect=self.connect)
+        self.hung: list[str] = []
+        self.fleet = FleetEngine(lambda: self.urls, connect=self.connect, on_hung=self.hung.append)
 
     def connect(self, url: str) -> ScriptedWorker:
         return self.engines.setdefault(url, ScriptedWorker(url))
@@ -268,6 +269,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_loses_its_turns(
             with pytest.raises(EngineUnavailable, match="its engine hangs: 1 turns, and no step in 0 s"):
                 await turn
         assert "its engine hangs" in rig.problem("a")
+        assert rig.hung == ["a"]
 
 
 @pytest.mark.parametrize("steps", [itertools.count().__next__, lambda: None])
