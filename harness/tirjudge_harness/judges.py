@@ -157,7 +157,7 @@ async def _in_this_process(
         yield OpenJudge(
             judge=judge,
             kind="engine" if engine_urls else "local",
-            url=" ".join(engine_urls) or None,
+            url=" ".join(sorted(engine_urls)) or None,
             model=opened.profile.name,
             fingerprint=opened.fingerprint,
         )

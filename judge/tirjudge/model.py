@@ -148,10 +148,11 @@ async def open_model(
 
     Args:
         checkpoint: its folder, or with `vllm_arguments` perhaps its name on the hub; None: the bundled judge.
-        engine_urls: of vLLM servers that run it, or what says where they are now (`FleetEngine`); `checkpoint` then only
-            gives the profile (None: the default one). None: the embedded engine runs the checkpoint in this process.
+        engine_urls: of vLLM servers that run it, one at least, or what says where they are now (`FleetEngine`);
+            `checkpoint` then only gives the profile (None: the default one). None: the embedded engine runs the checkpoint
+            in this process.
         engine_key: what the servers were given as `--api-key`; None: nothing.
-        engine_wait_s: for how long to try again at first while none of `engine_urls` answers.
+        engine_wait_s: for how long to ask where engines are, and them, again while none answers at first.
         on_hung_engine: is told the URL of one that hangs.
         vllm_arguments: instead of the embedded engine vLLM runs the checkpoint in this process, with these arguments of
             `vllm serve`; None: it does not.
@@ -178,10 +179,15 @@ async def open_model(
     from tirjudge.engines.fleet import FleetEngine
     from tirjudge.engines.vllm import VLLMEngine
 
-    urls = engine_urls if callable(engine_urls) else lambda: engine_urls
-    remote = FleetEngine(urls, connect=partial(VLLMEngine, api_key=engine_key), on_hung=on_hung_engine)
+    connect = partial(VLLMEngine, api_key=engine_key)
+    if callable(engine_urls):
+        remote = FleetEngine(engine_urls, connect=connect, on_hung=on_hung_engine, wait_s=engine_wait_s)
+    elif len(engine_urls) > 1:
+        remote = FleetEngine(lambda: engine_urls, connect=connect)
+    else:  # which nobody can stand in for: to leave it out would only fail what it could still do
+        remote = connect(engine_urls[0])
     try:
-        served = await remote.ready(wait_s=engine_wait_s)
+        served = await remote.ready()
         profile = Profile(name=served.name) if checkpoint is None else load_profile(checkpoint_folder(checkpoint))
         context_tokens = min(served.context_tokens, profile.context_tokens)
         profile = profile.model_copy(update={"context_tokens": context_tokens})

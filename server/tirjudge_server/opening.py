@@ -56,6 +56,8 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
     given = settings.engine_urls or settings.engines_file
     if bool(given) + (settings.workers is not None) + (settings.vllm_arguments is not None) > 1:
         raise OptionsClash("--workers, --in-process, and --engine or --engines-file: one of them would do")
+    if settings.engine_wait_s and not given:
+        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file, which it waits for")
     checkpoint = settings.profile or settings.checkpoint
     if settings.workers is not None:
         served, profile = _to_serve(settings)

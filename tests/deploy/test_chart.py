@@ -211,7 +211,8 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
     assert environment(server)["TIRJUDGE_ENGINES_FILE"] == f"{mount['mountPath']}/{next(iter(config['data']))}"
     waited_s = int(environment(server)["TIRJUDGE_ENGINE_WAIT_S"])
     probe = server["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] > waited_s > 60
+    deadline_s = of_kind(manifests, "Deployment")["server"]["spec"]["progressDeadlineSeconds"]
+    assert deadline_s > probe["periodSeconds"] * probe["failureThreshold"] > waited_s > 60
     told = {
         "vllm": [url for url in config["data"]["urls"].split() if url not in values["engines"].get("urls", ())],
         "sandbox": environment(server)["TIRJUDGE_SANDBOX"].split(),

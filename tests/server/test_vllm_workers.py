@@ -12,14 +12,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
+from tirjudge.engines import fleet
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import EngineUnavailable
+from tirjudge.types import Sampling
 from tirjudge_server import vllm_workers, worker_guard
+from tirjudge_server.opening import engine_workers, open_judging
+from tirjudge_server.settings import Settings
 from tirjudge_server.vllm_command import (
     WorkerModel,
     Workers,
@@ -224,17 +229,22 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
     assert started.key not in caplog.text
 
 
-async def test_a_worker_that_hangs_is_started_again(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
+    random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vllm_workers, "RESTART_S", (0.1, 1.0))
     monkeypatch.setattr(vllm_workers, "GRACE_S", 0.5)
-    served = WorkerModel(model=str(random_checkpoint), name="random", context_tokens=4096)
-    async with open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)) as started:
-        [url] = started.urls
+    monkeypatch.setattr(fleet, "WATCH_S", 0.1)
+    monkeypatch.setattr(fleet, "STUCK_S", 0.3)
+    monkeypatch.setattr(VLLMEngine, "progress", AsyncMock(return_value="the same"))
+    settings = Settings(checkpoint=random_checkpoint, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER))
+    async with open_judging(settings) as model:
+        [url] = [worker.url for worker in engine_workers(model)]
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
-        os.kill(worker, signal.SIGSTOP)
-        started.restart(url)
-        await until(lambda: started.workers[0].num_restarts == 1)
-        assert not is_alive(worker)
+        ids = await model.engine.tokenizer.encode_prompt("?")
+        with pytest.raises(EngineUnavailable, match="its engine hangs"):
+            await model.engine.generate(ids, sampling=Sampling(max_tokens=4000), session="s.0")
+        await until(lambda: not is_alive(worker))
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

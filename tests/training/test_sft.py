@@ -101,7 +101,7 @@ def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:
 
 
 def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
-    rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind[0] == Mode.PAIRWISE][:4]
+    rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind.mode is Mode.PAIRWISE][:4]
     batch = one_batch(rows)
     assert len(batch.shared) > 50
     places = torch.arange(batch.ids.numel())[::3]

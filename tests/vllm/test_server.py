@@ -67,7 +67,7 @@ async def test_an_engine_that_hangs_behind_a_healthy_server_loses_its_turns(
         await engine.generate([65, 66], sampling=writing(8), session="before")
         os.kill(core, signal.SIGSTOP)
         try:
-            with pytest.raises(EngineUnavailable, match="its engine hangs: 1 turns, and no step in 2 s"):
+            with pytest.raises(EngineUnavailable, match="its engine hangs: no step in"):
                 await engine.generate([65, 66], sampling=writing(3000), session="hung")
             assert httpx2.get(f"{server.url}/health").is_success
         finally:

@@ -63,6 +63,7 @@ class FleetEngine:
         urls: says where they are, now; asked again every few seconds, so that workers can be added and removed.
         connect: an engine at a URL.
         on_hung: is told the URL of one that hangs, once it is left out.
+        wait_s: for how long `ready` tries again while none can be reached, or is healthy: one may take minutes to start.
 
     Attributes:
         workers: those in use or left out for now, in the order of their URLs.
@@ -74,12 +75,14 @@ class FleetEngine:
         *,
         connect: Callable[[str], RemoteEngine],
         on_hung: Callable[[str], None] | None = None,
+        wait_s: float = 0.0,
     ) -> None:
         self.workers: list[EngineWorker] = []
         self.tokenizer = FleetTokenizer(self)
         self._urls = urls
         self._connect = connect
         self._on_hung = on_hung
+        self._wait_s = wait_s
         self._identity: Identity | None = None
         self._weights: Weights | None = None
         self._is_exchanging = False
@@ -94,22 +97,21 @@ class FleetEngine:
         """Those that any of them knows."""
         return frozenset[int]().union(*(worker.engine.eos_token_ids for worker in self.workers))
 
-    async def ready(self, *, wait_s: float = 0.0) -> ServedModel:
+    async def ready(self) -> ServedModel:
         """What the workers serve: most of those that can be reached. The others are left out, and watched.
-
-        Args:
-            wait_s: for how long to try again while none can be reached, or is healthy: an engine may take minutes to start.
 
         Raises:
             EngineUnavailable: none can be reached, or is healthy.
             CheckpointError: none serves the model asked for.
             ValueError: there is no URL.
         """
-        self.workers = [self._worker(url) for url in dict.fromkeys(self._urls())]
-        if not self.workers:
-            raise ValueError("engines: no URL given, at least one is needed")
-        deadline = asyncio.get_running_loop().time() + wait_s
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        said = ""
         while True:
+            self.workers, gone = self._at_urls()
+            await asyncio.gather(*map(_close, gone))
+            if not self.workers:
+                raise ValueError("engines: no URL given, at least one is needed")
             found = await asyncio.gather(*(worker.identify() for worker in self.workers), return_exceptions=True)
             identities = [answer for answer in found if isinstance(answer, Identity)]
             if identities:
@@ -118,7 +120,9 @@ class FleetEngine:
             left_s = deadline - asyncio.get_running_loop().time()
             if not isinstance(failure, EngineUnavailable) or left_s <= 0:
                 raise failure
-            logger.warning("%s; waiting for one, for %.0f s at most", failure, left_s)
+            if str(failure) != said:
+                said = str(failure)
+                logger.warning("%s; waiting for one, for %.0f s at most", said, left_s)
             await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
         for worker, answer in zip(self.workers, found, strict=True):
@@ -240,13 +244,17 @@ class FleetEngine:
         _remember(self._at_session, session, worker=worker)
         return worker
 
-    def _worker(self, url: str) -> EngineWorker:
-        return EngineWorker(url=url, engine=self._connect(url))
+    def _at_urls(self) -> tuple[list[EngineWorker], list[EngineWorker]]:
+        """The workers at the URLs of now, and those that are gone from them."""
+        known = {worker.url: worker for worker in self.workers}
+        urls = dict.fromkeys(self._urls())
+        now = [known.get(url) or EngineWorker(url=url, engine=self._connect(url)) for url in urls]
+        return now, [worker for url, worker in known.items() if url not in urls]
 
     def _leave_out(self, worker: EngineWorker, problem: str) -> None:
         if worker.problem is None:
             logger.warning("engine worker %s is left out: %s", worker.url, problem)
-        worker.weights, worker.problem = None, problem
+        worker.weights, worker.problem, worker.seen_at = None, problem, None
         if worker in self.workers:  # else it was removed, and nobody waits for it
             worker.leave_out(problem, look=partial(self._look, worker))
 
@@ -256,7 +264,7 @@ class FleetEngine:
             identity = await worker.identify()
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
-            await self._try(worker)
+            await self._try_token(worker)
             if self._is_exchanging:  # whether the others take them is not known yet
                 return "the weights are being exchanged"
             if self._weights is not None and worker.weights != self._weights:
@@ -269,15 +277,28 @@ class FleetEngine:
         logger.warning("engine worker %s is in use", worker.url)
         return None
 
-    async def _try(self, worker: EngineWorker) -> None:
+    async def _try_token(self, worker: EngineWorker) -> None:
         """Have it write a token: one that answers everything else, and every turn with an error, would be the least busy.
 
         Raises:
             EngineUnavailable, CheckpointError: it cannot.
         """
+        now = asyncio.get_running_loop().time
         ids = await worker.engine.tokenizer.encode_prompt("?")
         turn = worker.engine.generate(ids, sampling=Sampling(max_tokens=1), session="look")
-        await in_time(turn, url=worker.url)
+        try:
+            await in_time(turn, url=worker.url)
+        except EngineUnavailable:
+            worker.mute_since = worker.mute_since or now()
+            if now() - worker.mute_since >= STUCK_S:
+                worker.mute_since = None
+                self._tell_of_hung(worker)
+            raise
+        worker.mute_since = None
+
+    def _tell_of_hung(self, worker: EngineWorker) -> None:
+        if self._on_hung is not None:
+            self._on_hung(worker.url)
 
     def _hurry(self) -> None:
         for worker in self.workers:
@@ -309,9 +330,8 @@ class FleetEngine:
         is ill, at once."""
         try:
             served = await asyncio.wait_for(worker.engine.ready(), WATCH_S)
-            stuck_s = await asyncio.wait_for(worker.stuck_s(), WATCH_S)
         except TimeoutError:
-            worker.num_missed += 1
+            worker.num_missed, worker.seen_at = worker.num_missed + 1, None
             has_others = any(other.problem is None for other in self.workers if other is not worker)
             if worker.num_missed >= NUM_MISSED and worker.problem is None and has_others:
                 self._leave_out(worker, f"no answer within {WATCH_S:g} s, {worker.num_missed} times in a row")
@@ -323,25 +343,26 @@ class FleetEngine:
             worker.num_missed = 0
             if self._identity is not None and served != self._identity.served and worker.problem is None:
                 self._leave_out(worker, "it serves another model than it did")
-            elif stuck_s >= STUCK_S and worker.problem is None and not self._is_exchanging:
-                self._leave_out(worker, f"its engine hangs: {worker.num_running} turns, and no step in {stuck_s:.0f} s")
-                worker.give_up()
-                if self._on_hung is not None:
-                    self._on_hung(worker.url)
+            await self._leave_out_if_stuck(worker)
+
+    async def _leave_out_if_stuck(self, worker: EngineWorker) -> None:
+        stuck_s = await worker.stuck_s(within_s=WATCH_S)
+        if stuck_s >= STUCK_S and worker.problem is None and not self._is_exchanging:
+            under_way = f"{worker.num_running} under way"
+            self._leave_out(worker, f"its engine hangs: no step in {stuck_s:.0f} s, with {under_way}")
+            worker.give_up()
+            self._tell_of_hung(worker)
 
     def _follow(self) -> None:
         """Take up workers at new URLs, once they are ready, and remove those whose URL is gone."""
-        urls = list(dict.fromkeys(self._urls()))
-        known = {worker.url: worker for worker in self.workers}
-        if urls == list(known):
-            return
-        self.workers = [known.get(url) or self._worker(url) for url in urls]
+        before = self.workers
+        self.workers, gone = self._at_urls()
         for worker in self.workers:
-            if worker.url not in known:
+            if worker not in before:
                 worker.leave_out("it is new", look=partial(self._look, worker))
-        for url in known.keys() - set(urls):
-            logger.warning("engine worker %s is removed", url)
-            draining = asyncio.create_task(_drain(known[url]))
+        for worker in gone:
+            logger.warning("engine worker %s is removed", worker.url)
+            draining = asyncio.create_task(_drain(worker))
             self._draining.add(draining)
             draining.add_done_callback(self._draining.discard)
 

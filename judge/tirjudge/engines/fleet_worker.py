@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -39,12 +40,8 @@ class RemoteEngine(Engine, Protocol):
         """
         ...
 
-    async def num_steps(self) -> int | None:
-        """Steps that it has taken since it started, for whomever; None: it does not count them.
-
-        Raises:
-            EngineUnavailable: it cannot be reached.
-        """
+    async def progress(self) -> str | None:
+        """What changes whenever it takes a step, for whomever; None: it does not say."""
         ...
 
     async def aclose(self) -> None: ...
@@ -86,8 +83,10 @@ class EngineWorker(Worker):
     """How often in a row it did not say in time how it is."""
     num_turns: int = 0
     """Turns that it was asked since the start."""
-    seen_at: tuple[int, float] | None = None
-    """The steps that it last said it had taken, and when it first said so; None: it has no turn of ours."""
+    seen_at: tuple[str, float] | None = None
+    """Its progress, and since when it has not changed, as far as it was looked at without a gap."""
+    mute_since: float | None = None
+    """Since when it has written no token for us, though it says that it is well; None: it has."""
 
     async def identify(self) -> Identity:
         """
@@ -126,19 +125,18 @@ class EngineWorker(Worker):
         finally:
             self.num_running -= 1
 
-    async def stuck_s(self) -> float:
-        """For how long it has taken no step, though it has turns; 0 if it does not count its steps.
-
-        Raises:
-            EngineUnavailable: it cannot be reached.
-        """
-        num_steps = await self.engine.num_steps() if self.num_running else None
-        if num_steps is None:
+    async def stuck_s(self, *, within_s: float) -> float:
+        """For how long it has made no progress, though it has turns; 0 if it does not say so within that time."""
+        progress = None
+        if self.num_running:
+            with suppress(TimeoutError):
+                progress = await asyncio.wait_for(self.engine.progress(), within_s)
+        if progress is None:
             self.seen_at = None
             return 0.0
         now = asyncio.get_running_loop().time()
-        if self.seen_at is None or self.seen_at[0] != num_steps:
-            self.seen_at = num_steps, now
+        if self.seen_at is None or self.seen_at[0] != progress:
+            self.seen_at = progress, now
         return now - self.seen_at[1]
 
     def give_up(self) -> None:

@@ -32,8 +32,8 @@ CACHED_CHARS = 64
 
 CACHED_TEXTS = 4096
 
-_STEPS = re.compile(r"^vllm:iteration_tokens_total_count(?:\{.*\})? (\S+)$", re.MULTILINE)
-"""vLLM enters each step of its engine in this histogram."""
+_PROGRESS = re.compile(r"^vllm:(?:iteration_tokens_total_count|kv_cache_usage_perc)\b.*$", re.MULTILINE)
+"""vLLM counts the steps of its engine that wrote a token; those that only read a part of a long prompt fill its cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +147,13 @@ class VLLMEngine:
         except (CheckpointError, PromptTooLong) as error:
             raise EngineUnavailable(str(error)) from error
 
-    async def num_steps(self) -> int | None:
-        """Steps that the engine has taken, of all its replicas together, from the server's metrics; None: not there.
-
-        Raises:
-            EngineUnavailable: the server cannot be reached.
-        """
+    async def progress(self) -> str | None:
+        """What changes whenever the engine takes a step, of the server's metrics; None: they are not to be had."""
         try:
-            counts = _STEPS.findall(await self._server.get_text("/metrics"))
-        except (CheckpointError, TurnRefused):
+            lines = _PROGRESS.findall(await self._server.get_text("/metrics"))
+        except TirjudgeError:
             return None
-        return int(sum(map(float, counts))) if counts else None
+        return "\n".join(lines) or None
 
     async def aclose(self) -> None:
         await self._server.aclose()

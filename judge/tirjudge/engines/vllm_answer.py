@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from tirjudge.engines.checkpoint import read_json
 from tirjudge.errors import CheckpointError, EngineUnavailable
@@ -169,12 +169,15 @@ def _is_tied(checkpoint: Path) -> bool:
         return bool(said)
     weights = checkpoint / "model.safetensors"
     index = checkpoint / "model.safetensors.index.json"
-    if index.exists():
-        return "lm_head.weight" not in read_json(index)["weight_map"]
-    if not weights.exists():
-        return False
-    with safe_open(weights, framework="numpy") as stored:
-        return "lm_head.weight" not in stored.keys()  # noqa: SIM118
+    try:
+        if index.exists():
+            return "lm_head.weight" not in read_json(index)["weight_map"]
+        if not weights.exists():
+            return False
+        with safe_open(weights, framework="numpy") as stored:
+            return "lm_head.weight" not in stored.keys()  # noqa: SIM118
+    except (SafetensorError, LookupError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint}: its weights cannot be read: {error!r}") from error
 
 
 def _check_kinds(text: object, token_ids: Sequence[object]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tirjudge import workers
 from tirjudge.engines import fleet as fleet_module
+from tirjudge.engines import fleet_worker
 from tirjudge.engines.fleet import MUCH_BUSIER, FleetEngine
 from tirjudge.engines.fleet_urls import EngineUrls
 from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
@@ -75,8 +76,9 @@ class ScriptedWorker(ScriptedEngine):
             raise self.reload_fails
         self.loaded.append(version)
 
-    async def num_steps(self) -> int | None:
-        return self.steps()
+    async def progress(self) -> str | None:
+        step = self.steps()
+        return None if step is None else f"step {step}"
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -266,10 +268,44 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_loses_its_turns(
         if "b" in names:
             assert await turn == "b"
         else:
-            with pytest.raises(EngineUnavailable, match="its engine hangs: 1 turns, and no step in 0 s"):
+            with pytest.raises(EngineUnavailable, match="its engine hangs: no step in"):
                 await turn
         assert "its engine hangs" in rig.problem("a")
         assert rig.hung == ["a"]
+
+
+async def test_a_worker_that_came_back_well_and_writes_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "STUCK_S", 0.2)
+    monkeypatch.setattr(fleet_worker, "LOOK_TIMEOUT_S", 0.05)
+    async with started("a", "b") as rig:
+        rig.engines["a"].down = EngineUnavailable("a moment")
+        await until(lambda: rig.in_use() == ["b"])
+        rig.engines["a"].holds.clear()
+        rig.engines["a"].down = None
+        await until(lambda: "a" in rig.hung)
+        assert rig.in_use() == ["b"]
+        rig.engines["a"].holds.set()
+        await until(lambda: rig.in_use() == ["a", "b"])
+
+
+async def test_while_weights_are_exchanged_no_step_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
+    looks: list[None] = []
+    async with started("a", "b") as rig:
+        for engine in rig.engines.values():
+            engine.steps = lambda: looks.append(None) or 7
+            engine.holds.clear()
+            engine.reloads.clear()
+        exchanging = asyncio.create_task(rig.fleet.reload(Path("w"), version="2"))
+        turn = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
+        await until(lambda: len(looks) > 20)
+        assert rig.in_use() == ["a", "b"]
+        for engine in rig.engines.values():
+            engine.holds.set()
+            engine.reloads.set()
+        await exchanging
+        assert await turn in ("a", "b")
+        assert rig.hung == []
 
 
 @pytest.mark.parametrize("steps", [itertools.count().__next__, lambda: None])
@@ -328,8 +364,9 @@ async def test_the_start_waits_as_long_as_it_is_told_to_for_a_worker_that_is_not
     for engine in rig.engines.values():
         engine.down = EngineUnavailable("not yet")
     with pytest.raises(EngineUnavailable, match="no engine worker can be used: not yet; not yet"):
-        await rig.fleet.ready(wait_s=0.05)
-    starting = asyncio.create_task(rig.fleet.ready(wait_s=60))
+        await rig.fleet.ready()
+    rig.fleet = FleetEngine(lambda: rig.urls, connect=rig.connect, wait_s=60)
+    starting = asyncio.create_task(rig.fleet.ready())
     await asyncio.sleep(0.05)
     rig.engines["b"].down = None
     assert await starting == SERVED

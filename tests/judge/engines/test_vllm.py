@@ -170,20 +170,24 @@ async def test_a_server_of_another_make_is_named():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "expected"),
+    ("status", "metrics", "says"),
     [
-        ('vllm:iteration_tokens_total_count{engine="0"} 7.0\nvllm:iteration_tokens_total_count{engine="1"} 5.0\n', 12),
-        ("vllm:iteration_tokens_total_count 1e+06\n", 1_000_000),
-        ("vllm:iteration_tokens_total_sum 9.0\n", None),
-        (None, None),
+        (200, 'vllm:iteration_tokens_total_count{engine="0"} 7.0\nvllm:other{engine="1"} 5.0\n', "count{engine="),
+        (200, "vllm:kv_cache_usage_perc 0.25\n", "0.25"),
+        (200, "vllm:iteration_tokens_total_sum 9.0\n", None),
+        (404, "", None),
+        (403, "not for you", None),
+        (500, "", None),
     ],
 )
-async def test_steps_are_those_of_all_replicas_where_they_are_counted(metrics: str | None, expected: int | None):
+async def test_progress_is_what_the_metrics_say_where_they_can_be_had(status: int, metrics: str, says: str | None):
     def server(request: httpx2.Request) -> httpx2.Response:
         assert request.url.path == "/metrics"
-        return httpx2.Response(404) if metrics is None else httpx2.Response(200, text=metrics)
+        return httpx2.Response(status, text=metrics)
 
-    assert await engine_of(server).num_steps() == expected
+    progress = await engine_of(server).progress()
+    assert progress is None if says is None else says in str(progress)
+    assert "other" not in str(progress)
 
 
 async def test_the_model_asked_for_has_to_be_served():

@@ -32,7 +32,7 @@ def worker_url() -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(create_worker(engine, name="judge"), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
-    while not server.started:
+    while not server.started and thread.is_alive():
         time.sleep(0.01)
     yield url_of(listening)
     server.should_exit = True

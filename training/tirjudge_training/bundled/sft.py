@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,7 @@ SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
 that it met last, and without this hardly two batches have the same."""
 
 FEW_ROWS = 32
-"""Rows of a kind of which there are fewer share a batch with others of their mode."""
+"""Rows of a kind of which there are fewer share batches with lists of other lengths."""
 
 MAX_TOOL_CALLS = 3
 """The number that every training prompt names; it is also the default of a request."""
@@ -100,6 +101,14 @@ def going_on(recipe: Recipe, *, parent: Path) -> Recipe:
     )
 
 
+class Kind(NamedTuple):
+    """What decides how a prompt begins."""
+
+    mode: Mode
+    tools: bool
+    num_responses: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One example as ids."""
@@ -108,8 +117,8 @@ class Row:
     """Prompt and judgment."""
     loss_from: tuple[tuple[int, int], ...]
     """Spans [start, end) of `ids` that the model writes."""
-    kind: tuple[str, ...]
-    """Mode, tools, number of responses: rows of one kind begin with the same tokens."""
+    kind: Kind
+    """Rows of one kind begin with the same tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +189,7 @@ def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, 
         if part.by_model:
             spans.append((len(ids), len(ids) + len(encoded)))
         ids += encoded
-    kind = (example.mode, f"tools {example.tools}", f"{len(example.responses)} responses")
+    kind = Kind(mode=example.mode, tools=example.tools, num_responses=len(example.responses))
     return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
 
@@ -234,11 +243,11 @@ def one_batch(rows: Sequence[Row]) -> Batch:
 
 
 def _alike(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of one kind together, or of one mode where they are few."""
+    """Rows of one kind together; where they are few, with those of other numbers of responses."""
     num_of_kind = Counter(row.kind for row in rows)
-    alike: dict[tuple[str, ...], list[Row]] = {}
+    alike: dict[Kind, list[Row]] = {}
     for row in rows:
-        key = row.kind if num_of_kind[row.kind] >= FEW_ROWS else row.kind[:2]
+        key = row.kind if num_of_kind[row.kind] >= FEW_ROWS else row.kind._replace(num_responses=0)
         alike.setdefault(key, []).append(row)
     return list(alike.values())
 
