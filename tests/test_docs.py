@@ -72,6 +72,7 @@ def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
     defaults = Settings()
     given = dict(re.findall(r"^\| `--([a-z-]+)` \| ([\d.]+) \|", SERVER, re.MULTILINE))
     assert {name: float(value) for name, value in given.items()} == {
+        "engine-wait-s": defaults.engine_wait_s,
         "max-concurrency": defaults.max_concurrency,
         "max-queue": defaults.max_queue,
         "deadline-s": defaults.max_deadline_s,

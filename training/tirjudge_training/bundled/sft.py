@@ -65,7 +65,9 @@ class Recipe:
     batch_tokens: int = 3072
     """Most tokens of one forward pass, padding included, the shared beginning not."""
     whole: float = 0.25
-    """Share of the examples that are trained on from the end of the checks; of the others the checks are."""
+    """Share of the examples that are trained on beyond the end of the checks; of the others only the checks are taught."""
+    checks_apart: bool = True
+    """Whether the checks are taught by those others alone, beside responses to other prompts."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
     """Pointwise, pairwise, listwise."""
     matrix_lr: float = 0.02
@@ -249,9 +251,11 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
         answers.setdefault((example.mode, len(example.responses)), []).append(example.responses)
     rows = []
     for example in drawn:
-        taught, shown = Taught.REST, None
+        taught, shown = Taught.REST if recipe.checks_apart else Taught.ALL, None
         if example.code is not None and rng.random() >= recipe.whole:
-            taught, shown = Taught.CHECKS, rng.choice(answers[example.mode, len(example.responses)])
+            taught = Taught.CHECKS
+            if recipe.checks_apart:
+                shown = rng.choice(answers[example.mode, len(example.responses)])
         rows.append(encode_example(example, tokenizer=tokenizer, profile=profile, taught=taught, shown=shown))
     return rows
 
