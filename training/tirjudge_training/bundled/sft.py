@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -245,18 +246,20 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     rng = Random(f"{recipe.seed}/{index}")
     tokenizer = Tokenizer.from_str(tokenizer_json)
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
-    drawn = list(islice(mixed, recipe.examples_per_shard))
+    drawn = islice(mixed, recipe.examples_per_shard)
+    encode = partial(encode_example, tokenizer=tokenizer, profile=profile)
+    beyond = Taught.REST if recipe.checks_apart else Taught.ALL
+    parts = [(example, beyond if rng.random() < recipe.whole else Taught.CHECKS) for example in drawn]
+    if not recipe.checks_apart:
+        return [encode(example, taught=taught) for example, taught in parts]
     answers: dict[tuple[Mode, int], list[tuple[str, ...]]] = {}
-    for example in drawn:
+    for example, _ in parts:
         answers.setdefault((example.mode, len(example.responses)), []).append(example.responses)
     rows = []
-    for example in drawn:
-        taught, shown = Taught.REST if recipe.checks_apart else Taught.ALL, None
-        if example.code is not None and rng.random() >= recipe.whole:
-            taught = Taught.CHECKS
-            if recipe.checks_apart:
-                shown = rng.choice(answers[example.mode, len(example.responses)])
-        rows.append(encode_example(example, tokenizer=tokenizer, profile=profile, taught=taught, shown=shown))
+    for example, taught in parts:
+        is_apart = taught is Taught.CHECKS and example.code is not None
+        shown = rng.choice(answers[example.mode, len(example.responses)]) if is_apart else None
+        rows.append(encode(example, taught=taught, shown=shown))
     return rows
 
 
