@@ -97,7 +97,7 @@ DEFAULTS: Mapping[str, Figure] = {
             2.0,
             "core-ms",
             Origin.ASSUMED,
-            f"asking a worker over HTTP once; {RESULTS}/plan_check.json has 5.1 from a machine under four times its load",
+            f"asking a worker over HTTP once; {RESULTS}/plan_check.json has 3.0 from two idle cores",
         ),
         _figure("sandbox_wait", 0.01, "", Origin.ASSUMED, "share of programs that may wait for a slot"),
         _figure("usd_per_core_hour", 0.04, "$", Origin.ASSUMED, "a virtual core of a large cloud with its memory"),
