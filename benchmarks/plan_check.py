@@ -59,7 +59,10 @@ def main(
 ) -> None:
     """Measure, predict, and print both as JSON."""
     result: dict[str, Any] = {
-        "command": "python benchmarks/plan_check.py",
+        "command": (
+            f"python benchmarks/plan_check.py --scripted-callers {scripted_callers} --embedded-callers {embedded_callers} "
+            f"--num-embedded {num_embedded} --num-remote {num_remote} --rounds {rounds}"
+        ),
         "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() or None,
         "num_cores": len(os.sched_getaffinity(0)),
     }

@@ -180,6 +180,8 @@ async def open_model(
     from tirjudge.engines.vllm import VLLMEngine
 
     connect = partial(VLLMEngine, api_key=engine_key)
+    if isinstance(engine_urls, str):  # which is a sequence of strings too
+        engine_urls = [engine_urls]
     if callable(engine_urls):
         remote = FleetEngine(engine_urls, connect=connect, on_hung=on_hung_engine, wait_s=engine_wait_s)
     elif len(engine_urls) > 1:

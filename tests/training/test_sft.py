@@ -15,6 +15,7 @@ from tirjudge_training.bundled.sft import (
     Kind,
     Recipe,
     Taught,
+    _batches_for_steps,
     batch_loss,
     deal,
     draw_mixed,
@@ -108,6 +109,19 @@ def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> No
             assert all(targets[i] == ids[i + 1] for i in places if i + 1 < len(ids))
             rebuilt.append((*batch.shared, *ids)[: len(batch.shared) + places[-1] + 2])
     assert sorted(rebuilt) == sorted(row.ids for row in rows)
+
+
+def test_what_fills_no_batch_is_trained_on_with_the_next_shard(tokenizer) -> None:
+    recipe, shards = replace(SMALL, num_workers=1, batch_tokens=2048), range(4)
+    num_steps, num_rows, left = 0, 0, []
+    for shard in shards:
+        rows = make_shard(recipe, PROFILE, tokenizer.to_str(), shard)
+        batches, left = full_batches(left + rows, batch_tokens=2048)
+        num_steps += min(recipe.examples_per_shard // recipe.examples_per_step, len(batches))
+        num_rows += len(rows)
+    steps = islice(_batches_for_steps(recipe, rank=0, profile=PROFILE, tokenizer_json=tokenizer.to_str()), num_steps)
+    assert sum(len(batch.ids) for step in steps for batch in step) == num_rows - len(left)
+    assert len(left) < num_rows / 8
 
 
 def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:

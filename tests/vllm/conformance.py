@@ -10,7 +10,6 @@ import asyncio
 import pytest
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.engines.vllm_answer import REPETITION
 from tirjudge.errors import PromptTooLong
 from tirjudge.loop import Engine, read_labels
@@ -164,16 +163,6 @@ async def test_a_model_that_is_lost_is_stopped(engine: Engine, oracle: EmbeddedE
     times = REPETITION["min_count"]
     assert (completion.text, completion.token_ids) == (text * times, (token_id,) * times)
     assert (completion.finish_reason, completion.stop) == ("repetition", None)
-
-
-async def test_a_server_says_when_it_takes_steps(engine: Engine):
-    if not isinstance(engine, VLLMEngine):
-        return
-    seen = [await engine.progress(), await engine.progress()]
-    await engine.generate(await engine.tokenizer.encode_prompt(PROMPT), sampling=Sampling(max_tokens=9), session="s")
-    seen.append(await engine.progress())
-    assert seen[0] is not None
-    assert seen[0] == seen[1] != seen[2]
 
 
 async def test_a_completion_ends_where_the_context_ends(engine: Engine):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.vllm.conformance import *  # noqa: F403
+from tests.vllm.http_conformance import *  # noqa: F403
 from tirjudge.engines.vllm import VLLMEngine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -89,13 +89,13 @@ class OnRay:
         is_ours = not ray.is_initialized()
         if is_ours:
             _join(self.address)
-        self._say_if_no_node_has_room()
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
         context.max_errored_blocks = -1
         try:
+            self._say_if_no_node_has_room()
             identity = await self._identity(opening)
             yield OpenedOnRay(identity=identity, settings=self, opening=opening, place=place)
         finally:

@@ -260,8 +260,10 @@ class FleetEngine:
 
     async def _look(self, worker: EngineWorker) -> str | None:
         """Why it cannot be used; None if it can, with the weights that the others have."""
+        mute_since, worker.mute_since = worker.mute_since, None  # one that is not even there is not mute
         try:
             identity = await worker.identify()
+            worker.mute_since = mute_since
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
             await self._try_token(worker)

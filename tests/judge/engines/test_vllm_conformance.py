@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from tests.vllm.conformance import *  # noqa: F403
+from tests.vllm.http_conformance import *  # noqa: F403
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.model import bundled_checkpoint
