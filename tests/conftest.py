@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,15 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.processes import until
 from tirjudge_sandbox import SandboxPool
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
+
+
+@pytest.fixture(name="until")
+def wait_until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    return until
 
 
 @pytest.fixture

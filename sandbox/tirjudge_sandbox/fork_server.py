@@ -22,6 +22,7 @@ from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import (
     CANCEL,
+    ENTER,
     ONE_THREAD,
     PACKET_BYTES,
     Attachment,
@@ -93,7 +94,7 @@ class ForkedSlot(SlotProcess):
             raise SlotLost("the slot is closed", started=False)
         mounts = await self.server.copy_mounts(job.attachments)
         try:
-            with _memory_files(payload) as descriptors:
+            with _memory_files(payload, can_fetch=bool(job.fetch)) as descriptors:
                 ending = await self._ending_of(job, descriptors, mounts)
                 return Report(
                     ending=ending,
@@ -110,7 +111,8 @@ class ForkedSlot(SlotProcess):
         try:
             if self._cgroup is not None:
                 self._cgroup.limit(job.memory_bytes)
-            socket.send_fds(self._socket, [job.to_packet()], [*descriptors, *mounts])
+            files = [descriptor for descriptor in descriptors if descriptor >= 0]
+            socket.send_fds(self._socket, [job.to_packet()], [*files, *mounts])
         except OSError as error:
             raise SlotLost(f"the job could not be handed over: {error}", started=False) from error
         self.is_running = True
@@ -165,7 +167,8 @@ class ForkedSlot(SlotProcess):
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
             return
         except OSError as error:
-            self._answer.set_exception(SlotLost(f"no answer: {error}", started=True))
+            was_unread = isinstance(error, ConnectionResetError)  # how the kernel tells that the other end closed before
+            self._answer.set_exception(SlotLost(f"no answer: {error}", started=not was_unread))
             return
         if packet:
             self._answer.set_result(packet)
@@ -239,6 +242,7 @@ class ForkServer(SlotServer):
                 raise OSError("the fork-server died")
             if cgroup is not None:
                 _add_to_cgroup(cgroup, descriptors[0])
+            ours.send(ENTER)
             pid, pidfd = json.loads(packet)["pid"], descriptors[0] if descriptors else None
         except BaseException:
             ours.close()
@@ -369,12 +373,13 @@ def _add_to_cgroup(cgroup: Cgroup, pidfd: int) -> None:
 
 
 @contextlib.contextmanager
-def _memory_files(payload: bytes) -> Iterator[Descriptors]:
+def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
     """A program's source, and its output to be. Files, not pipes: nobody has to drain them, a kill loses nothing."""
-    descriptors = Descriptors(*map(os.memfd_create, Descriptors._fields))
+    names = Descriptors._fields if can_fetch else Descriptors._fields[:-1]
+    descriptors = [os.memfd_create(name) for name in names]
     try:
-        os.write(descriptors.source, payload)
-        yield descriptors
+        os.write(descriptors[0], payload)
+        yield Descriptors(*descriptors)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

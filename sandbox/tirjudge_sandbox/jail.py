@@ -1,4 +1,4 @@
-"""Walls around a process: around the fork-server (`enter`), each slot (`enter_slot`), each program (`close_in`).
+"""Walls around a process: around the fork-server (`enter`), each slot (`enter_slot`), each program (`close_in`, `shut`).
 
 Every step that fails raises `JailError` with its name. Nothing here goes on with less than it was asked for.
 """
@@ -69,7 +69,7 @@ class JailError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jail:
-    """What `enter` set up, as `close_in` needs it."""
+    """What `enter` set up, as the walls further in need it."""
 
     level: Level
     readable: tuple[str, ...]
@@ -217,8 +217,9 @@ def clear_away(jail: Jail, place: Place, *, job: Job) -> None:
         os.close(place.ruleset)
 
 
-def close_in(jail: Jail, place: Place, *, slot: int, job: Job) -> None:
-    """Shuts the calling process in for good; next comes the stranger's code.
+def close_in(jail: Jail, place: Place, *, slot: int) -> None:
+    """Puts up, around the calling process, the walls that are the same for each program of a slot. It is still trusted, and
+    waits for its program then; `shut` must follow.
 
     Raises:
         JailError: a wall could not be put up, so nothing may be run.
@@ -232,13 +233,27 @@ def close_in(jail: Jail, place: Place, *, slot: int, job: Job) -> None:
             os.setresuid(*[_FIRST_PROGRAM_ID + slot] * 3)
             kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user undid it
     with _step("resource limits"):
-        _limit_resources(job, jail=jail)
         kernel.forbid_core_dumps()
     if not jail.level.isolates:
         return
     with _step("capabilities"):
         kernel.drop_capabilities()
-    if place.ruleset >= 0:
+    if jail.level.has_namespaces and place.ruleset >= 0:
+        with _step("landlock"):
+            landlock.restrict(place.ruleset)
+
+
+def shut(jail: Jail, place: Place, *, job: Job) -> None:
+    """Puts up the last walls, which are those that depend on the program; next comes the stranger's code.
+
+    Raises:
+        JailError: a wall could not be put up, so nothing may be run.
+    """
+    with _step("resource limits"):
+        _limit_resources(job, jail=jail)
+    if not jail.level.isolates:
+        return
+    if not jail.level.has_namespaces and place.ruleset >= 0:
         with _step("landlock"):
             landlock.restrict(_ruleset_for(job, jail=jail, place=place))
     with _step("seccomp"):
@@ -247,7 +262,7 @@ def close_in(jail: Jail, place: Place, *, slot: int, job: Job) -> None:
 
 def _ruleset_for(job: Job, *, jail: Jail, place: Place) -> int:
     """The slot's, unless the host's own paths are attached."""
-    if jail.level.has_namespaces or not job.attachments:
+    if not job.attachments:
         return place.ruleset
     readable = (*jail.readable, *(path for _, path in job.attachments))
     return landlock.make_ruleset(version=jail.landlock_abi, readable=readable, writable=jail.writable)

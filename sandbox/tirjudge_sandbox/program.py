@@ -1,4 +1,6 @@
-"""One program, in its own process, from its descriptors to its exit code. Never returns.
+"""One program, in its own process, from waiting for it to its exit code. Never returns.
+
+The process is forked and closed in while there is no program yet, so that none has to wait for that.
 
 The exit code is Python's own (1 after an uncaught exception, the argument of `sys.exit`), but `EXIT_MEMORY` after an
 uncaught MemoryError. A program can forge any of them; it then only lies about itself.
@@ -9,13 +11,14 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import socket
 import sys
 import threading
 import types
 from typing import Any, NoReturn
 
-from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, Place, close_in
-from tirjudge_sandbox.protocol import EXIT_MEMORY, SCRATCH, Descriptors, Job
+from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, Place, close_in, shut
+from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, Job
 
 STARTED = b"started"
 """Written to the slot when the walls are up; anything else that comes is the reason why they are not."""
@@ -23,34 +26,34 @@ STARTED = b"started"
 _SOURCE = 3
 
 
-def become_program(
-    jail: Jail, place: Place, *, slot: int, job: Job, descriptors: Descriptors, started: int
-) -> NoReturn:
-    """Turns this process into the program's.
+def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socket) -> NoReturn:
+    """Turns this process into the program's: into one that waits for it, closed in, and then into the program itself.
 
     Args:
         jail: set up around the fork-server.
         place: laid out by the slot.
         slot: number of the slot, which decides the user.
-        job: the limits.
-        descriptors: memory files of this program.
-        started: pipe to the slot, which hears there that the walls are up.
+        channel: from the slot. A job comes, with the first three of `Descriptors`; the answer says that the walls are up.
     """
     try:
-        close_in(jail, place, slot=slot, job=job)
+        close_in(jail, place, slot=slot)
+        packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
+        if not packet:  # the slot is dead
+            os._exit(0)
+        shut(jail, place, job=Job.from_packet(packet))
     except JailError as error:
-        os.write(started, str(error).encode())
+        channel.send(str(error).encode())
         os._exit(1)
-    os.write(started, STARTED)
-    _keep_only(descriptors)
+    channel.send(STARTED)
+    _keep_only(*descriptors)
     _run()
 
 
-def _keep_only(descriptors: Descriptors) -> None:
+def _keep_only(source: int, stdout: int, stderr: int) -> None:
     """Nothing to read on 0 yet, output on 1 and 2, the source on `_SOURCE`, and everything else closed."""
-    os.dup2(descriptors.stdout, 1)
-    os.dup2(descriptors.stderr, 2)
-    source = os.dup2(os.dup(descriptors.source), _SOURCE)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    source = os.dup2(os.dup(source), _SOURCE)
     os.closerange(source + 1, 4 * NUM_FILES)
     os.dup2(nothing := os.open(os.devnull, os.O_RDONLY), 0)
     os.close(nothing)

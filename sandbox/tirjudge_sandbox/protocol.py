@@ -15,6 +15,9 @@ from typing import NamedTuple
 PACKET_BYTES = 131_072
 """More than any packet of ours."""
 
+ENTER = b"enter"
+"""Sent to a slot when it is in its control group, before its first job: what it forks is in there too."""
+
 CANCEL = b"cancel"
 """Sent to a slot that is running a program: kill it, then answer as usual."""
 
@@ -52,8 +55,9 @@ class Descriptors(NamedTuple):
     """See `request.Program.payload`."""
     stdout: int
     stderr: int
-    fetched: int
-    """The files asked for in `Job.fetch`, one behind the other; written by the slot when the program is dead."""
+    fetched: int = -1
+    """The files asked for in `Job.fetch`, one behind the other; written by the slot when the program is dead. Not there if
+    none are asked for."""
 
 
 class Attachment(NamedTuple):

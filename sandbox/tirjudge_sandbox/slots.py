@@ -1,4 +1,5 @@
-"""Slots: the places of programs, and who gets the next free one: whoever has waited longest."""
+"""Slots: the places of programs, and who gets the next free one: whoever has waited longest gets the one that has rested
+longest, and so has a process ready."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class SlotQueue:
             slots: all there are.
             max_waiting: how many may stand in line; None: any number.
         """
-        self._idle = list(slots)
+        self._idle = deque(slots)
         self._num_slots = len(self._idle)
         self._max_waiting = max_waiting
         self._waiting: deque[asyncio.Future[Slot]] = deque()
@@ -73,7 +74,7 @@ class SlotQueue:
         if self.is_closed:
             raise SandboxUnavailable("the sandbox pool is closed")
         if self._idle:
-            return self._idle.pop()
+            return self._idle.popleft()
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting:
             self.num_refused += 1
             raise SandboxBusy(
@@ -93,7 +94,7 @@ class SlotQueue:
 
     def take_idle(self) -> list[Slot]:
         """All that are free now; for repairs."""
-        idle, self._idle = self._idle, []
+        idle, self._idle = list(self._idle), deque()
         return idle
 
     def give_back(self, slot: Slot) -> None:

@@ -1,6 +1,6 @@
 """The fork-server: one warm interpreter, from which slots are forked, and from those, programs.
 
-    pool -- exec --> zygote -- fork --> slot -- fork --> program     (one at a time in each slot)
+    pool -- exec --> zygote -- fork --> slot -- fork --> program     (one at a time in each slot, which may wait for its code)
 
 It is started by exec, never forked from the server, so that nothing of the server is in its memory; it never opens a
 program's descriptors, so that nothing of one program is in the memory of the next. `_serve_zygote` returns in the process
@@ -34,6 +34,7 @@ from tirjudge_sandbox.program import STARTED, become_program
 from tirjudge_sandbox.program_end import ProgramEnd, program_end
 from tirjudge_sandbox.protocol import (
     CANCEL,
+    ENTER,
     MAX_DESCRIPTORS,
     PACKET_BYTES,
     SCRATCH,
@@ -71,8 +72,8 @@ def main() -> NoReturn:
         socket.send_fds(control, [b"{}"], [jail.mounter])
         os.close(jail.mounter)
     number, slot_socket, cpu_clock = _serve_zygote(control)
-    place, job, descriptors, started = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
-    become_program(jail, place, slot=number, job=job, descriptors=descriptors, started=started)
+    place, channel = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
+    become_program(jail, place, slot=number, channel=channel)
 
 
 # ----------------------------------------------------------------------------------------------------------------- zygote
@@ -106,50 +107,64 @@ def _leave_after_the_slots() -> NoReturn:
 # ------------------------------------------------------------------------------------------------------------------- slot
 
 
-def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[Place, Job, Descriptors, int]:
-    """Forks a process for each job, watches it and answers. Returns in the program's process."""
+def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[Place, socket.socket]:
+    """Forks a process ahead of each job, hands the job over, watches and answers. Returns in the program's process, with its
+    end of the channel over which the job comes."""
     own_pid = os.getpid()
     own_pidfd = _pidfd_of(own_pid, is_needed=jail.level.has_namespaces)
     end = program_end()
+    to_program, to_slot = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     socket.send_fds(pool, [json.dumps({"pid": own_pid}).encode()], [] if own_pidfd is None else [own_pidfd])
+    if pool.recv(PACKET_BYTES) != ENTER:
+        os._exit(0)
     try:
         enter_slot(jail)
         place = prepare(jail, scratch_bytes=_USUAL_SCRATCH_BYTES)
     except JailError as error:
         _refuse_job(pool, str(error))
     while True:
-        packet, descriptors, _, _ = socket.recv_fds(pool, PACKET_BYTES, MAX_DESCRIPTORS)
-        if not packet:
-            os._exit(0)
-        if packet == CANCEL:  # the program had ended before the pool knew
-            continue
+        program = _fork_program(jail, own_pidfd=own_pidfd)
+        if not program:
+            end.forget()
+            die_with(own_pid)
+            pool.close()
+            to_program.close()  # so that our end tells us if the slot dies
+            return place, to_slot
+        packet, descriptors = _next_job(pool)
         job = Job.from_packet(packet)
-        files, mounts = Descriptors(*descriptors[:4]), descriptors[4:]
+        num_files = len(Descriptors._fields) if job.fetch else len(Descriptors._fields) - 1
+        files, mounts = Descriptors(*descriptors[:num_files]), descriptors[num_files:]
         start = time.monotonic()
         try:
             adapt(jail, place, job=job, mounts=mounts)
         except JailError as error:
             pool.send(_never_started(str(error)).to_packet())
             os._exit(1)
-        read_end, write_end = os.pipe()
-        program = _fork_program(jail, own_pidfd=own_pidfd)
-        if not program:
-            end.forget()
-            die_with(own_pid)
-            return place, job, files, write_end
-        for descriptor in (files.source, files.stdout, files.stderr, write_end):
+        own = (files.source, files.stdout, files.stderr)
+        socket.send_fds(to_program, [packet], own)
+        for descriptor in own:
             os.close(descriptor)
-        ending = _watch(program, end=end, job=job, pool=pool, started=read_end, start=start, cpu_clock=cpu_clock)
-        if job.fetch and not ending.failure:
-            sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.scratch_bytes)
-            ending = replace(ending, fetched=sizes)
-        os.close(files.fetched)
+        ending = _watch(program, end=end, job=job, pool=pool, channel=to_program, start=start, cpu_clock=cpu_clock)
+        if job.fetch:
+            if not ending.failure:
+                sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.scratch_bytes)
+                ending = replace(ending, fetched=sizes)
+            os.close(files.fetched)
         try:
             pool.send(ending.to_packet())
         except BrokenPipeError:
             os._exit(0)
         clear_away(jail, place, job=job)
         place = prepare(jail, scratch_bytes=job.scratch_bytes)
+
+
+def _next_job(pool: socket.socket) -> tuple[bytes, list[int]]:
+    while True:
+        packet, descriptors, _, _ = socket.recv_fds(pool, PACKET_BYTES, MAX_DESCRIPTORS)
+        if not packet:
+            os._exit(0)
+        if packet != CANCEL:  # else the program had ended before the pool knew
+            return packet, descriptors
 
 
 def _refuse_job(pool: socket.socket, failure: str) -> NoReturn:
@@ -190,7 +205,7 @@ def _watch(
     end: ProgramEnd,
     job: Job,
     pool: socket.socket,
-    started: int,
+    channel: socket.socket,
     start: float,
     cpu_clock: int | None,
 ) -> Ending:
@@ -201,8 +216,7 @@ def _watch(
     if stopped_by is not StoppedBy.NOBODY:
         end.kill()
     _, status, usage = os.wait4(program, 0)
-    said = os.read(started, 4096)
-    os.close(started)
+    said = _said_over(channel)
     end.release()
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ending(
@@ -213,6 +227,14 @@ def _watch(
         wall_s=time.monotonic() - start,
         max_rss_kb=usage.ru_maxrss,
     )
+
+
+def _said_over(channel: socket.socket) -> bytes:
+    """What a program's process, which is dead, said before it gave itself up to its program; empty if nothing."""
+    try:
+        return channel.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
 
 
 def _wait_for_end(

@@ -47,6 +47,37 @@ def family():
     return lambda of=None: processes.family(of) if of else pools_of(os.getpid())
 
 
+@pytest.fixture
+def at_rest(level, family):
+    """Waits until a pool of so many slots has just the processes that it has between two programs, and tells pid -> parent's
+    pid. The one below each slot waits for the next program, and is another each time; the others stay."""
+
+    async def wait(*, slots):
+        num_servers = 2 if level.has_namespaces else 1
+        num = 0 if level.needs_image else num_servers + 2 * slots
+        found = {}
+
+        def is_at_rest():
+            nonlocal found
+            found = family()
+            return len(found) == num
+
+        await processes.until(is_at_rest)
+        return found
+
+    return wait
+
+
+@pytest.fixture
+def staying(at_rest):
+    """The same, but tells only the processes that stay."""
+
+    async def wait(*, slots):
+        return set((await at_rest(slots=slots)).values())
+
+    return wait
+
+
 def pools_of(pid):
     found = {}
     for child, parent in processes.family(pid).items():

@@ -253,7 +253,7 @@ async def test_subprocesses_and_exec_are_refused(pool):
     assert await output(pool, code) == "done"
 
 
-async def test_a_daemon_does_not_stay_behind(pool, family):
+async def test_a_daemon_does_not_stay_behind(pool, staying):
     code = """
         import os, time
         try:
@@ -267,12 +267,12 @@ async def test_a_daemon_does_not_stay_behind(pool, family):
         except OSError:
             pass
     """
-    before = family()
+    before = await staying(slots=2)
     start = time.monotonic()
     for _ in range(2):
         await output(pool, code)
     assert time.monotonic() - start < 10
-    assert family() == before
+    assert await staying(slots=2) == before
 
 
 async def test_no_other_process_can_be_signalled(pool, bystander):

@@ -48,8 +48,8 @@ async def test_children_work_and_are_waited_for(pool):
 
 
 @WITH_CGROUP
-async def test_a_fork_bomb_is_held_and_gone_with_its_program(pool, family):
-    before = family().keys()
+async def test_a_fork_bomb_is_held_and_gone_with_its_program(pool, staying):
+    before = await staying(slots=2)
     code = """
         import os, time
         end = time.monotonic() + 0.3
@@ -66,16 +66,16 @@ async def test_a_fork_bomb_is_held_and_gone_with_its_program(pool, family):
     result = await pool.run(textwrap.dedent(code))
     assert result.outcome is Outcome.OK, result
     assert 2 <= int(result.stdout) <= 64
-    assert family().keys() == before
+    assert await staying(slots=2) == before
 
 
 @WITH_CGROUP
-async def test_children_that_fork_on_and_on_end_in_time(level, family):
+async def test_children_that_fork_on_and_on_end_in_time(level, staying):
     async with SandboxPool(slots=1, limits=Limits(cpu_s=1, wall_s=3), level=level) as pool:
-        before = family().keys()
+        before = await staying(slots=1)
         code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
         assert (await pool.run(code)).outcome is Outcome.TIMEOUT
-        assert family().keys() == before
+        assert await staying(slots=1) == before
         assert (await pool.run("print('next')")).stdout == "next\n"
 
 
@@ -165,7 +165,7 @@ async def test_namespaces_cannot_be_made_with_clone(pool):
 
 
 @WITH_CGROUP
-async def test_a_signal_to_everybody_reaches_nobody_else(pool, family):
+async def test_a_signal_to_everybody_reaches_nobody_else(pool, staying):
     code = """
         import os, signal
         for pid in (0, -1, -2, -os.getpgrp()):
@@ -179,9 +179,9 @@ async def test_a_signal_to_everybody_reaches_nobody_else(pool, family):
         os.kill(child, signal.SIGKILL)
         print(os.waitpid(child, 0)[1])
     """
-    before = family().keys()
+    before = await staying(slots=2)
     assert (await pool.run(textwrap.dedent(code))).stdout == "9\n"
-    assert family().keys() == before
+    assert await staying(slots=2) == before
 
 
 @WITH_CGROUP

@@ -7,10 +7,12 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+import psutil
 import pytest
 
+from tests.processes import until
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
@@ -26,6 +28,12 @@ def fork_server_of(processes: dict[int, int]) -> int:
     return next(pid for pid, parent in processes.items() if parent == os.getpid())
 
 
+def slot_of(processes: dict[int, int]) -> tuple[int, int]:
+    """The process of the only slot, and the one that waits below it for the next program."""
+    waiting = next(pid for pid in processes if pid not in processes.values())
+    return processes[waiting], waiting
+
+
 def wait_until_gone(pid: int) -> None:
     try:
         descriptor = os.pidfd_open(pid)
@@ -35,12 +43,6 @@ def wait_until_gone(pid: int) -> None:
         assert select.select([descriptor], [], [], 10)[0], f"process {pid} is still there"
     finally:
         os.close(descriptor)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - asks about processes, which set no asyncio.Event
-            await asyncio.sleep(0)
 
 
 async def until_busy(pool: SandboxPool) -> None:
@@ -114,16 +116,16 @@ async def test_whoever_waited_longest_gets_the_slot():
     assert queue.num_idle == 1
 
 
-async def test_cancelling_kills_the_program_and_frees_its_slot(level, family):
+async def test_cancelling_kills_the_program_and_frees_its_slot(level, staying):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
-        before = family().keys()
+        before = await staying(slots=1)
         task = asyncio.create_task(pool.run(SPIN))
         await until_busy(pool)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await pool.run("print('next')")).stdout == "next\n"
-        assert family().keys() == before
+        assert await staying(slots=1) == before
         assert pool.stats().num_lost == 0
 
 
@@ -164,22 +166,45 @@ async def test_a_program_lost_with_the_fork_server_is_our_failure(level, family)
 
 
 @pytest.mark.on_host
-async def test_a_dead_slot_is_replaced(level, family):
+async def test_a_dead_slot_is_replaced(level, at_rest):
     async with SandboxPool(slots=1, level=level) as pool:
-        processes = family()
-        slot = next(pid for pid in processes if pid not in processes.values())
+        slot, waiting = slot_of(await at_rest(slots=1))
         os.kill(slot, signal.SIGKILL)
         wait_until_gone(slot)
+        wait_until_gone(waiting)
         assert (await pool.run("print('next')")).stdout == "next\n"
         assert (pool.stats().num_lost, pool.stats().num_restarts) == (1, 0)
 
 
 @pytest.mark.on_host
-async def test_a_slot_that_says_nothing_is_given_up(level, monkeypatch, family):
+async def test_a_process_that_dies_while_it_waits_costs_no_program(level, at_rest):
+    async with SandboxPool(slots=1, level=level) as pool:
+        slot, waiting = slot_of(await at_rest(slots=1))
+        os.kill(waiting, signal.SIGKILL)
+        assert (await pool.run("print('next')")).stdout == "next\n"
+        assert pool.stats().num_lost == 1
+        wait_until_gone(slot)
+
+
+@pytest.mark.on_host
+async def test_a_slot_that_dies_before_it_reads_its_job_costs_no_program(level, at_rest):
+    async with SandboxPool(slots=1, level=level) as pool:
+        slot, _ = slot_of(await at_rest(slots=1))
+        os.kill(slot, signal.SIGSTOP)
+        await until(lambda: psutil.Process(slot).status() == psutil.STATUS_STOPPED)
+        task = asyncio.create_task(pool.run("print('run once')"))
+        await until_busy(pool)
+        os.kill(slot, signal.SIGKILL)
+        assert (await task).stdout == "run once\n"
+        assert pool.stats().num_lost == 1
+
+
+@pytest.mark.on_host
+async def test_a_slot_that_says_nothing_is_given_up(level, monkeypatch, at_rest):
     monkeypatch.setattr("tirjudge_sandbox.fork_server.WATCHDOG_S", 0.1)
     async with SandboxPool(slots=1, limits=Limits(wall_s=0.1), level=level) as pool:
-        processes = family()
-        os.kill(next(pid for pid in processes if pid not in processes.values()), signal.SIGSTOP)
+        slot, _ = slot_of(await at_rest(slots=1))
+        os.kill(slot, signal.SIGSTOP)
         with pytest.raises(SandboxUnavailable, match="no answer"):
             await pool.run("print(1)")
         monkeypatch.undo()
@@ -291,10 +316,10 @@ async def test_a_full_queue_turns_programs_away_and_says_for_how_long(level):
         assert stats.num_by_outcome == {"ok": 2}
 
 
-async def test_an_old_fork_server_is_replaced_between_programs(level, family, monkeypatch):
+async def test_an_old_fork_server_is_replaced_between_programs(level, at_rest, monkeypatch):
     monkeypatch.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 5)
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
-        before = family().keys()
+        before = await at_rest(slots=2)
         slow = asyncio.create_task(pool.run("import time; time.sleep(1); print('untouched')"))
         results = [await pool.run("print('going on')") for _ in range(8)]
         assert {result.stdout for result in results} == {"going on\n"}
@@ -302,8 +327,7 @@ async def test_an_old_fork_server_is_replaced_between_programs(level, family, mo
         await until(lambda: pool.stats().num_recycled >= 1 and not pool._retired and not pool._background)
         monkeypatch.undo()
         assert (await pool.run("print('next')")).stdout == "next\n"
-        assert len(family()) == len(before)
-        assert not family().keys() & before
+        assert not (await at_rest(slots=2)).keys() & before.keys()
         assert pool.stats().num_lost == 0
 
 

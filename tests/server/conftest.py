@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from tests.processes import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.gate import Gate
 from tirjudge.judge import Judge
@@ -21,18 +22,6 @@ from tirjudge_server.app import create_app
 from tirjudge_server.service import Service
 
 MakeService = Callable[..., Service]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces; at most 5 s."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-@pytest.fixture(name="until")
-def wait_until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
-    return until
 
 
 @pytest.fixture

@@ -12,24 +12,13 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from tests.processes import until
 from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.service import Service
 
 LIMITS = Limits(cpu_s=2.0, wall_s=20.0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces; at most 10 s."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-@pytest.fixture(name="until")
-def wait_until() -> Callable[[Callable[[], bool]], Any]:
-    return until
 
 
 @asynccontextmanager
