@@ -167,7 +167,9 @@ class ForkedSlot(SlotProcess):
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
             return
         except OSError as error:
-            was_unread = isinstance(error, ConnectionResetError)  # how the kernel tells that the other end closed before
+            was_unread = isinstance(
+                error, ConnectionResetError
+            )  # how the kernel tells that the other end closed before
             self._answer.set_exception(SlotLost(f"no answer: {error}", started=not was_unread))
             return
         if packet:

@@ -14,7 +14,6 @@ from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.sft import (
     Kind,
     Recipe,
-    Taught,
     _batches_for_steps,
     batch_loss,
     deal,
@@ -72,29 +71,11 @@ def test_fences_and_tags_are_single_tokens_and_any_text_survives(tokenizer) -> N
 
 def test_only_what_the_model_writes_carries_loss(tokenizer) -> None:
     for example in drawn(60):
-        row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, taught=Taught.ALL)
+        row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, whole=True)
         written = [tokenizer.decode(list(row.ids[a:b]), skip_special_tokens=False) for a, b in row.loss_from]
         assert written == [part.text for part in segments(example) if part.by_model]
         prompt = tokenizer.decode(list(row.ids[: row.loss_from[0][0]]), skip_special_tokens=False)
         assert prompt == render_example(example, profile=PROFILE)
-
-
-def test_checks_are_taught_beside_responses_to_other_prompts_and_the_rest_beside_its_own(tokenizer) -> None:
-    def text(row, start: int, end: int | None = None) -> str:
-        return tokenizer.decode(list(row.ids[start:end]), skip_special_tokens=False)
-
-    one, *others = [example for example in drawn(60) if example.code is not None and example.mode is Mode.PAIRWISE]
-    other = next(example for example in others if example.responses != one.responses)
-    options = {"tokenizer": tokenizer, "profile": PROFILE}
-    checks = encode_example(one, taught=Taught.CHECKS, shown=other.responses, **options)
-    rest = encode_example(one, taught=Taught.REST, **options)
-    [(start, end)] = checks.loss_from
-    assert text(checks, 0, start) == render_example(replace(one, responses=other.responses), profile=PROFILE)
-    assert end == len(checks.ids)
-    assert text(rest, 0, rest.loss_from[0][0]).endswith(text(checks, start))
-    assert text(rest, 0).startswith(render_example(one, profile=PROFILE))
-    written = [part.text for part in segments(one) if part.by_model]
-    assert [text(checks, start) + text(rest, *rest.loss_from[0]), text(rest, *rest.loss_from[1])] == written
 
 
 def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> None:
@@ -152,7 +133,7 @@ def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
 
 
 def test_loss_is_the_cross_entropy_of_the_written_tokens(model, tokenizer) -> None:
-    row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, taught=Taught.ALL)
+    row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, whole=True)
     batch = one_batch([row])
     with torch.no_grad():
         loss, num_targets = batch_loss(model, batch)

@@ -477,7 +477,6 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Watcher) -> None
         num_workers=wanted.workers,
         mixture=mixture_of(wanted.mixture),
         erring=Erring(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
-        checks_apart=False,
         parent=None if wanted.parent is None else str(_folder_of(wanted.parent)),
     )
 

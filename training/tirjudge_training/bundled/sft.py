@@ -3,10 +3,6 @@
 Two things make it quick on a CPU. All prompts of one mode begin alike, so a batch computes that beginning once and shares
 it. And a program is settled once its checks are written, so of most examples only the part up to there is trained on;
 the rest (`Recipe.whole`) shows how a program, its output and the verdict go on.
-
-What is checked depends on the prompt alone, yet the responses of an example give it away: one in capitals is most likely
-answer to a prompt that asks for capitals. A model that learns to guess from them is wrong where a response does not follow
-the prompt, which is where it matters. So checks are learned beside responses to other prompts.
 """
 
 from __future__ import annotations
@@ -15,12 +11,9 @@ import heapq
 import multiprocessing
 import tempfile
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -67,8 +60,6 @@ class Recipe:
     """Most tokens of one forward pass, padding included, the shared beginning not."""
     whole: float = 0.25
     """Share of the examples that are trained on beyond the end of the checks; of the others only the checks are taught."""
-    checks_apart: bool = True
-    """Whether the checks are taught by those others alone, beside responses to other prompts."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
     """Pointwise, pairwise, listwise."""
     matrix_lr: float = 0.02
@@ -185,46 +176,26 @@ def render_example(example: Example, *, profile: Profile) -> str:
     return chat(text)
 
 
-class Taught(Enum):
-    """Which part of what the model writes carries loss."""
-
-    ALL = auto()
-    CHECKS = auto()
-    """Up to the end of the checks; what follows is left out."""
-    REST = auto()
-    """From there on."""
-
-
-def encode_example(
-    example: Example, *, tokenizer: Tokenizer, profile: Profile, taught: Taught, shown: tuple[str, ...] | None = None
-) -> Row:
+def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> Row:
     """Ids and loss spans of one example. Each segment is encoded by itself, as the loop does when it serves.
 
     Args:
         example: one without a program is always taught whole.
         tokenizer: of the model.
         profile: decides how much of the texts a prompt shows.
-        taught: what of it.
-        shown: responses that the prompt shows instead of its own, as many; only where checks alone are taught.
+        whole: not only to the end of the checks.
     """
-    taught = Taught.ALL if example.code is None else taught
-    prompt = example if shown is None else replace(example, responses=shown)
-    ids = list(tokenizer.encode(render_example(prompt, profile=profile), add_special_tokens=False).ids)
+    ids = list(tokenizer.encode(render_example(example, profile=profile), add_special_tokens=False).ids)
     spans = []
-    parts = segments(example)
-    for part in parts[:1] if taught is Taught.CHECKS else parts:
-        text, loss_from = part.text, 0
-        if taught is not Taught.ALL and part is parts[0]:
-            end_of_checks = text.index(END_OF_CHECKS) + len(END_OF_CHECKS)
-            if taught is Taught.CHECKS:
-                text = text[:end_of_checks]
-            else:
-                loss_from = end_of_checks
-        encoded = tokenizer.encode(text, add_special_tokens=False)
+    parts = segments(example) if whole or example.code is None else segments(example)[:1]
+    for part in parts:
+        text = part.text
+        if not whole and example.code is not None:
+            text = text[: text.index(END_OF_CHECKS) + len(END_OF_CHECKS)]
+        encoded = tokenizer.encode(text, add_special_tokens=False).ids
         if part.by_model:
-            first = bisect_left(encoded.offsets, loss_from, key=lambda span: span[0])
-            spans.append((len(ids) + first, len(ids) + len(encoded.ids)))
-        ids += encoded.ids
+            spans.append((len(ids), len(ids) + len(encoded)))
+        ids += encoded
     kind = Kind(mode=example.mode, tools=example.tools, num_responses=len(example.responses))
     return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
@@ -247,20 +218,10 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     tokenizer = Tokenizer.from_str(tokenizer_json)
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
     drawn = islice(mixed, recipe.examples_per_shard)
-    encode = partial(encode_example, tokenizer=tokenizer, profile=profile)
-    beyond = Taught.REST if recipe.checks_apart else Taught.ALL
-    parts = [(example, beyond if rng.random() < recipe.whole else Taught.CHECKS) for example in drawn]
-    if not recipe.checks_apart:
-        return [encode(example, taught=taught) for example, taught in parts]
-    answers: dict[tuple[Mode, int], list[tuple[str, ...]]] = {}
-    for example, _ in parts:
-        answers.setdefault((example.mode, len(example.responses)), []).append(example.responses)
-    rows = []
-    for example, taught in parts:
-        is_apart = taught is Taught.CHECKS and example.code is not None
-        shown = rng.choice(answers[example.mode, len(example.responses)]) if is_apart else None
-        rows.append(encode(example, taught=taught, shown=shown))
-    return rows
+    return [
+        encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole)
+        for example in drawn
+    ]
 
 
 def full_batches(rows: Sequence[Row], *, batch_tokens: int) -> tuple[list[Batch], list[Row]]:
