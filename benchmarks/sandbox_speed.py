@@ -8,7 +8,8 @@ once: it forks, the child runs the program and ends. No walls, no limits, no tra
 Contestants take turns within each round, so that a busy minute hits all of them; a result is the median, or the quantile,
 of all their turns. Ways that are not installed here are named with the reason why they were skipped. Slow ways get one
 turn only at each concurrency, and none where a turn would take them very long.
-The processor time of a way is that of its processes, and of docker's daemons and containers where it is docker.
+The processor time of a way is that of its processes, and of docker's daemons and containers where it is docker; the part of
+this process, `own_cpu_ms`, is of a pool its supervisor, and of the others a client.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class Turns:
     latencies: list[float] = field(default_factory=list)
     seconds: float = 0.0
     cpu_s: float = 0.0
+    own_cpu_s: float = 0.0
+    """Of that, this process's: of a pool its supervisor, of others a client."""
 
 
 class NotHere(Exception):
@@ -196,7 +199,7 @@ async def take_turn(
 ) -> None:
     """Programs one after the other in each of so many lanes, until the time is over and all have ended."""
     await contestant.run(code)
-    began_cpu, began = used_cpu_s(contestant), time.perf_counter()
+    began_own, began_cpu, began = time.process_time(), used_cpu_s(contestant), time.perf_counter()
 
     async def lane() -> None:
         while time.perf_counter() < began + seconds:
@@ -208,6 +211,7 @@ async def take_turn(
 
     await asyncio.gather(*(lane() for _ in range(concurrency)))
     turns.seconds += time.perf_counter() - began
+    turns.own_cpu_s += time.process_time() - began_own
     turns.cpu_s += used_cpu_s(contestant) - began_cpu
 
 
@@ -251,6 +255,7 @@ def rows(found: Mapping[int, Turns]) -> dict[str, dict[str, float]]:
                 "p99_ms": round(1000 * latencies[math.ceil(0.99 * len(latencies)) - 1], 2),
                 "programs_per_s": round(len(latencies) / turns.seconds, 1),
                 "cpu_ms": round(1000 * turns.cpu_s / len(latencies), 2),
+                "own_cpu_ms": round(1000 * turns.own_cpu_s / len(latencies), 3),
             }
     return figures
 

@@ -83,6 +83,7 @@ class Cgroup:
         for directory in set(self._directories.values()):
             (directory / "cgroup.procs").write_text(str(pid))
         self._base_bytes, self._memory_bytes = base_bytes, 0
+        self.was_out_of_memory()  # what was killed in here before is not this one's
 
     def limit(self, memory_bytes: int) -> None:
         """For the next program. Raises OSError."""

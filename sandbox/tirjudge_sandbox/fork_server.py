@@ -93,6 +93,8 @@ class ForkedSlot(SlotProcess):
         if not self._is_open:
             raise SlotLost("the slot is closed", started=False)
         mounts = await self.server.copy_mounts(job.attachments)
+        if mounts:  # then where it lies on the host is nobody's business in there
+            job = replace(job, attachments=tuple(attachment._replace(path="") for attachment in job.attachments))
         try:
             with _memory_files(payload, can_fetch=bool(job.fetch)) as descriptors:
                 ending = await self._ending_of(job, descriptors, mounts)

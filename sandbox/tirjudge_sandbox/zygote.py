@@ -3,8 +3,9 @@
     pool -- exec --> zygote -- fork --> slot -- fork --> program     (one at a time in each slot, which may wait for its code)
 
 It is started by exec, never forked from the server, so that nothing of the server is in its memory; it never opens a
-program's descriptors, so that nothing of one program is in the memory of the next. `_serve_zygote` returns in the process
-of a new slot and `_serve_slot` in the process of a new program, so the stack of a program is short.
+program's descriptors, so that no text of one program is in the memory of the next: only limits and names of files are.
+`_serve_zygote` returns in the process of a new slot and `_serve_slot` in the process of a new program, so the stack of a
+program is short.
 
 Standard library only. The pool runs `main` under a stand-in for the package (see `fork_server.isolated_python`), so importing
 this file imports neither tirjudge nor pydantic.
@@ -131,6 +132,8 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
             to_program.close()  # so that our end tells us if the slot dies
             return place, to_slot
         packet, descriptors = _next_job(pool)
+        if not packet:
+            _leave_with(program, status=0)
         job = Job.from_packet(packet)
         num_files = len(Descriptors._fields) if job.fetch else len(Descriptors._fields) - 1
         files, mounts = Descriptors(*descriptors[:num_files]), descriptors[num_files:]
@@ -139,12 +142,13 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
             adapt(jail, place, job=job, mounts=mounts)
         except JailError as error:
             pool.send(_never_started(str(error)).to_packet())
-            os._exit(1)
+            _leave_with(program, status=1)
         own = (files.source, files.stdout, files.stderr)
         socket.send_fds(to_program, [packet], own)
         for descriptor in own:
             os.close(descriptor)
         ending = _watch(program, end=end, job=job, pool=pool, channel=to_program, start=start, cpu_clock=cpu_clock)
+        _packet_in(to_slot)  # a job that its process did not live to read: the next one must not find it
         if job.fetch:
             if not ending.failure:
                 sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.scratch_bytes)
@@ -159,12 +163,18 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
 
 
 def _next_job(pool: socket.socket) -> tuple[bytes, list[int]]:
+    """An empty packet if the pool has hung up."""
     while True:
         packet, descriptors, _, _ = socket.recv_fds(pool, PACKET_BYTES, MAX_DESCRIPTORS)
-        if not packet:
-            os._exit(0)
         if packet != CANCEL:  # else the program had ended before the pool knew
             return packet, descriptors
+
+
+def _leave_with(program: int, *, status: int) -> NoReturn:
+    """Takes the process along that waits for a program: nobody else may be there to reap it."""
+    os.kill(program, signal.SIGKILL)
+    os.waitpid(program, 0)
+    os._exit(status)
 
 
 def _refuse_job(pool: socket.socket, failure: str) -> NoReturn:
@@ -216,7 +226,7 @@ def _watch(
     if stopped_by is not StoppedBy.NOBODY:
         end.kill()
     _, status, usage = os.wait4(program, 0)
-    said = _said_over(channel)
+    said = _packet_in(channel)
     end.release()
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ending(
@@ -229,8 +239,8 @@ def _watch(
     )
 
 
-def _said_over(channel: socket.socket) -> bytes:
-    """What a program's process, which is dead, said before it gave itself up to its program; empty if nothing."""
+def _packet_in(channel: socket.socket) -> bytes:
+    """What waits there to be read; empty if nothing does."""
     try:
         return channel.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:

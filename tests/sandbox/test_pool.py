@@ -129,6 +129,21 @@ async def test_cancelling_kills_the_program_and_frees_its_slot(level, staying):
         assert pool.stats().num_lost == 0
 
 
+async def test_a_program_cancelled_before_its_process_is_ready_never_runs(level):
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        for _ in range(5):
+            await pool.run("print('a new process is forked now')")
+            task = asyncio.create_task(pool.run(SPIN))
+            while not any(slot.is_running for slot in pool._slots):  # noqa: ASYNC110 - at once
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(5):
+                assert (await pool.run("print('next')")).stdout == "next\n"
+        assert pool.stats().num_lost == 0
+
+
 async def test_cancelling_while_waiting_loses_no_slot(level):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         running = asyncio.create_task(pool.run(SPIN))
@@ -261,6 +276,27 @@ asyncio.run(main())
     assert len(processes) >= 3
     for pid in processes:
         wait_until_gone(pid)
+
+
+@pytest.mark.on_host
+def test_a_pool_leaves_no_zombie_to_whoever_adopts_orphans(level):
+    script = f"""
+import asyncio, ctypes, time
+import psutil
+from tirjudge_sandbox import SandboxPool
+
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+async def main():
+    async with SandboxPool(slots=3, level="{level}") as pool:
+        await pool.run("print(1)")
+
+asyncio.run(main())
+print([child.status() for child in psutil.Process().children()])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 async def test_hostile_and_good_programs_side_by_side(level):
