@@ -52,7 +52,7 @@ DEFAULTS: Mapping[str, Figure] = {
         ),
         _figure(
             "program_s",
-            0.005,
+            0.0043,
             "core-s",
             Origin.MEASURED,
             f"{RESULTS}/sandbox_speed.json: a short program through the sandbox service, 64 at once",

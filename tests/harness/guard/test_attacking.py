@@ -207,7 +207,7 @@ def test_the_bundled_judge_stands_a_plain_instruction(tmp_path: Path) -> None:
         },
         {
             "id": "2",
-            "prompt": "Write about rain in at most 2 sentences. Use the word cloud.",
+            "prompt": "Write about rain in at most 2 sentences. Mention the word cloud at least once.",
             "responses": ["Rain falls. It is wet. It is cold.", "Rain falls from a cloud. It is wet."],
             "label": 1,
         },
