@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.processes import until
+from tests.waiting import until
 from tirjudge_sandbox import SandboxPool
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import psutil
 
 
@@ -38,10 +35,3 @@ def command_of(pid: int) -> str:
         return " ".join(psutil.Process(pid).cmdline())
     except psutil.Error:
         return ""
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for something that nobody announces; at most 10 s."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

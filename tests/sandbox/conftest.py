@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from tests import processes
+from tests.waiting import until
 from tirjudge_sandbox import Level, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, open_tree
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
@@ -62,7 +63,7 @@ def at_rest(level, family):
             found = family()
             return len(found) == num
 
-        await processes.until(is_at_rest)
+        await until(is_at_rest)
         return found
 
     return wait

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -182,6 +183,25 @@ async def test_a_signal_to_everybody_reaches_nobody_else(pool, staying):
     before = await staying(slots=2)
     assert (await pool.run(textwrap.dedent(code))).stdout == "9\n"
     assert await staying(slots=2) == before
+
+
+@WITH_CGROUP
+def test_a_kill_for_memory_is_not_blamed_on_who_comes_after(level):
+    hungry = "input(); kept = bytearray(256 << 20); kept[::4096] = b'x' * len(kept[::4096])"
+    group = open_tree().make()
+    try:
+        with subprocess.Popen([sys.executable, "-c", hungry], stdin=subprocess.PIPE) as victim:
+            group.add(victim.pid, base_bytes=32 << 20)
+            group.limit(32 << 20)
+            victim.communicate(b"\n")
+        assert victim.returncode == -signal.SIGKILL
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as next_one:
+            group.add(next_one.pid, base_bytes=32 << 20)
+            assert not group.was_out_of_memory()
+            next_one.communicate(b"\n")
+    finally:
+        group.close()
+        asyncio.run(group.remove())
 
 
 @WITH_CGROUP

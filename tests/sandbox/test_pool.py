@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import psutil
 import pytest
 
-from tests.processes import until
+from tests.waiting import until
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
@@ -281,7 +281,7 @@ asyncio.run(main())
 @pytest.mark.on_host
 def test_a_pool_leaves_no_zombie_to_whoever_adopts_orphans(level):
     script = f"""
-import asyncio, ctypes, time
+import asyncio, ctypes
 import psutil
 from tirjudge_sandbox import SandboxPool
 

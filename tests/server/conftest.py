@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from tests.processes import until
+from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.gate import Gate
 from tirjudge.judge import Judge

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
+from tests.waiting import until
 from tirjudge.engines import fleet
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import EngineUnavailable
@@ -169,12 +170,6 @@ def test_a_guard_whose_parent_is_gone_starts_nothing(guarded: Callable[..., subp
     assert marked("orphan") == set()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 async def is_healthy(url: str) -> bool:
     async with httpx2.AsyncClient() as http:
         try:
@@ -217,7 +212,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
         guard, worker = sorted(descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2]))
         assert started.key.encode() not in (Path("/proc") / str(worker) / "cmdline").read_bytes()
         os.kill(worker, signal.SIGKILL)
-        await until(lambda: started.workers[0].num_restarts == 1)
+        await until(lambda: started.workers[0].num_restarts == 1, at_most_s=120)
         assert not is_alive(guard)
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
@@ -244,7 +239,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
         ids = await model.engine.tokenizer.encode_prompt("?")
         with pytest.raises(EngineUnavailable, match="its engine hangs"):
             await model.engine.generate(ids, sampling=Sampling(max_tokens=4000), session="s.0")
-        await until(lambda: not is_alive(worker))
+        await until(lambda: not is_alive(worker), at_most_s=120)
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from tirjudge import workers
 from tirjudge.engines import fleet as fleet_module
 from tirjudge.engines import fleet_worker
@@ -125,12 +126,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks follow each other fast."""
     monkeypatch.setattr(workers, "CHECK_S", (0.01, 0.02))
     monkeypatch.setattr(fleet_module, "WATCH_S", 0.02)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def test_a_rollout_stays_on_its_worker_and_requests_are_spread() -> None:

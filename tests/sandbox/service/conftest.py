@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from tests.processes import until
+from tests.waiting import until
 from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.app import create_app
