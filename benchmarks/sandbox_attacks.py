@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,10 +113,16 @@ def main(
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
     image: Annotated[str | None, typer.Option(help="For the levels that are containers.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="For SandboxPool, as name=JSON. Repeatable.")] = None,
+    patience: Annotated[float, typer.Option(help="Times longer that programs may take: on an emulated machine.")] = 1.0,
 ) -> None:
     """Run the cases and say what held."""
     console = Console(stderr=True)
-    cases = [case for case in (load_cases(file) if file else ATTACKS) if re.search(only, case.id)]
+    cases = [
+        replace(case, probe=replace(case.probe, max_wall=patience * case.probe.max_wall))
+        for case in (load_cases(file) if file else ATTACKS)
+        if re.search(only, case.id)
+    ]
+    limits = replace(LIMITS, cpu_s=patience * LIMITS.cpu_s, wall_s=patience * LIMITS.wall_s)
     if as_user is not None and not negative_control:
         raise typer.Exit(run_as(as_user, python=python, file=file, json_out=json_out))
     options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in option or [])}
@@ -131,7 +137,8 @@ def main(
         adopt_orphans()
         levels: dict[str, list[Result] | str] = {}
         for name in level or isolating_levels():
-            levels[name] = asyncio.run(results_at(name, cases, slots=slots, options=options, console=console))
+            running = results_at(name, cases, slots=slots, limits=limits, options=options, console=console)
+            levels[name] = asyncio.run(running)
     report = report_head() | {
         "cases": str(file.name if file else "built in"),
         "levels": dict(map(summary, levels.items())),
@@ -149,12 +156,12 @@ def main(
 
 
 async def results_at(
-    name: str, cases: Sequence[Case], *, slots: int, options: dict[str, Any], console: Console
+    name: str, cases: Sequence[Case], *, slots: int, limits: Limits, options: dict[str, Any], console: Console
 ) -> list[Result] | str:
     """Of every case at a level; a text instead says why the level was skipped."""
     before = Footprint.now(with_pss=False)
     try:
-        async with opened(name, slots=slots, limits=LIMITS, options=options) as box:
+        async with opened(name, slots=slots, limits=limits, options=options) as box:
             with planted_canaries() as canaries:
                 results = await run_cases(box, cases, canaries=canaries, name=name, slots=slots, console=console)
     except SandboxUnavailable as error:

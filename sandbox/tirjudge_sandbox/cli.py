@@ -236,17 +236,21 @@ def _print_result(result: ExecResult) -> None:
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     typer.echo(f"Linux {diagnosis.kernel}, Python {diagnosis.python}")
     groups = {"building blocks": diagnosis.primitives, "levels": diagnosis.levels, "attacks": diagnosis.attacks}
+    told: set[str] = set()
     for title, findings in groups.items():
         typer.echo(f"\n{title}")
         for finding in findings:
-            _print_finding(finding, works="held" if title == "attacks" else "works")
+            _print_finding(finding, works="held" if title == "attacks" else "works", told=told)
     chosen = diagnosis.level or "none: programs are refused (--allow-unsafe would run them without isolation)"
     typer.echo(f"\nlevel: {chosen}")
     if diagnosis.print_ms is not None:
         typer.echo(f"print: {diagnosis.print_ms} ms (median)")
 
 
-def _print_finding(finding: Finding, *, works: str) -> None:
+def _print_finding(finding: Finding, *, works: str, told: set[str]) -> None:
+    """Prints a remedy in full the first time alone; `told` holds those that were, and takes in this one."""
     typer.echo(f"  {works if finding.works else 'FAILS':5}  {finding.name}")
-    for line in filter(None, (finding.problem, finding.remedy)):
+    advice = "The same would help as above." if finding.remedy in told else finding.remedy
+    for line in filter(None, (finding.problem, advice)):
         typer.echo(f"         {line}")
+    told |= {finding.remedy} - {""}

@@ -9,12 +9,11 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from tirjudge.errors import SandboxUnavailable
 from tirjudge_sandbox.attacks import ATTACK_LIMITS, ATTACKS, problem_with
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.pool import SandboxPool
-from tirjudge_sandbox.remedies import remedy, remedy_in
+from tirjudge_sandbox.remedies import NoLevelWorks, remedy
 
 _NUM_TIMED = 50
 
@@ -84,11 +83,9 @@ async def _try_level(level: Level, *, image: str | None) -> Finding:
     try:
         async with SandboxPool(slots=1, level=level, image=image):
             return Finding(name=level, problem="", remedy="")
-    except SandboxUnavailable as error:
-        # The pool's message is "<headline>\n<level>: <reason>. <remedy>"; here the last two stand apart.
-        reason = str(error).partition("\n")[2]
-        advice = remedy_in(reason)
-        return Finding(name=level, problem=reason.removesuffix(advice).strip(), remedy=advice)
+    except NoLevelWorks as error:
+        (failure,) = error.failures
+        return Finding(name=level, problem=failure.problem, remedy=failure.remedy)
 
 
 async def _try_attacks(level: str, *, image: str | None) -> list[Finding]:

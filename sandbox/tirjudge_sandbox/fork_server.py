@@ -63,11 +63,15 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", **ONE_THREAD}
 a thread takes no more address space than its stack."""
 
 
+def base_python() -> str:
+    """The interpreter that a virtual environment was made from: it finds nothing of what is installed there."""
+    return getattr(sys, "_base_executable", None) or sys.executable
+
+
 def isolated_python(module: str) -> list[str]:
     """The command that runs `main` of a module of this package in a bare interpreter of the standard library."""
-    python = getattr(sys, "_base_executable", None) or sys.executable
     package = os.path.dirname(os.path.abspath(__file__))
-    return [python, "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _BOOTSTRAP, package, module]
+    return [base_python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _BOOTSTRAP, package, module]
 
 
 class ForkedSlot(SlotProcess):
@@ -339,6 +343,8 @@ async def start_fork_server(level: Level, *, preset: Preset, packages: Packages,
         except OSError as error:
             await server.stop()
             last_words = os.pread(errors, PACKET_BYTES, 0).decode(errors="replace").strip()
+            if isinstance(error, TimeoutError):
+                last_words = f"it was not ready after {START_S:g} s"
             raise LevelUnavailable("fork-server", last_words or str(error)) from error
         except BaseException:
             await server.stop()

@@ -31,7 +31,7 @@ from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
 from tirjudge_sandbox.presets import Preset, preset_for
 from tirjudge_sandbox.protocol import Report
-from tirjudge_sandbox.remedies import remedy
+from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
 from tirjudge_sandbox.request import Program, attachments_of, paths_of
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 from tirjudge_sandbox.slots import Slot, SlotQueue
@@ -43,6 +43,9 @@ _HARMLESS = frozenset({Outcome.OK, Outcome.ERROR, Outcome.REFUSED})
 
 _MAX_WAITING_PER_SLOT = 64
 _MAX_LIMITS_FACTOR = 4
+
+RETRY_S = 300.0
+"""A warm interpreter that did not start is tried again after that: the machine may have been too busy then."""
 
 RECYCLE_AFTER_PROGRAMS = 10_000
 RECYCLE_AFTER_S = 600.0
@@ -142,7 +145,7 @@ class SandboxPool:
         self._servers: dict[Preset, SlotServer] = {}
         self._retired: list[SlotServer] = []
         self._starting: dict[Preset, asyncio.Lock] = {preset: asyncio.Lock() for preset in Preset}
-        self._broken: set[Preset] = set()
+        self._failed_at: dict[Preset, float] = {}
         self._num_since_start: Counter[Preset] = Counter()
         self._cgroup_tree: CgroupTree | None = None
         self._cgroups: dict[tuple[int, Preset], Cgroup] = {}
@@ -189,19 +192,20 @@ class SandboxPool:
         """Starts a fork-server at the best level that works, and proves it by running a program.
 
         Raises:
-            SandboxUnavailable: no level that is allowed works; says why, and what would change that.
+            NoLevelWorks: no level that is allowed works; says why, and what would change that.
         """
-        failures: list[str] = []
+        failures: list[LevelFailure] = []
         for level in self._levels:
             try:
                 await self._start_at(level)
             except LevelUnavailable as error:
-                failures.append(f"{level}: {error}. {remedy(error.step, reason=str(error))}")
+                advice = remedy(error.step, reason=str(error))
+                failures.append(LevelFailure(level=level, problem=str(error), remedy=advice))
                 continue
             if not level.isolates:
                 warnings.warn("programs run without isolation (level unsafe)", RuntimeWarning, stacklevel=2)
             return
-        raise SandboxUnavailable("no isolation that is allowed works here:\n" + "\n".join(failures))
+        raise NoLevelWorks(failures)
 
     async def close(self) -> None:
         """Kills what runs (its `run` raises SandboxUnavailable) and leaves no process behind."""
@@ -352,15 +356,19 @@ class SandboxPool:
         report: Report = await process.run(canary.job(), canary.payload(level=Level.UNSAFE))
         return report.ending.wait_status == 0 and report.stdout.head == _CANARY_OUTPUT
 
+    def _does_without(self, preset: Preset) -> bool:
+        """Whether its warm interpreter did not start not long ago: its programs import for themselves meanwhile."""
+        return preset in self._failed_at and time.monotonic() - self._failed_at[preset] < RETRY_S
+
     async def _open(self, slot: Slot, wanted: Preset) -> tuple[Preset, SlotProcess]:
         """The process behind a slot, which is made if need be, and its fork-server too. Raises SlotLost."""
-        preset = Preset.STDLIB if wanted in self._broken else wanted
+        preset = Preset.STDLIB if self._does_without(wanted) else wanted
         process = slot.process_for(preset)
         if process is not None:
             return preset, process
         async with self._starting[preset]:
             server = self._servers.get(preset)
-            if server is None or not server.is_alive:
+            if (server is None or not server.is_alive) and not self._does_without(preset):
                 server = await self._start_server(preset)
             if server is None:
                 return await self._open(slot, Preset.STDLIB)
@@ -392,7 +400,7 @@ class SandboxPool:
         except LevelUnavailable as error:
             if preset is not Preset.STDLIB and dead is None:
                 warnings.warn(f"no warm interpreter {preset}: {error}", RuntimeWarning, stacklevel=2)
-                self._broken.add(preset)
+                self._failed_at[preset] = time.monotonic()
                 return None
             raise SandboxUnavailable(f"the fork-server died and does not start again: {error}") from error
         self._servers[preset] = server

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-_USER_NAMESPACES = (
-    "To allow namespaces: run as root with CAP_SYS_ADMIN; or `sysctl -w user.max_user_namespaces=10000` and, on Debian or "
-    "Ubuntu, `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0` (or an AppArmor "
-    "profile for this Python with `userns,`); in Docker `--security-opt seccomp=unconfined`."
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tirjudge.errors import SandboxUnavailable
+from tirjudge_sandbox.fork_server import base_python
+from tirjudge_sandbox.levels import Level
+
+_NAMESPACES = frozenset(
+    {"user namespace", "mount namespace", "pid namespace", "network namespace", "root file system", "private /tmp"}
 )
+"""Walls that an ordinary user's Python has if it may have a user namespace, and capabilities in it."""
+
 _REMEDIES = {
-    "user namespace": _USER_NAMESPACES,
-    "mount namespace": _USER_NAMESPACES,
-    "pid namespace": _USER_NAMESPACES,
-    "root file system": _USER_NAMESPACES,
-    "private /tmp": _USER_NAMESPACES,
     "cgroup": (
         "To limit memory and processes in sum: run as root where the control groups are writable (in Docker they are not), "
         "or, as an ordinary user, under `systemd-run --user --scope -p Delegate=yes`."
@@ -36,7 +40,29 @@ _REMEDIES = {
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 
-_OTHERWISE = "`tirjudge sandbox doctor` shows what works here."
+_APPARMOR_PROFILE = (
+    r"abi <abi/4.0>,\ninclude <tunables/global>\nprofile tirjudge %s flags=(unconfined) {\n  userns,\n}\n"
+)
+"""For printf. The path is that of the file itself: AppArmor does not know the links that lead to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFailure:
+    """Why a level does not work here, and what would change that."""
+
+    level: Level
+    problem: str
+    remedy: str
+
+
+class NoLevelWorks(SandboxUnavailable):
+    """No isolation that is allowed works on this machine."""
+
+    def __init__(self, failures: Sequence[LevelFailure]) -> None:
+        lines = [f"{failure.level}: {failure.problem}. {failure.remedy}" for failure in failures]
+        super().__init__("\n".join(["no isolation that is allowed works here:", *lines]))
+        self.failures = tuple(failures)
+        """In the order in which the levels were tried."""
 
 
 def remedy(step: str, *, reason: str) -> str:
@@ -46,10 +72,35 @@ def remedy(step: str, *, reason: str) -> str:
         step: the wall, as `JailError.step` names it.
         reason: what was said when it failed; searched for the name of a step if `step` itself is not one.
     """
-    known = next((name for name in _REMEDIES if name == step or name in reason), None)
-    return _REMEDIES[known] if known else _OTHERWISE
+    known = next((name for name in (*_NAMESPACES, *_REMEDIES) if name == step or name in reason), None)
+    if known is None:
+        return "`tirjudge sandbox doctor` shows what works here."
+    return remedy_for_namespaces(kernel=Path("/proc")) if known in _NAMESPACES else _REMEDIES[known]
 
 
-def remedy_in(message: str) -> str:
-    """The remedy that a message ends with; empty if it ends with none."""
-    return next((text for text in (*_REMEDIES.values(), _OTHERWISE) if message.endswith(text)), "")
+def remedy_for_namespaces(*, kernel: Path) -> str:
+    """Names the switch that this kernel has set against us, and what sets it back."""
+    if _read(kernel / "sys/user/max_user_namespaces") == "0":
+        return "User namespaces are switched off. As root: `sysctl -w user.max_user_namespaces=10000`."
+    if _read(kernel / "sys/kernel/unprivileged_userns_clone") == "0":
+        return "User namespaces are for root alone. Run as root, or, as root: `sysctl -w kernel.unprivileged_userns_clone=1`."
+    label = _read(kernel / "self/attr/apparmor/current") or _read(kernel / "self/attr/current")
+    if label.startswith("docker-"):
+        return "To allow namespaces here, run with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`."
+    if _read(kernel / "sys/kernel/apparmor_restrict_unprivileged_userns") == "1" or label.endswith(
+        ("(enforce)", "(kill)")
+    ):
+        profile = _APPARMOR_PROFILE % os.path.realpath(base_python())
+        return (
+            "AppArmor lets no ordinary user's Python have namespaces. Run as root, or allow this one, as root: "
+            f"`printf '{profile}' > /etc/apparmor.d/tirjudge && apparmor_parser -r /etc/apparmor.d/tirjudge`."
+        )
+    return "To allow namespaces: run as root with CAP_SYS_ADMIN; in Docker `--security-opt seccomp=unconfined`."
+
+
+def _read(file: Path) -> str:
+    """Empty where this kernel has no such file, or does not let us read it."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

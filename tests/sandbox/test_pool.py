@@ -352,6 +352,24 @@ async def test_a_full_queue_turns_programs_away_and_says_for_how_long(level):
         assert stats.num_by_outcome == {"ok": 2}
 
 
+@pytest.mark.on_host
+async def test_a_warm_interpreter_that_a_busy_machine_did_not_start_is_tried_again_later(level, monkeypatch):
+    code = "import numpy; print(numpy.ones(2).sum())"
+    async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
+        with monkeypatch.context() as patched:
+            patched.setattr("tirjudge_sandbox.fork_server.START_S", 0.001)
+            with pytest.warns(
+                RuntimeWarning, match="no warm interpreter numpy: it was not ready after 0.001 s"
+            ) as warned:
+                results = await asyncio.gather(pool.run(code), pool.run(code))
+        results.append(await pool.run(code))
+        assert [(result.stdout, result.preset) for result in results] == [("2.0\n", "stdlib")] * 3
+        assert len(warned) == 1
+        monkeypatch.setattr("tirjudge_sandbox.pool.RETRY_S", 0.0)
+        result = await pool.run(code)
+        assert (result.stdout, result.preset) == ("2.0\n", "numpy")
+
+
 async def test_an_old_fork_server_is_replaced_between_programs(level, at_rest, monkeypatch):
     monkeypatch.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 5)
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
