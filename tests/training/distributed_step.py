@@ -1,11 +1,18 @@
-"""One RL update from made-up trajectories, as one process or as one of several: `distributed_step.py START FOLDER`."""
+"""Two RL updates from made-up trajectories, as one process or as one of several: `distributed_step.py START FOLDER`.
 
+With --steps 1 it stops after the first. With --sharded each process holds a part of the weights, as accelerate's FSDP2 does
+it on GPUs.
+"""
+
+import argparse
 import asyncio
+import gc
 import json
-import sys
+import os
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from tests.training.tiny import FixedCollector, made_up_groups, trajectory
 from tirjudge_training.groups import Group
@@ -26,12 +33,45 @@ def groups() -> list[Group]:
 
 class StillPolicy:
     version = 0
+    shapes: dict[str, list[int]]
 
     async def load(self, weights, *, version) -> None:
         self.version = version
+        self.shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
 
 
-def main(start: Path, folder: Path) -> None:
+def shard_on_cpu() -> None:
+    """What a config file of accelerate asks for with `fsdp_version: 2`; accelerate itself does so on accelerators alone.
+
+    torch shards on a CPU as well, over gloo: accelerate is told of an accelerator until it has chosen.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    os.environ |= {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_RESHARD_AFTER_FORWARD": "true",
+        "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
+    }
+    begin = AcceleratorState.__init__
+
+    def begin_sharded(self, *arguments, **options) -> None:
+        if not AcceleratorState._shared_state:
+            PartialState(cpu=True)
+            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
+        begin(self, *arguments, **options)
+
+    AcceleratorState.__init__ = begin_sharded
+
+
+def num_sharded() -> int:
+    """Parameters of which this process holds a part."""
+    return sum(isinstance(one, DTensor) for one in gc.get_objects() if isinstance(one, torch.nn.Parameter))
+
+
+def main(start: Path, folder: Path, *, num_steps: int) -> None:
     torch.set_num_threads(1)
     # Plain gradient descent: Adam's first step would hide the size of the gradient.
     settings = RLSettings(
@@ -45,26 +85,37 @@ def main(start: Path, folder: Path) -> None:
     )
     kept: list[int] = []
     log: list[dict] = []
+    policy = StillPolicy()
     with asyncio.Runner() as runner:
         train_rl(
             start=start,
             folder=folder,
             collector=FixedCollector(groups()),
-            policy=StillPolicy(),
+            policy=policy,
             settings=settings,
-            num_steps=2,
+            num_steps=num_steps,
             run=runner.run,
             hooks=Hooks(log=log.append, keep=lambda step, rows: kept.append(len(rows))),
             max_answer_tokens=99,
         )
     if log:
-        (folder / "seen.json").write_text(json.dumps({"log": log, "kept": kept}))
+        (folder / "seen.json").write_text(
+            json.dumps({"log": log, "kept": kept, "given": policy.shapes, "num_sharded": num_sharded()})
+        )
 
 
 if __name__ == "__main__":
     from tirjudge_training.trl_trainer import end_distributed
 
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sharded", action="store_true")
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("start", type=Path)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    if options.sharded:
+        shard_on_cpu()
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        main(options.start, options.folder, num_steps=options.steps)
     finally:
         end_distributed()

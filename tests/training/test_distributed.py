@@ -1,4 +1,4 @@
-"""Two processes make the step that one makes."""
+"""Two processes make the step that one makes, whether each holds all weights or a part."""
 
 import json
 import os
@@ -41,12 +41,35 @@ def test_two_processes_make_the_step_that_one_makes_however_long_their_rows_are(
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
     assert alone["kept"] == both["kept"] == [16, 16]
+    check_same(alone["log"], both["log"])
+    check_same_weights(tmp_path / "alone", tmp_path / "both", start=start)
+
+
+@pytest.mark.slow
+def test_two_processes_that_hold_half_the_weights_each_do_so_too_and_go_on_where_they_stopped(tmp_path) -> None:
+    start = save_tiny(tmp_path / "start")
+    alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
+    sharded = [*TORCHRUN, *SCRIPT, "--sharded"]
+    first = run([*sharded, "--steps", "1"], start=start, folder=tmp_path / "both")
+    second = run(sharded, start=start, folder=tmp_path / "both")
+    assert alone["num_sharded"] == 0
+    assert second["num_sharded"] > 0
+    assert [row["step"] for row in second["log"]] == [2]
+    check_same(alone["log"], [*first["log"], *second["log"]])
+    assert alone["given"] == second["given"]  # the policy is given whole weights
+    check_same_weights(tmp_path / "alone", tmp_path / "both", start=start)
+
+
+def check_same(ours: list[dict], theirs: list[dict]) -> None:
     # TRL's KL and entropy are means of the passes' means, and which rows share a pass differs; the loss is exact.
     for name in ("train/loss", "train/grad_norm", "sync/dlogp_mean"):
-        ours, theirs = ([row[name] for row in seen["log"]] for seen in (alone, both))
-        assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-5), name
-    one, two = (load_file(tmp_path / name / "last" / "model.safetensors") for name in ("alone", "both"))
+        assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], abs=1e-6, rel=1e-5), name
+
+
+def check_same_weights(ours: Path, theirs: Path, *, start: Path) -> None:
+    one, two = (load_file(folder / "last" / "model.safetensors") for folder in (ours, theirs))
     began = load_file(start / "model.safetensors")
+    assert one.keys() == two.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, two[name], atol=1e-6, rtol=1e-5, msg=name)
     assert max((tensor - began[name]).abs().max() for name, tensor in one.items()) > 1e-4

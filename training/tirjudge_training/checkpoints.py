@@ -51,12 +51,21 @@ def export_checkpoint(
     Raises:
         CheckpointError: a metric is not a number, the disk is full, or the folder cannot be written.
     """
+    state = untied(model, model.state_dict() if state_dict is None else state_dict)
     with replacing(out) as folder:
-        model.save_pretrained(folder, state_dict=None if state_dict is None else dict(state_dict))
+        model.save_pretrained(folder, state_dict=state)
         save_tokenizer(tokenizer, folder)
         write_checkpoint_file(folder, profile=profile, lineage=lineage, metrics=metrics)
-        num_parameters = sum(p.numel() for p in (model.parameters() if state_dict is None else state_dict.values()))
+        num_parameters = sum(tensor.numel() for tensor in state.values())
         (folder / "README.md").write_text(_card(folder, num_parameters=num_parameters), encoding="utf-8")
+
+
+def untied(model: PreTrainedModel, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights without those that are others of them, such as an output layer that is the embedding.
+
+    Shared memory does not show it: what was gathered of several processes stands there twice.
+    """
+    return {name: tensor for name, tensor in state.items() if name not in model.all_tied_weights_keys}
 
 
 def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, Profile]:

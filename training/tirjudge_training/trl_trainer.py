@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallba
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer as TRLSFTTrainer
 
-from tirjudge_training.checkpoints import replacing
+from tirjudge_training.checkpoints import replacing, untied
 from tirjudge_training.dapo import NonFiniteLoss
 from tirjudge_training.presets import check_version
 from tirjudge_training.settings import OptimizerSettings
@@ -233,7 +233,7 @@ def write_checkpoint(model: PreTrainedModel, folder: Path, *, state: Mapping[str
     Tokenizer and judge.json are the start's, byte for byte: a tokenizer that is saved anew is another file.
     """
     with replacing(folder) as fresh:
-        model.save_pretrained(fresh, state_dict=dict(state))
+        model.save_pretrained(fresh, state_dict=untied(model, state))
         for path in start.iterdir():
             if path.is_file() and any(path.match(pattern) for pattern in _KEPT):
                 shutil.copyfile(path, fresh / path.name)
