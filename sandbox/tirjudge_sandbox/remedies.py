@@ -86,7 +86,9 @@ def remedy_for_namespaces(*, kernel: Path) -> str:
         return "User namespaces are for root alone. Run as root, or, as root: `sysctl -w kernel.unprivileged_userns_clone=1`."
     label = _read(kernel / "self/attr/apparmor/current") or _read(kernel / "self/attr/current")
     if label.startswith("docker-"):
-        return "To allow namespaces here, run with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`."
+        return (
+            "To allow namespaces here, run with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`."
+        )
     if _read(kernel / "sys/kernel/apparmor_restrict_unprivileged_userns") == "1" or label.endswith(
         ("(enforce)", "(kill)")
     ):

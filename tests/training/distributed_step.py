@@ -15,6 +15,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from tests.training.tiny import FixedCollector, made_up_groups, trajectory
+from tirjudge_training.config import accelerate_file
 from tirjudge_training.groups import Group
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.trl_rl import Hooks, train_rl
@@ -41,20 +42,19 @@ class StillPolicy:
 
 
 def shard_on_cpu() -> None:
-    """What a config file of accelerate asks for with `fsdp_version: 2`; accelerate itself does so on accelerators alone.
+    """As the recipes' config file of accelerate asks for; accelerate itself shards on accelerators alone.
 
-    torch shards on a CPU as well, over gloo: accelerate is told of an accelerator until it has chosen.
+    torch does so on a CPU as well, over gloo: accelerate is told of an accelerator until it has chosen.
     """
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.state import AcceleratorState, PartialState
     from accelerate.utils import DistributedType
+    from accelerate.utils.launch import prepare_multi_gpu_env
 
-    os.environ |= {
-        "ACCELERATE_USE_FSDP": "true",
-        "FSDP_VERSION": "2",
-        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-        "FSDP_RESHARD_AFTER_FORWARD": "true",
-        "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
-    }
+    command = ["--config_file", accelerate_file("fsdp2"), "--num_processes", "2", __file__]
+    options, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
+    told = prepare_multi_gpu_env(options)
+    os.environ |= {name: value for name, value in told.items() if name.startswith(("ACCELERATE_USE_FSDP", "FSDP_"))}
     begin = AcceleratorState.__init__
 
     def begin_sharded(self, *arguments, **options) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge_training.config import Recipe, load_recipe, parse_recipe, recipe_names
+from tirjudge_training.config import Recipe, accelerate_file, load_recipe, parse_recipe, recipe_names
 from tirjudge_training.verl_config import requirements
 
 
@@ -116,3 +116,10 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
     file.write_text("gate: {mode: off}\n")
     assert load_recipe(str(file)).gate.mode == "off"
     assert load_recipe(str(file), overrides=["gate.mode=off"]).gate.mode == "off"
+
+
+def test_accelerates_own_file_ships_and_a_missing_one_is_named():
+    sharded = load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=fsdp2"])
+    assert Path(accelerate_file(sharded.launch.accelerate or "")).is_file()
+    with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is no file; .* or fsdp2"):
+        load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=mine.yaml"])

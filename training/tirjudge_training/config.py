@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tirjudge_training.collector import PseudoLabels
 from tirjudge_training.gate import GateRule
@@ -215,7 +215,14 @@ class Launch(Section):
     processes: int = Field(default=1, ge=1)
     """Started by torchrun, one a device."""
     accelerate: str | None = None
-    """Config file of accelerate, which then starts them: FSDP2, DeepSpeed. None: torchrun, data-parallel."""
+    """`fsdp2`, or a config file of accelerate, which then starts them. None: torchrun, data-parallel."""
+
+    @field_validator("accelerate")
+    @classmethod
+    def _is_there(cls, given: str | None) -> str | None:
+        if given is not None and not Path(accelerate_file(given)).is_file():
+            raise ValueError(f"{given} is no file; a config file of accelerate would do, or fsdp2")
+        return given
 
 
 class Recipe(Section):
@@ -250,6 +257,13 @@ class Recipe(Section):
     def resolved(self) -> dict[str, Any]:
         """As plain values, every key."""
         return self.model_dump(mode="json")
+
+
+def accelerate_file(name: str) -> str:
+    """Path of a config file of accelerate: of the package's own by its name, or of a file."""
+    if name == "fsdp2":
+        return str(resources.files("tirjudge_training").joinpath("accelerate_configs", "fsdp2.yaml"))
+    return name
 
 
 def recipe_names() -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from tirjudge.profile import load_profile
 from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.collector import Collected, Collector
-from tirjudge_training.config import Recipe, parse_recipe
+from tirjudge_training.config import Recipe, accelerate_file, parse_recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
 from tirjudge_training.journal import Journal
 from tirjudge_training.policies import EmbeddedPolicy, Policy
@@ -300,7 +300,7 @@ def _launch(job: Job, *, recipe: Recipe) -> Path:
     write_whole(file, json.dumps({"job": asdict(job), "recipe": recipe.resolved()}))
     launch = recipe.launch
     if launch.accelerate is not None:
-        starter = ["accelerate.commands.launch", "--config_file", launch.accelerate]
+        starter = ["accelerate.commands.launch", "--config_file", accelerate_file(launch.accelerate)]
         starter += ["--num_processes", str(launch.processes), "--module"]
     else:
         starter = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(launch.processes), "--module"]
