@@ -11,14 +11,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.tiny import save_tiny
-from tirjudge_training.config import Recipe
-from tirjudge_training.learning import Job
+from tests.training.tiny import made_up_groups, save_tiny
+from tirjudge_training.config import Recipe, load_recipe
+from tirjudge_training.learning import Job, learn
 from tirjudge_training.run_folder import locked
+from tirjudge_training.trajectories import write_trajectories
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = [str(Path(__file__).with_name("distributed_step.py"))]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+SMALL = [
+    *("sft.per_device_batch=4", "sft.batch=8", "sft.warmup_steps=0"),
+    *(f"data.synthetic.{mode}=8" for mode in ("pointwise", "pairwise", "listwise")),
+]
 
 
 def run(command: list[str], *, start: Path, folder: Path) -> dict:
@@ -73,6 +78,34 @@ def check_same_weights(ours: Path, theirs: Path, *, start: Path) -> None:
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, two[name], atol=1e-6, rtol=1e-5, msg=name)
     assert max((tensor - began[name]).abs().max() for name, tensor in one.items()) > 1e-4
+
+
+@pytest.mark.slow
+def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_will_not(tmp_path) -> None:
+    start = save_tiny(tmp_path / "start")
+    rows = [trajectory for group in made_up_groups(num_groups=4, group_size=4) for trajectory in group.trajectories]
+    write_trajectories(tmp_path / "kept.parquet", rows)
+
+    def learned(name: str, *overrides: str) -> Path:
+        recipe = load_recipe("tiny-cpu-zero", overrides=[*SMALL, *overrides])
+        run = tmp_path / name
+        run.mkdir(exist_ok=True)
+        file = str(tmp_path / "kept.parquet")
+        job = Job(
+            kind="sft",
+            stage="sft-1",
+            run=str(run),
+            start=str(start),
+            folder=str(run / "trainer"),
+            trajectories=(file,),
+        )
+        return learn(job, recipe=recipe, data=None)
+
+    with pytest.raises(ValueError, match=r"sft-1: per_device_batch: 5 on 2 process\(es\)"):
+        learned("both", "launch.processes=2", "sft.per_device_batch=5")
+    assert learned("both", "launch.processes=2") == tmp_path / "both" / "trainer" / "last"
+    learned("alone")
+    check_same_weights(tmp_path / "alone" / "trainer", tmp_path / "both" / "trainer", start=start)
 
 
 def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> None:

@@ -292,7 +292,12 @@ def _seed(seed: int, stage: str) -> int:
 
 
 def _launch(job: Job, *, recipe: Recipe) -> Path:
-    """Start the processes, and wait for them."""
+    """Start the processes, and wait for them.
+
+    Raises:
+        ValueError: the first of them refused what it was given.
+        RuntimeError: one ended with anything else.
+    """
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     file, answer = folder / "job.json", folder / "trained.json"
@@ -305,11 +310,14 @@ def _launch(job: Job, *, recipe: Recipe) -> Path:
     else:
         starter = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(launch.processes), "--module"]
     done = subprocess.run([sys.executable, "-m", *starter, "tirjudge_training.learning", str(file)], check=False)
-    if done.returncode or not answer.exists():
+    told = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
+    if refused := told.get("refused"):
+        raise ValueError(f"{job.stage}: {refused}")
+    if done.returncode or "folder" not in told:
         raise RuntimeError(
             f"{job.stage}: a process that trains ended with status {done.returncode}; its output says why"
         )
-    return Path(json.loads(answer.read_text(encoding="utf-8")))
+    return Path(told["folder"])
 
 
 def _main(file: Path) -> None:
@@ -322,10 +330,15 @@ def _main(file: Path) -> None:
 
     from tirjudge_training.trl_trainer import end_distributed
 
-    try:
-        trained = _learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)
+    def answer(**told: str) -> None:
         if _rank() == 0:
-            write_whole(Path(job.folder) / "trained.json", json.dumps(str(trained)))
+            write_whole(Path(job.folder) / "trained.json", json.dumps(told))
+
+    try:
+        answer(folder=str(_learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)))
+    except ValueError as error:
+        answer(refused=str(error))
+        raise
     finally:
         end_distributed()
 
