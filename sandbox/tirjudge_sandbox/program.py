@@ -127,8 +127,11 @@ def _wind_down(status: int) -> int:
     """Waits for threads, runs exit hooks and flushes, in Python's order; a failed flush is exit code 120, as there."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return status or 120
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except Exception:  # a program may have put anything there
+            status = status or 120
     return status

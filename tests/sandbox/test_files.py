@@ -224,6 +224,21 @@ async def test_a_traceback_shows_the_program_alone(pool):
     assert (await pool.run("def f(:")).stderr.startswith('  File "program.py", line 1\n')
 
 
+@pytest.mark.parametrize(
+    ("code", "stdout", "stderr", "exit_code"),
+    [
+        ("sys.stdout.write('out'); sys.stderr.write('words')", "out", "words", 0),
+        ("sys.stderr.write('words'); sys.exit(3)", "", "words", 3),
+        ("sys.stdout = None; sys.stderr.write('words')", "", "words", 0),
+        ("print('out'); sys.stdout.close(); sys.stderr.write('words')", "out\n", "words", 0),
+        ("sys.stdout = 'no stream'; sys.stderr.write('words')", "", "words", 120),
+    ],
+)
+async def test_what_stands_in_a_last_line_without_an_end_is_handed_back(pool, code, stdout, stderr, exit_code):
+    result = await pool.run(f"import sys; {code}")
+    assert (result.stdout, result.stderr, result.exit_code) == (stdout, stderr, exit_code)
+
+
 async def test_stderr_is_handed_back_from_its_end(pool):
     result = await pool.run("import sys; sys.stderr.write('x' * 50_000 + 'end')")
     assert (len(result.stderr), result.stderr[-4:]) == (16_384, "xend")
