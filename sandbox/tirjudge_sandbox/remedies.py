@@ -40,6 +40,12 @@ _REMEDIES = {
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 
+_CONTAINERS = ("docker-", "nerdctl-", "containers-default", "cri-", "crio-")
+"""What the AppArmor profiles of containers begin with."""
+_IN_CONTAINER = (
+    "To allow namespaces in this container: `--security-opt seccomp=unconfined --security-opt apparmor=unconfined` (Docker, "
+    "Podman), or in the pod's securityContext `seccompProfile: {type: Unconfined}` and `appArmorProfile: {type: Unconfined}`."
+)
 _APPARMOR_PROFILE = (
     r"abi <abi/4.0>,\ninclude <tunables/global>\nprofile tirjudge %s flags=(unconfined) {\n  userns,\n}\n"
 )
@@ -85,10 +91,8 @@ def remedy_for_namespaces(*, kernel: Path) -> str:
     if _read(kernel / "sys/kernel/unprivileged_userns_clone") == "0":
         return "User namespaces are for root alone. Run as root, or, as root: `sysctl -w kernel.unprivileged_userns_clone=1`."
     label = _read(kernel / "self/attr/apparmor/current") or _read(kernel / "self/attr/current")
-    if label.startswith("docker-"):
-        return (
-            "To allow namespaces here, run with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`."
-        )
+    if label.startswith(_CONTAINERS):
+        return _IN_CONTAINER
     if _read(kernel / "sys/kernel/apparmor_restrict_unprivileged_userns") == "1" or label.endswith(
         ("(enforce)", "(kill)")
     ):

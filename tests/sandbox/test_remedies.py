@@ -52,9 +52,11 @@ def test_the_profile_that_is_advised_is_for_the_file_that_programs_run_in(advice
     )
 
 
-def test_a_container_of_docker(advice):
-    found = advice(self__attr__current="docker-default (enforce)")
+@pytest.mark.parametrize("label", ["docker-default (enforce)", "cri-containerd.apparmor.d (enforce)"])
+def test_in_a_container_its_own_options_are_named(advice, label):
+    found = advice(sys__kernel__apparmor_restrict_unprivileged_userns="1", self__attr__current=label)
     assert "--security-opt seccomp=unconfined --security-opt apparmor=unconfined" in found
+    assert "appArmorProfile: {type: Unconfined}" in found
     assert "apparmor_parser" not in found
 
 
