@@ -295,7 +295,7 @@ def _launch(job: Job, *, recipe: Recipe) -> Path:
     """Start the processes, and wait for them.
 
     Raises:
-        ValueError: the first of them refused what it was given.
+        ValueError: one of them refused what it was given.
         RuntimeError: one ended with anything else.
     """
     folder = Path(job.folder)
@@ -330,14 +330,13 @@ def _main(file: Path) -> None:
 
     from tirjudge_training.trl_trainer import end_distributed
 
-    def answer(**told: str) -> None:
-        if _rank() == 0:
-            write_whole(Path(job.folder) / "trained.json", json.dumps(told))
-
+    answer = Path(job.folder) / "trained.json"
     try:
-        answer(folder=str(_learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)))
-    except ValueError as error:
-        answer(refused=str(error))
+        trained = _learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)
+        if _rank() == 0:
+            write_whole(answer, json.dumps({"folder": str(trained)}))
+    except ValueError as error:  # whichever is first: the others may be ended before they can say so
+        write_whole(answer, json.dumps({"refused": str(error)}))
         raise
     finally:
         end_distributed()

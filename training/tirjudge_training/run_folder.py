@@ -231,7 +231,7 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: the disk is full, or fails; the file is what it was.
     """
-    fresh = path.with_name(f".{path.name}.new")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with fresh.open("w", encoding="utf-8") as file:
             file.write(text)
