@@ -31,6 +31,36 @@ class Attack:
     """How it may end. What may not happen at all is that it prints BREACH."""
 
 
+_HELD_BY_LIMITS = frozenset({Outcome.OK, Outcome.ERROR, Outcome.OOM, Outcome.TIMEOUT})
+
+_SOCKETS = """
+import ctypes, socket, threading
+threading.stack_size(65536)
+own, kept = ctypes.CDLL(None).syscall, []
+def hold():
+    own(436, 64, 70, 2)
+    try:
+        while True:
+            kept.append(socket.socketpair())
+    except OSError: pass
+threads = [threading.Thread(target=hold) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+if len(kept) > 64: print("BREACH", len(kept))
+"""
+
+_THREADS = """
+import threading, time
+threading.stack_size(32768)
+num = 0
+try:
+    while num < 1000:
+        threading.Thread(target=time.sleep, args=(0.2,)).start()
+        num += 1
+except RuntimeError: pass
+if num >= 200: print("BREACH", num)
+"""
+
 ATTACKS = (
     Attack(name="read a file of the host", code="print('BREACH', open(path).read())"),
     Attack(name="read the password file", code="print('BREACH', open('/etc/passwd').read(9))"),
@@ -73,6 +103,12 @@ ATTACKS = (
         code="import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(60)\nprint('BREACH')",
         ends=frozenset({Outcome.ERROR, Outcome.TIMEOUT}),  # what a slow machine has forked by then is killed
     ),
+    Attack(
+        name="a table of descriptors of a thread's own",  # each would hold as many sockets again
+        code="import ctypes\nif ctypes.CDLL(None).syscall(436, 60, 64, 2) == 0: print('BREACH')",
+    ),
+    Attack(name="hold memory in sockets of many tables", code=_SOCKETS, ends=_HELD_BY_LIMITS),
+    Attack(name="start a thousand threads", code=_THREADS, ends=_HELD_BY_LIMITS),
     Attack(
         name="print without end",
         code="while True: print('x' * 100_000)",

@@ -52,6 +52,13 @@ _V1 = _Files(
     clock="cpuacct.usage",
 )
 _V2 = _Files(memory="memory.max", swap=(("memory.swap.max", "0"),), kills="memory.events", clock="cpu.stat")
+_LIMIT_FILES = (
+    ("memory", "memory", _V1.memory),
+    ("pids", "pids", "pids.max"),
+    ("", "memory", _V2.memory),
+    ("", "pids", "pids.max"),
+)
+"""Hierarchy, what it limits, and in which file."""
 
 
 class Cgroup:
@@ -153,8 +160,23 @@ def open_tree() -> CgroupTree:
     return tree
 
 
+def limits_around(process: int | str = "self") -> dict[str, int]:
+    """The tightest limits of the groups that a process is in and of those above: "memory" in bytes, "pids" in processes and
+    threads; without those that nothing limits. Raises OSError where /proc cannot be read."""
+    mounts, own = _mounts(), _paths_of(process)
+    found: dict[str, int] = {}
+    for hierarchy, controller, name in _LIMIT_FILES:
+        if hierarchy not in mounts or hierarchy not in own:
+            continue
+        for directory in _upwards(_beneath(mounts[hierarchy], own[hierarchy]), top=mounts[hierarchy][1]):
+            with contextlib.suppress(OSError, ValueError):  # the topmost group has no such file; "max" is no number
+                limit = int((directory / name).read_text())
+                found[controller] = min(limit, found.get(controller, limit))
+    return found
+
+
 def _find_tree() -> CgroupTree:
-    mounts, own = _mounts(), _own_paths()
+    mounts, own = _mounts(), _paths_of("self")
     if all(name in mounts and name in own for name in _V1_CONTROLLERS):
         parents = {name: _beneath(mounts[name], own[name]) for name in _V1_CONTROLLERS}
         return CgroupTree(parents, files=_V1)
@@ -178,10 +200,10 @@ def _mounts() -> dict[str, tuple[str, Path]]:
     return found
 
 
-def _own_paths() -> dict[str, str]:
-    """Controller -> path of the group that this process is in; "" is version 2."""
+def _paths_of(process: int | str) -> dict[str, str]:
+    """Controller -> path of the group that a process is in; "" is version 2."""
     found: dict[str, str] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         found.update(dict.fromkeys(controllers.split(","), path))
     return found

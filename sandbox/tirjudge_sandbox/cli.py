@@ -235,7 +235,12 @@ def _print_result(result: ExecResult) -> None:
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     typer.echo(f"Linux {diagnosis.kernel}, Python {diagnosis.python}")
-    groups = {"building blocks": diagnosis.primitives, "levels": diagnosis.levels, "attacks": diagnosis.attacks}
+    groups = {
+        "building blocks": diagnosis.primitives,
+        "levels": diagnosis.levels,
+        "attacks": diagnosis.attacks,
+        "resources": diagnosis.resources,
+    }
     told: set[str] = set()
     for title, findings in groups.items():
         typer.echo(f"\n{title}")

@@ -112,7 +112,7 @@ async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerSe
         raise
     reader, writer = await asyncio.open_unix_connection(sock=container.streams)
     server = ContainerServer(container, reader, writer, output_bytes=plan.output_bytes)
-    config = {"level": plan.level, "preset": preset, "packages": plan.packages, "num_slots": plan.num_slots}
+    config = {"level": plan.level, "preset": preset, "packages": plan.packages}
     try:
         await server.greet(config)
     except BaseException:

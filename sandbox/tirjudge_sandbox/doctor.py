@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import statistics
 import time
 from dataclasses import dataclass
 
+from tirjudge_sandbox import host_limits
 from tirjudge_sandbox.attacks import ATTACK_LIMITS, ATTACKS, problem_with
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
+from tirjudge_sandbox.host_limits import Need
 from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.pool import SandboxPool
 from tirjudge_sandbox.remedies import NoLevelWorks, remedy
 
@@ -42,6 +46,8 @@ class Diagnosis:
     """The isolating levels, best first, each tried by running a program."""
     attacks: list[Finding]
     """Tried at that level; what does not work is an attack that got through. Empty when nothing runs."""
+    resources: list[Finding]
+    """Whether the machine has what a pool of default size can take. Empty when nothing runs."""
     level: str | None
     """What a pool would choose; None: it would refuse to start."""
     print_ms: float | None
@@ -62,6 +68,7 @@ async def diagnose(*, image: str | None = None) -> Diagnosis:
         primitives=await _try_primitives(),
         levels=levels,
         attacks=await _try_attacks(best, image=image) if best else [],
+        resources=_look_for_shortages() if best else [],
         level=best,
         print_ms=await _time_print(best, image=image) if best else None,
     )
@@ -93,6 +100,15 @@ async def _try_attacks(level: str, *, image: str | None) -> list[Finding]:
         return [
             Finding(name=attack.name, problem=await problem_with(attack, pool=pool), remedy="") for attack in ATTACKS
         ]
+
+
+def _look_for_shortages() -> list[Finding]:
+    need = Need(
+        limits=Limits(), num_slots=len(os.sched_getaffinity(0)), base_bytes=host_limits.resident_bytes(os.getpid())
+    )
+    shortages = need.shortages(host=host_limits.host_limits())
+    name = f"room for {need.num_slots} slots of {need.limits.memory_mb} MiB"
+    return [Finding(name=name, problem="; ".join(shortages), remedy="")]
 
 
 async def _time_print(level: str, *, image: str | None) -> float:

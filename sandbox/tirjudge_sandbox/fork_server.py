@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tirjudge_sandbox import kernel
+from tirjudge_sandbox import host_limits, kernel
 from tirjudge_sandbox.cgroups import Cgroup
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.packages import Packages
@@ -138,8 +138,10 @@ class ForkedSlot(SlotProcess):
             )
         if ending.failure:
             raise SlotLost(f"the program could not be isolated: {ending.failure}", started=False)
-        if self._cgroup is not None and self._cgroup.was_out_of_memory():
-            ending = replace(ending, stopped_by=StoppedBy.MEMORY)
+        if self._cgroup is not None:
+            return replace(ending, stopped_by=StoppedBy.MEMORY) if self._cgroup.was_out_of_memory() else ending
+        if ending.was_killed and self.server.memory_ran_out():
+            raise SlotLost("the machine ran out of memory, and its kernel ended the program", started=True)
         return ending
 
     async def cancel(self) -> None:
@@ -223,6 +225,7 @@ class ForkServer(SlotServer):
         self.offered = packages.modules.keys()
         self.started_at = time.monotonic()
         self.num_open = 0
+        self._num_kills = host_limits.num_oom_kills()
         self.mounter: socket.socket | None = None
         """To whoever may mount, if that is not us."""
         self._mounting = asyncio.Lock()
@@ -236,6 +239,10 @@ class ForkServer(SlotServer):
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def resident_bytes(self) -> int:
+        return host_limits.resident_bytes(self.pid)
 
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -257,6 +264,11 @@ class ForkServer(SlotServer):
             raise
         self.num_open += 1
         return ForkedSlot(ours, pid, pidfd, server=self, cgroup=cgroup)
+
+    def memory_ran_out(self) -> bool:
+        """Whether the kernel has ended any process for lack of memory since this was asked last."""
+        before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
+        return self._num_kills > before
 
     def owns(self, process: SlotProcess) -> bool:
         return isinstance(process, ForkedSlot) and process.server is self
@@ -321,7 +333,7 @@ class ForkServer(SlotServer):
         return False
 
 
-async def start_fork_server(level: Level, *, preset: Preset, packages: Packages, num_slots: int) -> ForkServer:
+async def start_fork_server(level: Level, *, preset: Preset, packages: Packages) -> ForkServer:
     """A fork-server inside its walls, ready to open slots.
 
     Raises:
@@ -332,7 +344,6 @@ async def start_fork_server(level: Level, *, preset: Preset, packages: Packages,
         "level": level,
         "preset": preset,
         "packages": packages.to_json(),
-        "num_slots": num_slots,
         "parent": os.getpid(),
     }
     try:

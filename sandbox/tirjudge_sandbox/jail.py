@@ -22,12 +22,13 @@ from typing import NoReturn
 from tirjudge_sandbox import kernel, landlock, seccomp
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.protocol import ATTACHMENTS, PACKET_BYTES, SCRATCH, Job
+from tirjudge_sandbox.thread_limit import ThreadLimit
 
 NUM_FILES = 64
 """Open files a program may have."""
 
 NUM_THREADS = 64
-"""Threads a program may have, where programs have a user of their own; those of its processes count."""
+"""Threads a program may have."""
 
 _SCRATCH_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
@@ -78,9 +79,8 @@ class Jail:
     landlock_abi: int
     """0: this kernel has no Landlock, and the level does without."""
     user_per_slot: bool
-    """Whether each slot's programs have a user of their own (the server is root), or share one."""
-    num_threads: int | None
-    """None where the kernel would count every process of the user, not only ours."""
+    """Whether each slot's programs have a user of their own (the server is root), so that RLIMIT_NPROC bounds their threads,
+    or share one."""
     base_bytes: int
     """Address space of the fork-server, on top of which programs get theirs."""
     covered: tuple[str, ...]
@@ -89,13 +89,12 @@ class Jail:
     """Socket to a helper that copies mounts of the host for the pool; -1: the pool has the right to do that itself."""
 
 
-def enter(level: Level, *, num_slots: int, packages: Sequence[str]) -> Jail:
+def enter(level: Level, *, packages: Sequence[str]) -> Jail:
     """Puts the fork-server into its jail. At the namespaces levels it returns in a new process, the first of its pid
     namespace; the old one waits for that one, and ends with it.
 
     Args:
         level: of isolation.
-        num_slots: that will be forked from this process.
         packages: files and directories that programs may read, besides Python's own.
 
     Raises:
@@ -123,18 +122,22 @@ def enter(level: Level, *, num_slots: int, packages: Sequence[str]) -> Jail:
         writable=(SCRATCH, "/dev/null") if namespaces else ("/dev/null",),
         landlock_abi=abi,
         user_per_slot=user_per_slot,
-        num_threads=(
-            (NUM_THREADS if user_per_slot else NUM_THREADS * num_slots) if namespaces or level.needs_image else None
-        ),
         base_bytes=base_bytes,
         covered=tuple(sorted({path.split("/")[2] for path in (*python, *packages) if path.startswith(f"{SCRATCH}/")})),
         mounter=mounter,
     )
 
 
-def enter_slot(jail: Jail) -> None:
+def enter_slot(jail: Jail) -> ThreadLimit | None:
     """Gives the calling process mounts of its own, which its programs see and no other slot's, and all walls that are the
-    same for each program. Raises JailError."""
+    same for each program.
+
+    Returns:
+        What bounds the threads of its programs; None where something else does, or nothing can.
+
+    Raises:
+        JailError: a wall could not be put up.
+    """
     if jail.level.has_namespaces:
         with _step("mount namespace"):
             kernel.unshare(kernel.CLONE_NEWNS)
@@ -152,6 +155,10 @@ def enter_slot(jail: Jail) -> None:
                 or jail.level is Level.GVISOR  # there, no file is the user's to change
             )
             seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate)
+            if not (jail.level.has_cgroup or jail.user_per_slot):
+                with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
+                    return ThreadLimit(max_threads=NUM_THREADS)
+    return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,8 +250,14 @@ def close_in(jail: Jail, place: Place, *, slot: int) -> None:
             landlock.restrict(place.ruleset)
 
 
-def shut(jail: Jail, place: Place, *, job: Job) -> None:
+def shut(jail: Jail, place: Place, *, job: Job, has_thread_limit: bool) -> None:
     """Puts up the last walls, which are those that depend on the program; next comes the stranger's code.
+
+    Args:
+        jail: around the fork-server.
+        place: as prepared.
+        job: of the program.
+        has_thread_limit: whether `enter_slot` returned one.
 
     Raises:
         JailError: a wall could not be put up, so nothing may be run.
@@ -257,7 +270,12 @@ def shut(jail: Jail, place: Place, *, job: Job) -> None:
         with _step("landlock"):
             landlock.restrict(_ruleset_for(job, jail=jail, place=place))
     with _step("seccomp"):
-        seccomp.install_for_program(own_pid=os.getpid(), may_fork=jail.level.has_cgroup)
+        seccomp.install_for_program(
+            own_pid=os.getpid(),
+            may_fork=jail.level.has_cgroup,
+            may_thread=jail.user_per_slot or has_thread_limit,
+            own_pids=jail.level.has_namespaces,
+        )
 
 
 def _ruleset_for(job: Job, *, jail: Jail, place: Place) -> int:
@@ -266,6 +284,13 @@ def _ruleset_for(job: Job, *, jail: Jail, place: Place) -> int:
         return place.ruleset
     readable = (*jail.readable, *(path for _, path in job.attachments))
     return landlock.make_ruleset(version=jail.landlock_abi, readable=readable, writable=jail.writable)
+
+
+def die_first_of_memory() -> None:
+    """Has the kernel end the calling process, and those that it forks, before the service when memory runs out. This is the
+    last line: limits come first, and socket buffers are in no process's resident memory."""
+    with contextlib.suppress(OSError):  # a container may have no writable /proc
+        _write("/proc/self/oom_score_adj", "1000")
 
 
 def die_with(parent: int) -> None:
@@ -537,8 +562,8 @@ def _limit_resources(job: Job, *, jail: Jail) -> None:
         resource.RLIMIT_NOFILE: NUM_FILES,
         resource.RLIMIT_SIGPENDING: NUM_FILES,
     }
-    if jail.num_threads is not None:
-        wanted[resource.RLIMIT_NPROC] = jail.num_threads
+    if jail.user_per_slot:
+        wanted[resource.RLIMIT_NPROC] = NUM_THREADS
     for kind, value in wanted.items():
         if jail.level in _MAYBE_IN_GVISOR and kind in _UNKNOWN_TO_GVISOR:
             continue

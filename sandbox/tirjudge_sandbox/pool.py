@@ -17,7 +17,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
@@ -25,6 +25,7 @@ from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.fork_server import start_fork_server
+from tirjudge_sandbox.host_limits import Need, host_limits, resident_bytes
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
@@ -204,8 +205,23 @@ class SandboxPool:
                 continue
             if not level.isolates:
                 warnings.warn("programs run without isolation (level unsafe)", RuntimeWarning, stacklevel=2)
+            self._fit_into_host()
             return
         raise NoLevelWorks(failures)
+
+    def _fit_into_host(self) -> None:
+        """Lowers the memory that a program may ask for to what all slots can have at once, and warns if even the pool's own
+        limits are more than that: then one program could have the kernel end the service."""
+        if self._level is None or self._level.needs_image:  # a container brings limits of its own
+            return
+        host = host_limits()
+        base_bytes = resident_bytes(os.getpid()) + sum(server.resident_bytes for server in self._servers.values())
+        need = Need(limits=self.limits, num_slots=len(self._slots), base_bytes=base_bytes)
+        self.max_limits = replace(
+            self.max_limits, memory_mb=min(self.max_limits.memory_mb, need.most_memory_mb(host=host))
+        )
+        for shortage in need.shortages(host=host):
+            warnings.warn(f"sandbox: {shortage}", RuntimeWarning, stacklevel=3)
 
     async def close(self) -> None:
         """Kills what runs (its `run` raises SandboxUnavailable) and leaves no process behind."""
@@ -405,11 +421,12 @@ class SandboxPool:
             raise SandboxUnavailable(f"the fork-server died and does not start again: {error}") from error
         self._servers[preset] = server
         self._num_since_start[preset] = 0
+        self._fit_into_host()
         return server
 
     async def _new_server(self, level: Level, preset: Preset) -> SlotServer:
         if not level.needs_image:
-            return await start_fork_server(level, preset=preset, packages=self._packages, num_slots=len(self._slots))
+            return await start_fork_server(level, preset=preset, packages=self._packages)
         if self.image is None:
             raise LevelUnavailable("image", "no image was named to run in")
         plan = ContainerPlan(

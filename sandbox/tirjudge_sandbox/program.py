@@ -26,7 +26,7 @@ STARTED = b"started"
 _SOURCE = 3
 
 
-def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socket) -> NoReturn:
+def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socket, has_thread_limit: bool) -> NoReturn:
     """Turns this process into the program's: into one that waits for it, closed in, and then into the program itself.
 
     Args:
@@ -34,13 +34,14 @@ def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socke
         place: laid out by the slot.
         slot: number of the slot, which decides the user.
         channel: from the slot. A job comes, with the first three of `Descriptors`; the answer says that the walls are up.
+        has_thread_limit: whether the slot bounds its threads.
     """
     try:
         close_in(jail, place, slot=slot)
         packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
         if not packet:  # the slot is dead
             os._exit(0)
-        shut(jail, place, job=Job.from_packet(packet))
+        shut(jail, place, job=Job.from_packet(packet), has_thread_limit=has_thread_limit)
     except JailError as error:
         channel.send(str(error).encode())
         os._exit(1)

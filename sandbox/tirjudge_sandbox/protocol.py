@@ -8,6 +8,7 @@ Standard library only: the isolated interpreter reads this file too.
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -108,6 +109,11 @@ class Ending:
     max_rss_kb: int
     fetched: tuple[int, ...] = ()
     """Size of each file of `Job.fetch`; -1: it is not there, no plain file, or too large."""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it that its slot did not send."""
+        return self.stopped_by is StoppedBy.NOBODY and self.wait_status == signal.SIGKILL
 
     def to_packet(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()

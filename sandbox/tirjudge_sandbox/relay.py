@@ -43,9 +43,7 @@ async def _relay() -> None:
     config, _ = await _read_frame(reader)
     try:
         packages = find_packages(config["packages"])
-        server = await start_fork_server(
-            Level(config["level"]), preset=Preset(config["preset"]), packages=packages, num_slots=config["num_slots"]
-        )
+        server = await start_fork_server(Level(config["level"]), preset=Preset(config["preset"]), packages=packages)
     except LevelUnavailable as error:
         writer.write(frame({"failure": str(error), "step": error.step}))
         await writer.drain()

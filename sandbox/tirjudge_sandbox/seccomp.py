@@ -4,7 +4,8 @@ What is not listed fails with EPERM before the kernel looks at its arguments. So
 only. Calls of another architecture kill the process; x86-64's x32 numbers fail like the rest.
 
 Compiling a long filter costs as much as a fork, so there are two. A slot filters itself once, by the list of what programs
-may do and what it needs on top; each program then takes the latter back, with a short one. The kernel asks both.
+may do and what it needs on top; each program then takes the latter back, with a short one. The kernel asks both. Where
+nothing else bounds threads, a third filter hands their start and end to the slot (`install_thread_listener`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ futex 202 98, sched_getaffinity 204 123, getdents64 217 61, set_tid_address 218 
 fadvise64 221 223, clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115, exit_group 231 94,
 epoll_ctl 233 21, newfstatat 262 79, readlinkat 267 78, faccessat 269 48, pselect6 270 72, ppoll 271 73,
 set_robust_list 273 99, epoll_pwait 281 22, fallocate 285 47, eventfd2 290 19, epoll_create1 291 20, dup3 292 24,
-pipe2 293 59, getcpu 309 168, getrandom 318 278, membarrier 324 283, statx 332 291, rseq 334 293, close_range 436 436,
+pipe2 293 59, getcpu 309 168, getrandom 318 278, membarrier 324 283, statx 332 291, rseq 334 293,
 faccessat2 439 439, stat 4 -1, lstat 6 -1, poll 7 -1, access 21 -1, pipe 22 -1, select 23 -1, dup2 33 -1, pause 34 -1,
 alarm 37 -1, readlink 89 -1, getpgrp 111 -1, time 201 -1, getdents 78 -1, epoll_create 213 -1, epoll_wait 232 -1
 """
@@ -59,6 +60,7 @@ pidfd_open 434 434, landlock_create_ruleset 444 444, landlock_add_rule 445 445, 
 
 _KILL_PROCESS = 0x8000_0000
 _ALLOW = 0x7FFF_0000
+_NOTIFY = 0x7FC0_0000
 _REFUSE = 0x0005_0000 | errno.EPERM
 _UNKNOWN = 0x0005_0000 | errno.ENOSYS
 
@@ -67,22 +69,33 @@ _FIRST_X32_NUMBER = 0x4000_0000
 _SECCOMP = 317 if kernel.IS_X86 else 277
 _CLONE3 = 435
 _SET_MODE_FILTER = 1
+_NEW_LISTENER = 1 << 3
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
-_JUMP_EQUAL, _JUMP_AT_LEAST = 0x15, 0x35
+_JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x15, 0x35, 0x45
 _NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
 _ALL_BITS = 0xFFFF_FFFF
 
 _O_TRUNC = 0x200
-_CLONE_THREAD = 0x0001_0000
+_CLONE_FILES, _CLONE_THREAD = 0x0000_0400, 0x0001_0000
+_CLONE_LIKE_PTHREAD = 0x0000_0100 | 0x0000_0200 | _CLONE_FILES | 0x0000_0800 | _CLONE_THREAD
+"""Memory, working directory, descriptors and signal handlers in common. RLIMIT_NOFILE counts each table of descriptors by
+itself, so a thread with a table of its own would multiply the sockets and pipes that the kernel holds for a program."""
+_CLOSE_RANGE_FLAGS = (0, 4)
+"""Close, or close at exec. The third flag gives the thread a table of descriptors of its own."""
 _CLONE_BEYOND_A_FORK = 0x7E02_0000 | 0x8000 | 0x2000 | 0x1000
 """Any new namespace; a sibling instead of a child; a traced child; a descriptor of it."""
 _SIGN_BIT = 0x8000_0000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
 """Duplicate, flags, pipe size (read). No locks and no signal on I/O: both reach other processes."""
-_IOCTL_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""Is it a terminal, how large, how much is there to read, non-blocking, close-on-exec."""
+LISTENER_RECEIVE, LISTENER_SEND = 0xC050_2100, 0xC018_2101
+"""Commands of a slot to the listener for its program's threads. The program itself never has that descriptor."""
+_IOCTL_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, LISTENER_RECEIVE, LISTENER_SEND)
+"""Is it a terminal, how large, how much is there to read, non-blocking, close-on-exec; and the listener's."""
+_FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x80, 0x100, 0, 9
+_STATIC_CLOCKS = range(12)
+"""Any other clock is the processor time of a process or thread, perhaps a stranger's."""
 _PRCTL_OPTIONS = (15, 16)
 """The name of a thread. Not the parent-death signal, which ties a program to its slot."""
 
@@ -97,12 +110,14 @@ class Check(NamedTuple):
     """Whether the upper 32 bits are meant."""
     refused: bool = False
     """Whether it must be none of the values."""
+    enough: int = 0
+    """Bits of the unmasked half; any of them is as good as one of the values."""
 
 
 def install(*, own_pid: int, own_files: bool, may_truncate: bool, may_fork: bool) -> None:
     """Both filters, for a process that is no slot's. Arguments and errors are theirs."""
     install_for_slot(own_files=own_files, may_truncate=may_truncate)
-    install_for_program(own_pid=own_pid, may_fork=may_fork)
+    install_for_program(own_pid=own_pid, may_fork=may_fork, may_thread=True, own_pids=False)
 
 
 def install_for_slot(*, own_files: bool, may_truncate: bool) -> None:
@@ -119,23 +134,36 @@ def install_for_slot(*, own_files: bool, may_truncate: bool) -> None:
     _install(_HEAD + files + _TAIL)
 
 
-def install_for_program(*, own_pid: int, may_fork: bool) -> None:
+def install_thread_listener() -> int:
+    """From here on, each start and end of a thread, in this process and all that it forks, waits for an answer over the
+    descriptor that is returned (close-on-exec); this process must have no new privileges.
+
+    Raises:
+        OSError: the kernel has no listeners (Linux 5.5), or whoever started us has one already (EBUSY).
+    """
+    return _install(_THREADS, flags=_NEW_LISTENER)
+
+
+def install_for_program(*, own_pid: int, may_fork: bool, may_thread: bool, own_pids: bool) -> None:
     """Takes back what a slot may do and a program may not.
 
     Args:
-        own_pid: as this process sees itself: the only one it may signal, if it may not fork.
-        may_fork: whether it may create processes, and signal whom it can name: it has a pid namespace of its own.
+        own_pid: as this process sees itself: the only one it may signal or ask about, if it may not fork.
+        may_fork: whether it may create processes, and signal those it can name: it has a pid namespace of its own.
+        may_thread: whether it may start threads, because something bounds their number.
+        own_pids: whether it sees no process but its own.
 
     Raises:
         OSError: the kernel refused.
     """
-    _install(_PROGRAM_HEAD + (_MANY_PROCESSES if may_fork else _one_process(own_pid)) + _instruction(_RETURN, _ALLOW))
+    allowed = _MANY_PROCESSES if may_fork else _one_process(own_pid, may_thread=may_thread, own_pids=own_pids)
+    _install(_PROGRAM_HEAD + allowed + _instruction(_RETURN, _ALLOW))
 
 
-def _install(code: bytes) -> None:
+def _install(code: bytes, *, flags: int = 0) -> int:
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
-    kernel.syscall("seccomp", _SECCOMP, _SET_MODE_FILTER, 0, program)
+    return kernel.syscall("seccomp", _SECCOMP, _SET_MODE_FILTER, flags, program)
 
 
 def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -150,6 +178,8 @@ def _checked_call(number: int, checks: Sequence[Check]) -> bytes:
 
 def _check(check: Check) -> bytes:
     code = _instruction(_LOAD, 16 + 8 * check.argument + 4 * check.high)
+    if check.enough:
+        code += _instruction(_JUMP_ANY_BIT, check.enough, if_true=len(check.values) + 1 + (check.mask != _ALL_BITS))
     if check.mask != _ALL_BITS:
         code += _instruction(_AND, check.mask)
     if check.refused:
@@ -191,6 +221,7 @@ def _calls_with_checks() -> dict[int, list[Check]]:
         "ioctl": (16, 29, [Check(1, _IOCTL_COMMANDS)]),
         # Programs make threads; slots, and where it is allowed programs, children too.
         "clone": (56, 220, [Check(0, [0], mask=_CLONE_BEYOND_A_FORK)]),
+        "close_range": (436, 436, [Check(2, _CLOSE_RANGE_FLAGS)]),
         "prlimit64": (302, 261, [Check(0, [0])]),
     }
     return {(x86 if kernel.IS_X86 else aarch64): checks for x86, aarch64, checks in columns.values()}
@@ -225,23 +256,59 @@ def _tail() -> bytes:
     return checked + clone3 + _instruction(_RETURN, _REFUSE)
 
 
-def _one_process(pid: int) -> bytes:
-    """Threads, and signals to oneself."""
-    signals = b"".join(_checked_call(number, [Check(0, [pid])]) for number in _SIGNALS)
-    threads = _checked_call(_CLONE, [Check(0, [_CLONE_THREAD], mask=_CLONE_THREAD)])
-    return threads + signals + _refuse(_NUMBERS_OF_PROCESSES)
+def _threads() -> bytes:
+    """Starts of threads, not of processes, and their ends."""
+    start = (
+        _instruction(_LOAD, 16)
+        + _instruction(_JUMP_ANY_BIT, _CLONE_THREAD, if_false=1)
+        + _instruction(_RETURN, _NOTIFY)
+        + _instruction(_RETURN, _ALLOW)
+    )
+    return (
+        _instruction(_LOAD, _NUMBER_OFFSET)
+        + _instruction(_JUMP_EQUAL, _EXIT, if_false=1)
+        + _instruction(_RETURN, _NOTIFY)
+        + _instruction(_JUMP_EQUAL, CLONE, if_false=len(start) // 8)
+        + start
+        + _instruction(_RETURN, _ALLOW)
+    )
+
+
+def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
+    """Threads that share all of it, signals to itself, questions about itself."""
+    threads = [Check(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [Check(0, [])]
+    calls = {CLONE: threads, **dict.fromkeys(_SIGNALS, [Check(0, [pid])]), **_PRIVATE_WAKING}
+    if not own_pids:
+        calls |= {**dict.fromkeys(_ABOUT_A_PROCESS, [Check(0, [0, pid])]), **_OWN_PRIORITY_AND_CLOCKS}
+    return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _refuse(_NUMBERS_OF_PROCESSES)
 
 
 def _many_processes() -> bytes:
     """Signals to one process at a time: not to groups, which reach beyond a pid namespace."""
     one = [Check(0, [0], mask=_SIGN_BIT), Check(0, [0], refused=True)]
-    return b"".join(_checked_call(number, one) for number in _SIGNALS)
+    threads = [Check(0, [0, _CLONE_FILES, _CLONE_FILES | _CLONE_THREAD], mask=_CLONE_FILES | _CLONE_THREAD)]
+    calls = {CLONE: threads, **dict.fromkeys(_SIGNALS, one)}
+    return b"".join(_checked_call(number, checks) for number, checks in calls.items())
 
 
-_CLONE, _PRCTL = (56, 157) if kernel.IS_X86 else (220, 167)
+CLONE, _EXIT, _PRCTL, _FUTEX = (56, 60, 157, 202) if kernel.IS_X86 else (220, 93, 167, 98)
 _SIGNALS = (62, 234) if kernel.IS_X86 else (129, 131)
 """kill and tgkill."""
-_HEAD, _TAIL = _head(), _tail()
+_ABOUT_A_PROCESS = (121, 124, 204) if kernel.IS_X86 else (155, 156, 123)
+"""getpgid, getsid and sched_getaffinity."""
+_GET_PRIORITY, *_CLOCKS = (140, 228, 229, 230) if kernel.IS_X86 else (141, 113, 114, 115)
+_OWN_PRIORITY_AND_CLOCKS = {
+    _GET_PRIORITY: [Check(0, [0]), Check(1, [0])],
+    **dict.fromkeys(_CLOCKS, [Check(0, _STATIC_CLOCKS)]),
+}
+_PRIVATE_WAKING = {
+    _FUTEX: [
+        Check(1, [_FUTEX_WAIT, _FUTEX_WAIT_BITSET], mask=_ALL_BITS & ~_FUTEX_CLOCK_REALTIME, enough=_FUTEX_PRIVATE)
+    ]
+}
+"""A futex that is not private may lie on a page of a library, which programs that run side by side share. Waiting there is
+harmless, and is how the end of a thread is waited for."""
+_HEAD, _TAIL, _THREADS = _head(), _tail(), _threads()
 _OPEN, _OPEN_UNCUT = _allow(_NUMBERS_THAT_OPEN), _open_uncut()
 _CHANGE_FILES = _allow(_NUMBERS_THAT_CHANGE_FILES)
 _PROGRAM_HEAD = (

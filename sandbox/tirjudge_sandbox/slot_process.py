@@ -75,6 +75,11 @@ class SlotServer(ABC):
     @abstractmethod
     def is_alive(self) -> bool: ...
 
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that it takes of this machine; 0 in a container, which has limits of its own."""
+        return 0
+
     @abstractmethod
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         """A new process for a slot. Raises OSError if the server is dead."""

@@ -27,7 +27,18 @@ from typing import NoReturn
 
 from tirjudge_sandbox import kernel
 from tirjudge_sandbox.fetch import copy_files
-from tirjudge_sandbox.jail import Jail, JailError, Place, adapt, clear_away, die_with, enter, enter_slot, prepare
+from tirjudge_sandbox.jail import (
+    Jail,
+    JailError,
+    Place,
+    adapt,
+    clear_away,
+    die_first_of_memory,
+    die_with,
+    enter,
+    enter_slot,
+    prepare,
+)
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
@@ -44,6 +55,7 @@ from tirjudge_sandbox.protocol import (
     Job,
     StoppedBy,
 )
+from tirjudge_sandbox.thread_limit import ThreadLimit
 from tirjudge_sandbox.warmup import warm_up
 
 _POLL_S = 0.01
@@ -63,7 +75,8 @@ def main() -> NoReturn:
     packages = Packages.from_json(config["packages"])
     try:
         warm_up(Preset(config["preset"]), packages=packages)
-        jail = enter(Level(config["level"]), num_slots=config["num_slots"], packages=packages.paths)
+        die_first_of_memory()
+        jail = enter(Level(config["level"]), packages=packages.paths)
     except JailError as error:
         control.send(json.dumps({"failure": str(error), "step": error.step}).encode())
         sys.exit(1)
@@ -73,8 +86,8 @@ def main() -> NoReturn:
         socket.send_fds(control, [b"{}"], [jail.mounter])
         os.close(jail.mounter)
     number, slot_socket, cpu_clock = _serve_zygote(control)
-    place, channel = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
-    become_program(jail, place, slot=number, channel=channel)
+    place, channel, has_thread_limit = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
+    become_program(jail, place, slot=number, channel=channel, has_thread_limit=has_thread_limit)
 
 
 # ----------------------------------------------------------------------------------------------------------------- zygote
@@ -108,9 +121,9 @@ def _leave_after_the_slots() -> NoReturn:
 # ------------------------------------------------------------------------------------------------------------------- slot
 
 
-def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[Place, socket.socket]:
+def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[Place, socket.socket, bool]:
     """Forks a process ahead of each job, hands the job over, watches and answers. Returns in the program's process, with its
-    end of the channel over which the job comes."""
+    end of the channel over which the job comes, and whether the slot bounds its threads."""
     own_pid = os.getpid()
     own_pidfd = _pidfd_of(own_pid, is_needed=jail.level.has_namespaces)
     end = program_end()
@@ -119,7 +132,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
     if pool.recv(PACKET_BYTES) != ENTER:
         os._exit(0)
     try:
-        enter_slot(jail)
+        threads = enter_slot(jail)
         place = prepare(jail, scratch_bytes=_USUAL_SCRATCH_BYTES)
     except JailError as error:
         _refuse_job(pool, str(error))
@@ -127,10 +140,12 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         program = _fork_program(jail, own_pidfd=own_pidfd)
         if not program:
             end.forget()
+            if threads is not None:
+                threads.forget()
             die_with(own_pid)
             pool.close()
             to_program.close()  # so that our end tells us if the slot dies
-            return place, to_slot
+            return place, to_slot, threads is not None
         packet, descriptors = _next_job(pool)
         if not packet:
             _leave_with(program, status=0)
@@ -147,7 +162,9 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         socket.send_fds(to_program, [packet], own)
         for descriptor in own:
             os.close(descriptor)
-        ending = _watch(program, end=end, job=job, pool=pool, channel=to_program, start=start, cpu_clock=cpu_clock)
+        ending = _watch(
+            program, end=end, threads=threads, job=job, pool=pool, channel=to_program, start=start, cpu_clock=cpu_clock
+        )
         _packet_in(to_slot)  # a job that its process did not live to read: the next one must not find it
         if job.fetch:
             if not ending.failure:
@@ -213,6 +230,7 @@ def _watch(
     program: int,
     *,
     end: ProgramEnd,
+    threads: ThreadLimit | None,
     job: Job,
     pool: socket.socket,
     channel: socket.socket,
@@ -222,7 +240,7 @@ def _watch(
     """Waits for the end of a program, or brings it about. What it said on the way out does not matter here."""
     ended = end.watch(program)
     used = _processor_time_of(program) if cpu_clock is None else _processor_time_by(cpu_clock)
-    stopped_by = _wait_for_end(end, ended, used=used, job=job, pool=pool, start=start)
+    stopped_by = _wait_for_end(end, ended, used=used, threads=threads, job=job, pool=pool, start=start)
     if stopped_by is not StoppedBy.NOBODY:
         end.kill()
     _, status, usage = os.wait4(program, 0)
@@ -248,14 +266,28 @@ def _packet_in(channel: socket.socket) -> bytes:
 
 
 def _wait_for_end(
-    end: ProgramEnd, ended: int, *, used: Callable[[], float], job: Job, pool: socket.socket, start: float
+    end: ProgramEnd,
+    ended: int,
+    *,
+    used: Callable[[], float],
+    threads: ThreadLimit | None,
+    job: Job,
+    pool: socket.socket,
+    start: float,
 ) -> StoppedBy:
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     poll.register(pool, select.POLLIN)
+    thread_calls = -1
+    if threads is not None:
+        threads.begin()
+        thread_calls = threads.fileno()
+        poll.register(thread_calls, select.POLLIN)
+    own_start_s = time.process_time()
     while True:
         wall_left = start + job.wall_s - time.monotonic()
-        cpu_left = job.cpu_s - used()
+        # What this process does for a program counts as the program's: it could ask for thread after thread.
+        cpu_left = job.cpu_s - used() - (time.process_time() - own_start_s)
         patience_s = max(_POLL_S, min(wall_left, cpu_left / _NUM_PROCESSORS))
         ready = {descriptor for descriptor, _ in poll.poll(1000 * patience_s)}
         if ended in ready and end.has_come():
@@ -266,6 +298,8 @@ def _wait_for_end(
             return StoppedBy.WALL
         if cpu_left <= 0:
             return StoppedBy.CPU
+        if threads is not None and thread_calls in ready:
+            threads.answer()
 
 
 def _processor_time_of(program: int) -> Callable[[], float]:

@@ -1,0 +1,304 @@
+"""What a program can make the kernel hold or do for it: descriptors, buffers, threads, and what it learns of others by that."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.test_attacks import output
+from tirjudge.types import Outcome
+from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox.cgroups import CgroupError, limits_around, open_tree
+from tirjudge_sandbox.host_limits import HostLimits
+
+RAW = """
+    import ctypes, errno, mmap, os, platform, threading, time
+    libc = ctypes.CDLL(None, use_errno=True)
+    X86 = platform.machine() == "x86_64"
+    CLONE, EXIT, FUTEX = (56, 60, 202) if X86 else (220, 93, 98)
+
+    def call(number, *arguments):
+        ctypes.set_errno(0)
+        result = libc.syscall(*map(ctypes.c_long, (number, *arguments)))
+        return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+"""
+
+
+def program(code: str) -> str:
+    return textwrap.dedent(RAW) + textwrap.dedent(code)
+
+
+@pytest.mark.parametrize("without", ["VM", "FS", "FILES", "SIGHAND"])
+async def test_a_thread_shares_memory_directory_descriptors_and_handlers(level, without):
+    """RLIMIT_NOFILE counts each table of descriptors: a thread with its own would hold as many sockets again."""
+    code = program("""
+        flags = {"VM": 0x100, "FS": 0x200, "FILES": 0x400, "SIGHAND": 0x800, "THREAD": 0x10000}
+        stack = mmap.mmap(-1, 1 << 16)
+        top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + (1 << 15)
+        print(call(CLONE, sum(value for name, value in flags.items() if name != without), top, 0, 0, 0), flush=True)
+    """)
+    async with SandboxPool(slots=1, level=level) as pool:
+        result = await pool.run(code, bindings={"without": without})
+    # Where processes are allowed, the kernel itself refuses what no thread library asks for.
+    may_fork = level.has_cgroup and without != "FILES"
+    allowed = ("EPERM", "EINVAL") if may_fork else ("EPERM",)
+    if not (may_fork and without == "FS"):  # a working directory of its own costs nothing
+        assert result.stdout.strip() in allowed, result
+
+
+async def test_close_range_gives_no_table_of_descriptors_of_its_own(pool):
+    code = program("""
+        print(call(436, 40, 50, 2), call(436, 40, 50, 6), call(436, 40, 50, 0), call(436, 40, 50, 4))
+        os.closerange(40, 50)
+    """)
+    assert await output(pool, code) == "EPERM EPERM 0 0"
+
+
+async def test_sockets_hold_no_more_memory_than_one_table_of_descriptors_has(level):
+    code = """
+        import ctypes, socket, threading
+        libc = ctypes.CDLL(None, use_errno=True)
+        threading.stack_size(65536)
+        kept, num_bytes, own_tables = [], [], []
+        def fill(end):
+            end.setblocking(False)
+            num = 0
+            try:
+                while True: num += end.send(b"x" * 65536)
+            except BlockingIOError:
+                return num
+        def hold():
+            if libc.syscall(436, 64, 70, 2) == 0:
+                own_tables.append(1)
+            try:
+                while True:
+                    kept.append(socket.socketpair())
+                    num_bytes.extend(map(fill, kept[-1]))
+            except OSError: pass
+        threads = [threading.Thread(target=hold) for _ in range(16)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(len(own_tables), sum(num_bytes) < 24 << 20)
+    """
+    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
+        assert await output(pool, code) == "0 True"
+
+
+COUNT = """
+    import threading, time
+    threading.stack_size(32768)
+    num = 0
+    try:
+        while num < 200:
+            threading.Thread(target=time.sleep, args=(float(seconds),)).start()
+            num += 1
+    except RuntimeError as error:
+        print(num, error)
+"""
+
+
+async def test_threads_are_bounded_for_each_program_and_none_takes_a_neighbours(level):
+    async with SandboxPool(slots=2, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
+        for _ in range(2):
+            both = await asyncio.gather(*(output(pool, COUNT, seconds="0.3") for _ in range(2)))
+            assert both == ["63 can't start new thread"] * 2
+
+
+async def test_threads_made_without_a_library_are_bounded(level):
+    """No more than a page of stack each, and no bookkeeping in Python: as many as a program can make."""
+    if not kernel_is_x86():
+        pytest.skip("written in machine code of x86-64")
+    code = program("""
+        text = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        # The child waits for ever: mov eax, 34 (pause); syscall; jmp back. The parent returns what clone returned.
+        text.write(bytes.fromhex("b838000000" "0f05" "4885c0" "7407" "c3" "9090909090" "90" "b822000000" "0f05" "ebf7"))
+        base = ctypes.addressof(ctypes.c_char.from_buffer(text))
+        clone = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 5)(base)
+        stack = mmap.mmap(-1, 1 << 20)
+        top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + (1 << 19)
+        flags = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000
+        print(sum(clone(flags, top, 0, 0, 0) > 0 for _ in range(1000)), flush=True)
+        os._exit(0)
+    """)
+    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
+        assert await output(pool, code) == "63"
+
+
+async def test_threads_that_ended_make_room_for_others(pool):
+    code = """
+        import threading
+        for _ in range(300):
+            thread = threading.Thread(target=int)
+            thread.start()
+            thread.join()
+        print("done")
+    """
+    assert await output(pool, code) == "done"
+
+
+async def test_asking_for_threads_without_end_costs_the_programs_own_time(level):
+    code = (
+        COUNT
+        + """
+    import _thread
+    while True:
+        try: _thread.start_new_thread(int, ())
+        except RuntimeError: pass
+    """
+    )
+    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=0.5, wall_s=60)) as pool:
+        result = await pool.run(textwrap.dedent(code), bindings={"seconds": "60"})
+        assert (result.outcome, result.error) == (
+            Outcome.TIMEOUT,
+            "TimeLimit: more than 0.5 s of processor time",
+        )
+        assert (await pool.run("print('next')")).stdout == "next\n"
+
+
+@pytest.mark.on_host
+async def test_when_memory_runs_out_the_kernel_ends_programs_before_the_service(level, at_rest):
+    async with SandboxPool(slots=1, level=level):
+        scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in await at_rest(slots=1)}
+    assert scores == {"1000\n"}
+    assert Path("/proc/self/oom_score_adj").read_text() != "1000\n"
+
+
+@pytest.mark.on_host
+async def test_a_program_that_the_kernel_ended_for_memory_is_not_blamed(level, family, monkeypatch):
+    """Without a control group around it: its own limit held, so the machine ran out because of others."""
+    if level.has_cgroup:
+        pytest.skip("there the kernel says whose limit it was")
+    kills = iter(range(100))
+    monkeypatch.setattr("tirjudge_sandbox.host_limits.num_oom_kills", lambda: next(kills))
+    async with SandboxPool(slots=1, level=level) as pool:
+        running = asyncio.create_task(pool.run("import time\nprint('begun', flush=True)\ntime.sleep(60)"))
+        await ended_by_force(family)
+        with pytest.raises(Exception, match="ran out of memory"):
+            await running
+        assert (await pool.run("print('next')")).stdout == "next\n"
+
+
+async def ended_by_force(family):
+    """Kills the program that runs, as the kernel would."""
+    from tests.waiting import until
+
+    def sleeper():
+        for pid in family():
+            state = Path(f"/proc/{pid}/wchan")
+            try:
+                if "nanosleep" in state.read_text():
+                    return pid
+            except OSError:
+                continue
+        return None
+
+    await until(lambda: sleeper() is not None)
+    os.kill(sleeper(), signal.SIGKILL)
+
+
+# -------------------------------------------------------------------------------------------------- what it learns of others
+
+
+@pytest.mark.parametrize("level", [Level.LANDLOCK], indirect=True)
+async def test_nothing_can_be_asked_about_another_process(pool):
+    code = program("""
+        import time
+        learned = []
+        for pid in map(int, others.split()):
+            for ask in (os.getpgid, os.getsid, os.sched_getaffinity, lambda pid: os.getpriority(os.PRIO_PROCESS, pid),
+                        lambda pid: os.getpriority(os.PRIO_PGRP, pid), lambda pid: os.getpriority(os.PRIO_USER, 0),
+                        lambda pid: time.clock_gettime(~pid << 3 | 2), lambda pid: time.clock_getres(~pid << 3 | 2)):
+                try:
+                    learned.append((pid, ask(pid)))
+                except OSError:
+                    pass
+        print([each for each in learned if each[0] != os.getpid()])
+        print(os.getpgid(0) >= 0, len(os.sched_getaffinity(0)) > 0, os.getpriority(os.PRIO_PROCESS, 0),
+              time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) > 0, time.thread_time() > 0)
+    """)
+    learned, own = (await output(pool, code, others=f"{os.getpid()} {os.getppid()}")).splitlines()
+    assert learned == "[]"
+    assert own == "True True 0 True True"
+
+
+async def test_programs_side_by_side_cannot_wake_each_other_over_a_shared_page(level):
+    if level is Level.NAMESPACES_CGROUP:
+        pytest.skip("its processes share semaphores")
+    wait = program("""
+        address = ctypes.cast(libc.puts, ctypes.c_void_p).value & ~7
+        value = ctypes.c_int32.from_address(address).value
+        class Timespec(ctypes.Structure):
+            _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+        until = Timespec(1, 0)
+        print(call(FUTEX, address, 0, value, ctypes.addressof(until), 0, 0), flush=True)
+    """)
+    wake = program("""
+        address = ctypes.cast(libc.puts, ctypes.c_void_p).value & ~7
+        seen = set()
+        end = time.monotonic() + 0.8
+        while time.monotonic() < end:
+            for operation in (1, 10):
+                seen.add(call(FUTEX, address, operation, 2**31 - 1, 0, 0, 0xFFFFFFFF))
+        print(sorted(map(str, seen)))
+    """)
+    async with SandboxPool(slots=2, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
+        waited, woke = await asyncio.gather(output(pool, wait), output(pool, wake))
+    assert waited == "ETIMEDOUT"
+    assert woke == "['EPERM']"
+
+
+def kernel_is_x86() -> bool:
+    return os.uname().machine == "x86_64"
+
+
+# ---------------------------------------------------------------------------------------------- what there is for the service
+
+
+async def test_a_pool_that_does_not_fit_into_its_group_says_so(level, monkeypatch):
+    small = HostLimits(memory_bytes=600 << 20, num_tasks=100)
+    monkeypatch.setattr("tirjudge_sandbox.pool.host_limits", lambda: small)
+    pool = SandboxPool(slots=2, level=level, limits=Limits(memory_mb=512))
+    with pytest.warns(RuntimeWarning) as told:
+        async with pool:
+            assert pool.max_limits.memory_mb == 512
+    memory, tasks = (str(warning.message) for warning in told)
+    assert "2 slots of 512 MiB" in memory
+    assert "there are 600 MiB" in memory
+    assert "208 processes and threads, and 100 are allowed" in tasks
+
+
+async def test_a_program_may_ask_for_no_more_memory_than_all_slots_can_have_at_once(level, monkeypatch):
+    small = HostLimits(memory_bytes=2 << 30, num_tasks=None)
+    monkeypatch.setattr("tirjudge_sandbox.pool.host_limits", lambda: small)
+    async with SandboxPool(slots=2, level=level, limits=Limits(memory_mb=512)) as pool:
+        assert 512 < pool.max_limits.memory_mb < 1024
+        with pytest.raises(ValueError, match="memory_mb"):
+            await pool.run("print(1)", limits=Limits(memory_mb=1024))
+
+
+def test_the_limits_of_the_groups_around_a_process_are_found():
+    try:
+        tree = open_tree()
+    except CgroupError as error:
+        pytest.skip(str(error))
+    group = tree.make()
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        group.add(process.pid, base_bytes=0)
+        group.limit(100 << 20)
+        found = limits_around(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+        group.close()
+        asyncio.run(group.remove())
+    assert found["memory"] <= 117 << 20
+    assert found["pids"] <= 65
