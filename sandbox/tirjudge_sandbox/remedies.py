@@ -38,8 +38,8 @@ _REMEDIES = {
         "`docker build -t tirjudge-sandbox sandbox/image`, then `image='tirjudge-sandbox'`, or `--image` on the command line."
     ),
     "thread listener": (
-        "Bounding threads without privileges needs Linux 5.5, and no other seccomp listener around this process (LXD has one); "
-        "until then programs get no threads, unless the service runs as root."
+        "Bounding threads without privileges needs Linux 5.5, and no other seccomp listener around this process (LXD has "
+        "one); until then programs get no threads, unless the service runs as root."
     ),
     "memory priority": "The kernel may end the service instead of a program when memory runs out: mount /proc writable.",
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",

@@ -277,9 +277,9 @@ def _threads() -> bytes:
 def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
     """Threads that share all of it, signals to itself, questions about itself."""
     threads = [Check(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [Check(0, [])]
-    calls = {CLONE: threads, **dict.fromkeys(_SIGNALS, [Check(0, [pid])]), **_PRIVATE_WAKING}
+    calls = {CLONE: threads, **{number: [Check(0, [pid])] for number in _SIGNALS}, **_PRIVATE_WAKING}
     if not own_pids:
-        calls |= {**dict.fromkeys(_ABOUT_A_PROCESS, [Check(0, [0, pid])]), **_OWN_PRIORITY_AND_CLOCKS}
+        calls |= {number: [Check(0, [0, pid])] for number in _ABOUT_A_PROCESS} | _OWN_PRIORITY_AND_CLOCKS
     return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _refuse(_NUMBERS_OF_PROCESSES)
 
 
@@ -299,7 +299,7 @@ _ABOUT_A_PROCESS = (121, 124, 204) if kernel.IS_X86 else (155, 156, 123)
 _GET_PRIORITY, *_CLOCKS = (140, 228, 229, 230) if kernel.IS_X86 else (141, 113, 114, 115)
 _OWN_PRIORITY_AND_CLOCKS = {
     _GET_PRIORITY: [Check(0, [0]), Check(1, [0])],
-    **dict.fromkeys(_CLOCKS, [Check(0, _STATIC_CLOCKS)]),
+    **{number: [Check(0, _STATIC_CLOCKS)] for number in _CLOCKS},
 }
 _PRIVATE_WAKING = {
     _FUTEX: [
