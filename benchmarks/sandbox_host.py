@@ -80,11 +80,14 @@ class Footprint:
 
 def descendants(pid: int) -> list[int]:
     """The processes below one; complete for orphans too where `adopt_orphans` was called."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
+
+
+def children(pid: int) -> list[int]:
     found: list[int] = []
     for task in _entries(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):
-            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                found += [int(child), *descendants(int(child))]
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
 
 

@@ -115,6 +115,37 @@ def _attack(id: str, code: str, *, tries: bool = False, **probe: Any) -> Case:
     return Case(id=id, category=id.split("-")[0], code=(_TRY if tries else "") + code, probe=Probe(**probe))
 
 
+_KEEP = """
+import ctypes, mmap, os, socket, threading, time
+libc = ctypes.CDLL(None)
+threading.stack_size(65536)
+kept = []
+def keep(thing):
+    kept.append(thing)
+    return thing
+def bare_thread(flags):
+    '''One that pauses for ever, with no stack of its own to speak of; x86-64.'''
+    if not kept:
+        text = keep(mmap.mmap(-1, 4096, prot=7))
+        text.write(bytes.fromhex("b8380000000f054885c07407c39090909090b8220000000f05ebf7"))
+        kept.append(ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 5)(ctypes.addressof(ctypes.c_char.from_buffer(text))))
+        stack = keep(mmap.mmap(-1, 8192))
+        kept.append(ctypes.addressof(ctypes.c_char.from_buffer(stack)) + 4096)
+    return kept[1](flags, kept[3], 0, 0, 0)
+"""
+
+_SOCKETS = """
+def fill():
+    try:
+        while True:
+            for end in keep(socket.socketpair()):
+                end.setblocking(False)
+                try:
+                    while True: end.send(bytes(1 << 16))
+                except BlockingIOError: pass
+    except OSError: pass
+"""
+
 ATTACKS = [
     _attack(
         "files-host",
@@ -266,6 +297,38 @@ ATTACKS = [
         "        for _ in range(64): held += os.write(descriptor, bytes(1 << 20))\n"
         "except OSError as error: print(error)\nif held > 1 << 30: print('BREACH', held)",
     ),
+    _attack("resource-shared-memory", _KEEP + "while True: keep(mmap.mmap(-1, 1 << 24)).write(bytes(1 << 24))"),
+    _attack("resource-sockets", _KEEP + _SOCKETS + "fill()\ntime.sleep(1)"),
+    _attack(
+        "resource-own-tables",
+        _KEEP
+        + _SOCKETS
+        + "own = []\ndef alone():\n    if libc.syscall(436, 64, 70, 2) == 0: own.append(1)\n    fill()\n    time.sleep(2)\n"
+        "threads = [threading.Thread(target=alone) for _ in range(60)]\nfor thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\nif own: print('BREACH', len(own))",
+    ),
+    _attack(
+        "resource-bare-threads",
+        _KEEP + "flags = 0x10000 | 0x800 | 0x400 | 0x200 | 0x100\nfor leave_out in (0, 0x400):\n    num = 0\n"
+        "    while num < 3000 and bare_thread(flags & ~leave_out) > 0: num += 1\n"
+        "    if num > (0 if leave_out else 64): print('BREACH', num)\nos._exit(0)",
+    ),
+    _attack(
+        "resource-thread-churn",
+        _KEEP + "while True:\n    try: threading.Thread(target=int).start()\n    except RuntimeError: pass",
+        status=("timeout",),
+    ),
+    _attack(
+        "resource-mappings",
+        _KEEP + "area = mmap.mmap(-1, 1 << 24)\nstart = ctypes.addressof(ctypes.c_char.from_buffer(area))\n"
+        "for page in range(0, 1 << 24, 8192): libc.mprotect(ctypes.c_void_p(start + page), 4096, 0)\ntime.sleep(1)",
+    ),
+    _attack(
+        "resource-polls",
+        _KEEP + "import select\npolls = []\ntry:\n    while True: polls.append(select.epoll())\n"
+        "except OSError: pass\nfor poll in polls:\n    for other in range(64):\n        try: poll.register(other)\n"
+        "        except OSError: pass\ntime.sleep(1)",
+    ),
     _attack("resource-recursion", "import sys\nsys.setrecursionlimit(1 << 30)\ndef f(n): return f(n + 1)\nf(0)"),
     _attack("resource-nesting", "eval('(' * 100000 + ')' * 100000)", status=("error", "oom", "signal")),
     _attack("time-spin", "while True: pass", status=("timeout",)),
@@ -313,6 +376,14 @@ ATTACKS = [
         "for name in ('asyncio', 'uvicorn', 'fastapi', 'httpx', 'torch'):\n"
         "    if name in sys.modules: print('loaded', name)",
         lacks=("BREACH", "loaded uvicorn", "loaded fastapi", "loaded torch", "loaded httpx"),
+    ),
+    _attack(
+        "state-clocks-of-others",
+        "import os, time\nfor pid in (@PID@, os.getppid()):\n    if pid in (0, os.getpid()): continue\n"
+        "    for ask in (os.getpgid, os.getsid, os.sched_getaffinity, lambda pid: time.clock_gettime(~pid << 3 | 2)):\n"
+        "        attempt(pid, lambda: ask(pid))",
+        tries=True,
+        lacks=("BREACH @PID@",),
     ),
     _attack(
         "state-random",

@@ -47,18 +47,20 @@ class Diagnosis:
     attacks: list[Finding]
     """Tried at that level; what does not work is an attack that got through. Empty when nothing runs."""
     resources: list[Finding]
-    """Whether the machine has what a pool of default size can take. Empty when nothing runs."""
+    """Whether there is room for all that a pool can take. Empty when nothing runs."""
     level: str | None
     """What a pool would choose; None: it would refuse to start."""
     print_ms: float | None
     """Median time of a program that prints a line, milliseconds; None when nothing runs."""
 
 
-async def diagnose(*, image: str | None = None) -> Diagnosis:
+async def diagnose(*, image: str | None = None, slots: int | None = None, limits: Limits | None = None) -> Diagnosis:
     """Tries everything; takes a few seconds.
 
     Args:
         image: for the levels that are containers; None: they are not tried.
+        slots: of the pool that there must be room for; None: one a processor.
+        limits: of its programs; None: the defaults.
     """
     levels = [await _try_level(level, image=image) for level in Level if level.isolates]
     best = next((finding.name for finding in levels if finding.works), None)
@@ -68,7 +70,7 @@ async def diagnose(*, image: str | None = None) -> Diagnosis:
         primitives=await _try_primitives(),
         levels=levels,
         attacks=await _try_attacks(best, image=image) if best else [],
-        resources=_look_for_shortages() if best else [],
+        resources=_look_for_shortages(slots or len(os.sched_getaffinity(0)), limits or Limits()) if best else [],
         level=best,
         print_ms=await _time_print(best, image=image) if best else None,
     )
@@ -88,7 +90,7 @@ async def _try_primitives() -> list[Finding]:
 
 async def _try_level(level: Level, *, image: str | None) -> Finding:
     try:
-        async with SandboxPool(slots=1, level=level, image=image):
+        async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image):
             return Finding(name=level, problem="", remedy="")
     except NoLevelWorks as error:
         (failure,) = error.failures
@@ -102,17 +104,15 @@ async def _try_attacks(level: str, *, image: str | None) -> list[Finding]:
         ]
 
 
-def _look_for_shortages() -> list[Finding]:
-    need = Need(
-        limits=Limits(), num_slots=len(os.sched_getaffinity(0)), base_bytes=host_limits.resident_bytes(os.getpid())
-    )
+def _look_for_shortages(num_slots: int, limits: Limits) -> list[Finding]:
+    need = Need(limits=limits, num_slots=num_slots, base_bytes=host_limits.resident_bytes(os.getpid()))
     shortages = need.shortages(host=host_limits.host_limits())
-    name = f"room for {need.num_slots} slots of {need.limits.memory_mb} MiB"
+    name = f"room for {num_slots} slots of {limits.memory_mb} MiB"
     return [Finding(name=name, problem="; ".join(shortages), remedy="")]
 
 
 async def _time_print(level: str, *, image: str | None) -> float:
-    async with SandboxPool(slots=1, level=level, image=image) as pool:
+    async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image) as pool:
         times_s = []
         for _ in range(_NUM_TIMED):
             start = time.perf_counter()

@@ -133,7 +133,9 @@ class Service:
 
     async def examine(self) -> None:
         """Let the doctor see what this machine can do, for `health`."""
-        self._diagnosis = await diagnose(image=self.pool.image)
+        self._diagnosis = await diagnose(
+            image=self.pool.image, slots=self.pool.stats().num_slots, limits=self.pool.limits
+        )
 
     def health(self) -> dict[str, Any]:
         """How the service is, for a person or a dashboard."""
