@@ -12,7 +12,7 @@ from pathlib import Path
 from tirjudge_sandbox.cgroups import limits_around
 from tirjudge_sandbox.limits import Limits
 
-_KERNEL_BYTES = 32 << 20
+_KERNEL_BYTES = 40 << 20
 """The most that a program makes the kernel hold beside its own memory: buffers of 64 sockets, mappings, threads."""
 _NUM_OUTPUTS = 2
 
