@@ -120,39 +120,25 @@ class _Service:
 def _service(command: list[str], *, memory_mb: int, pids: int, as_user: int | None) -> Iterator[_Service]:
     """In a group of its own."""
     group = open_tree().make()
-    directories = set(group._directories.values())
 
     def enter() -> None:
-        for directory in directories:
-            (directory / "cgroup.procs").write_text(str(os.getpid()))
+        group.hold(os.getpid())
         if as_user is not None:
             os.setgroups([])
             os.setresgid(as_user, as_user, as_user)
             os.setresuid(as_user, as_user, as_user)
 
-    group._write("memory", group._files.memory, str(memory_mb << 20))
-    group._write("pids", "pids.max", str(pids))
+    group.set_limits(memory_bytes=memory_mb << 20, num_tasks=pids)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=enter)
     try:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        yield _Service(process=process, url=url, group=group._directories["memory"])
+        yield _Service(process=process, url=url, group=group.memory_folder)
     finally:
         process.terminate()
         process.wait(30)
         group.close()
-        asyncio.run(_removed(directories))
-
-
-async def _removed(directories: set[Path]) -> None:
-    """The groups of slots first, if the service had any."""
-    for directory in directories:
-        for inner in (*directory.glob("tirjudge-*"), directory):
-            async with asyncio.timeout(10):
-                while inner.exists():
-                    with contextlib.suppress(OSError):
-                        inner.rmdir()
-                    await asyncio.sleep(0.05)
+        asyncio.run(group.remove())
 
 
 async def _attacked(service: _Service, *, seconds: float) -> Pressure:

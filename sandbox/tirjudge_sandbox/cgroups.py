@@ -14,6 +14,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 _PREFIX = "tirjudge"
@@ -41,7 +42,9 @@ class _Files:
     swap: tuple[tuple[str, str], ...]
     """Files, and what to write there, so that memory is not had by swapping; where they exist."""
     kills: str
-    """Holds a line `oom_kill <number>`."""
+    """Holds a line `oom_kill <number>`, of processes in the group, for whichever group's lack of memory."""
+    full: str
+    """Says how often the group reached its own limit: a line `max <number>`, or the number alone."""
     clock: str
 
 
@@ -49,9 +52,12 @@ _V1 = _Files(
     memory="memory.limit_in_bytes",
     swap=(("memory.swappiness", "0"),),
     kills="memory.oom_control",
+    full="memory.failcnt",
     clock="cpuacct.usage",
 )
-_V2 = _Files(memory="memory.max", swap=(("memory.swap.max", "0"),), kills="memory.events", clock="cpu.stat")
+_V2 = _Files(
+    memory="memory.max", swap=(("memory.swap.max", "0"),), kills="memory.events", full="memory.events", clock="cpu.stat"
+)
 _LIMIT_FILES = (
     ("memory", "memory", _V1.memory),
     ("pids", "pids", "pids.max"),
@@ -59,6 +65,17 @@ _LIMIT_FILES = (
     ("", "pids", "pids.max"),
 )
 """Hierarchy, what it limits, and in which file."""
+
+
+class MemoryKill(Enum):
+    """Why the kernel killed something in a group."""
+
+    NONE = "none"
+    """It did not."""
+    OWN_LIMIT = "own limit"
+    """The group had reached its limit."""
+    LIMIT_AROUND = "limit around"
+    """A group around it, or the machine, was full: its processes may be blamed for nothing."""
 
 
 class Cgroup:
@@ -69,7 +86,7 @@ class Cgroup:
         self._directories = directories
         self._files = files
         self._base_bytes = self._memory_bytes = 0
-        self._num_kills = 0
+        self._num_kills = self._num_full = 0
         for directory in set(directories.values()):
             directory.mkdir()
         self._write("pids", "pids.max", str(_NUM_TASKS + 1))  # the slot itself is one
@@ -77,6 +94,7 @@ class Cgroup:
             with contextlib.suppress(FileNotFoundError, PermissionError):  # a kernel without swap accounting
                 self._write("memory", name, value)
         self._kills = os.open(directories["memory"] / files.kills, os.O_RDONLY | os.O_CLOEXEC)
+        self._full = os.open(directories["memory"] / files.full, os.O_RDONLY | os.O_CLOEXEC)
         self.clock = os.open(directories["cpuacct"] / files.clock, os.O_RDONLY | os.O_CLOEXEC)
         """Descriptor of the file that tells the processor time used."""
 
@@ -87,10 +105,24 @@ class Cgroup:
             pid: as we see it.
             base_bytes: of the warm interpreter, which a program may come to have all to itself by writing to it.
         """
+        self.hold(pid)
+        self._base_bytes, self._memory_bytes = base_bytes, 0
+        self.memory_kill()  # what was killed in here before is not this one's
+
+    def hold(self, pid: int) -> None:
+        """Takes in any process. Raises OSError."""
         for directory in set(self._directories.values()):
             (directory / "cgroup.procs").write_text(str(pid))
-        self._base_bytes, self._memory_bytes = base_bytes, 0
-        self.was_out_of_memory()  # what was killed in here before is not this one's
+
+    def set_limits(self, *, memory_bytes: int, num_tasks: int) -> None:
+        """In sum, whatever is in here. Raises OSError."""
+        self._write("memory", self._files.memory, str(memory_bytes))
+        self._write("pids", "pids.max", str(num_tasks))
+
+    @property
+    def memory_folder(self) -> Path:
+        """Where the kernel tells of the memory used."""
+        return self._directories["memory"]
 
     def limit(self, memory_bytes: int) -> None:
         """For the next program. Raises OSError."""
@@ -98,18 +130,19 @@ class Cgroup:
             self._write("memory", self._files.memory, str(self._base_bytes + memory_bytes + _SLACK_BYTES))
             self._memory_bytes = memory_bytes
 
-    def was_out_of_memory(self) -> bool:
-        """Whether the kernel has killed a process in here since it was asked last."""
-        for line in os.pread(self._kills, 1024, 0).splitlines():
-            name, _, count = line.partition(b" ")
-            if name == b"oom_kill":
-                before, self._num_kills = self._num_kills, int(count)
-                return self._num_kills > before
-        return False
+    def memory_kill(self) -> MemoryKill:
+        """Whether the kernel has killed a process in here since this was asked last, and for whose lack of memory."""
+        num_kills, num_full = _count(self._kills, b"oom_kill"), _count(self._full, b"max")
+        was_killed, was_full = num_kills > self._num_kills, num_full > self._num_full
+        self._num_kills, self._num_full = num_kills, num_full
+        if not was_killed:
+            return MemoryKill.NONE
+        return MemoryKill.OWN_LIMIT if was_full else MemoryKill.LIMIT_AROUND
 
     def close(self) -> None:
         """`remove` must follow, when the processes are dead."""
         os.close(self._kills)
+        os.close(self._full)
         os.close(self.clock)
 
     async def remove(self) -> None:
@@ -120,6 +153,12 @@ class Cgroup:
 
     def _write(self, controller: str, name: str, value: str) -> None:
         (self._directories[controller] / name).write_text(value)
+
+
+def _count(descriptor: int, name: bytes) -> int:
+    """The number behind a name in a file, or the only thing in it."""
+    words = os.pread(descriptor, 1024, 0).split()
+    return int(words[words.index(name) + 1] if name in words else words[0])
 
 
 class CgroupTree:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tirjudge_sandbox import host_limits, kernel
-from tirjudge_sandbox.cgroups import Cgroup
+from tirjudge_sandbox.cgroups import Cgroup, MemoryKill
 from tirjudge_sandbox.levels import Level
 from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
@@ -125,7 +125,7 @@ class ForkedSlot(SlotProcess):
         try:
             ending = Ending.from_packet(await self._packet(job.wall_s + WATCHDOG_S))
         except SlotLost:
-            if self._cgroup is None or not self._cgroup.was_out_of_memory():
+            if self._cgroup is None or self._cgroup.memory_kill() is not MemoryKill.OWN_LIMIT:
                 raise
             # The kernel looked for somebody to kill, and found the slot.
             self.kill()
@@ -138,11 +138,17 @@ class ForkedSlot(SlotProcess):
             )
         if ending.failure:
             raise SlotLost(f"the program could not be isolated: {ending.failure}", started=False)
-        if self._cgroup is not None:
-            return replace(ending, stopped_by=StoppedBy.MEMORY) if self._cgroup.was_out_of_memory() else ending
-        if ending.was_killed and self.server.memory_ran_out():
+        memory_kill = self._memory_kill(ending)
+        if memory_kill is MemoryKill.LIMIT_AROUND:
             raise SlotLost("the machine ran out of memory, and its kernel ended the program", started=True)
-        return ending
+        return replace(ending, stopped_by=StoppedBy.MEMORY) if memory_kill is MemoryKill.OWN_LIMIT else ending
+
+    def _memory_kill(self, ending: Ending) -> MemoryKill:
+        """Why the kernel ended a program, if it did: without a group of its own it was never for its own limit."""
+        if self._cgroup is not None:
+            return self._cgroup.memory_kill()
+        was_killed = ending.was_killed and self.server.memory_ran_out()
+        return MemoryKill.LIMIT_AROUND if was_killed else MemoryKill.NONE
 
     async def cancel(self) -> None:
         if not self._is_open:

@@ -13,7 +13,7 @@ import pytest
 
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Level, Limits, SandboxPool
-from tirjudge_sandbox.cgroups import open_tree
+from tirjudge_sandbox.cgroups import MemoryKill, open_tree
 from tirjudge_sandbox.slot_process import LevelUnavailable
 
 
@@ -197,7 +197,7 @@ def test_a_kill_for_memory_is_not_blamed_on_who_comes_after(level):
         assert victim.returncode == -signal.SIGKILL
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as next_one:
             group.add(next_one.pid, base_bytes=32 << 20)
-            assert not group.was_out_of_memory()
+            assert group.memory_kill() is MemoryKill.NONE
             next_one.communicate(b"\n")
     finally:
         group.close()

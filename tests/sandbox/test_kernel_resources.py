@@ -1,9 +1,7 @@
 """What a program can make the kernel hold for it (descriptors, buffers, threads), and what it learns of others."""
 
 import asyncio
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.test_attacks import output
-from tests.waiting import until
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Level, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, limits_around, open_tree
@@ -174,30 +171,55 @@ def memory_priority(pid):
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
+CROWDED = """
+    import asyncio, sys
+    from tirjudge.errors import SandboxUnavailable
+    from tirjudge_sandbox import Limits, SandboxPool
+
+    HUNGRY = "import time\\nkept = bytearray(b'x') * (110 << 20)\\ntime.sleep(2)"
+
+    async def outcome(pool):
+        try:
+            return str((await pool.run(HUNGRY)).outcome)
+        except SandboxUnavailable as error:
+            return "ran out" if "ran out of memory" in str(error) else str(error)
+
+    async def main():
+        async with SandboxPool(slots=2, level=sys.argv[1], limits=Limits(memory_mb=256, wall_s=60)) as pool:
+            sys.stdin.readline()
+            found = await asyncio.gather(outcome(pool), outcome(pool))
+            print(sorted(set(found)), (await pool.run("print('next')")).stdout)
+
+    asyncio.run(main())
+"""
+
+
 @pytest.mark.on_host
-async def test_a_program_that_the_kernel_ended_for_memory_is_not_blamed(level, family, monkeypatch):
-    """Without a control group around it: its own limit held, so the machine ran out because of others."""
-    if level.has_cgroup:
-        pytest.skip("there the kernel says whose limit it was")
-    kills = iter(range(100))
-    monkeypatch.setattr("tirjudge_sandbox.host_limits.num_oom_kills", lambda: next(kills))
-    async with SandboxPool(slots=1, level=level) as pool:
-        running = asyncio.create_task(pool.run("while True: pass", limits=Limits(cpu_s=10, wall_s=30)))
-        await until(lambda: busy_process(family()))
-        os.kill(busy_process(family()), signal.SIGKILL)  # as the kernel would
-        with pytest.raises(Exception, match="ran out of memory"):
-            await running
-        assert (await pool.run("print('next')")).stdout == "next\n"
+def test_a_program_that_was_ended_because_others_took_the_memory_is_not_blamed(level, crowded_group):
+    """Both stay within their own limits; the group around the service is too small for both."""
+    code = textwrap.dedent(CROWDED)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, str(level)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=crowded_group,
+    )
+    printed, _ = process.communicate("go\n", timeout=60)
+    assert printed in ("['ok', 'ran out'] next\n\n", "['ran out'] next\n\n")
 
 
-def busy_process(pids):
-    """The one that has used a tenth of a second of a processor; None as long as none has."""
-    return next((pid for pid in pids if (used := ticks_of(pid)) and used > 0.1 * os.sysconf("SC_CLK_TCK")), None)
-
-
-def ticks_of(pid):
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+@pytest.fixture
+def crowded_group():
+    """Puts the calling process into a group of 220 MiB."""
+    try:
+        group = open_tree().make()
+    except CgroupError as error:
+        pytest.skip(str(error))
+    group.set_limits(memory_bytes=220 << 20, num_tasks=1024)
+    yield lambda: group.hold(os.getpid())
+    group.close()
+    asyncio.run(group.remove())
 
 
 # -------------------------------------------------------------------------------------------------- what it learns of others
