@@ -47,6 +47,9 @@ HONEST = (
     "import numpy\nprint(int(numpy.arange({n}).sum()))",
 )
 
+MAX_WAIT_S = 10.0
+"""How long a program waits for a place in the queue, or for a service that was ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
@@ -145,7 +148,7 @@ async def _attacked(service: _Service, *, seconds: float) -> Pressure:
     await _until_examined(service)
     servers = _fork_servers(service)
     end = time.monotonic() + seconds
-    async with RemoteSandbox(service.url) as sandbox:
+    async with RemoteSandbox(service.url, max_wait_s=MAX_WAIT_S) as sandbox:
         (num_honest, failures), *attacked = await asyncio.gather(
             _work(sandbox, end=end), *(_attack(sandbox, end=end, first=number / 2) for number in range(2))
         )
@@ -185,6 +188,8 @@ async def _attack(sandbox: RemoteSandbox, *, end: float, first: float) -> tuple[
     breaches: list[str] = []
     while time.monotonic() < end:
         for case in cases:
+            if time.monotonic() >= end:
+                break
             try:
                 result = await sandbox.run(case.code)
             except (SandboxBusy, SandboxUnavailable) as error:
@@ -193,8 +198,6 @@ async def _attack(sandbox: RemoteSandbox, *, end: float, first: float) -> tuple[
             outcomes[str(result.outcome)] += 1
             if "BREACH" in result.stdout:
                 breaches.append(f"{case.id}: {result.stdout[:200]}")
-            if time.monotonic() >= end:
-                break
     return outcomes, breaches
 
 
