@@ -152,7 +152,7 @@ def serve(
             serving = serve_pool(
                 pool, bound=bound, keys=keys, max_body_bytes=max_body_mb * 1024 * 1024, grace_s=grace_s
             )
-            run(serving, log_level=log_level)
+            run(serving, log_level=log_level, secrets=keys)
 
 
 @app.command()
