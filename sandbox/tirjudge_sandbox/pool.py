@@ -22,6 +22,7 @@ from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
+from tirjudge_sandbox import kernel
 from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.fork_server import start_fork_server
@@ -408,7 +409,7 @@ class SandboxPool:
         return server
 
     async def _new_server(self, level: Level, preset: Preset) -> SlotServer:
-        if not level.needs_image:
+        if not level.needs_image or (level is Level.GVISOR and self.image is None and kernel.is_gvisor()):
             return await start_fork_server(level, preset=preset, packages=self._packages, num_slots=len(self._slots))
         if self.image is None:
             raise LevelUnavailable("image", "no image was named to run in")
@@ -531,7 +532,12 @@ def _candidates(level: Level | None, *, min_level: Level, allow_unsafe: bool, ha
     """The levels to try, best first."""
     if level is Level.UNSAFE and not allow_unsafe:
         raise ValueError("level: unsafe given, which also needs allow_unsafe")
-    wanted = [candidate for candidate in Level if has_image or not candidate.needs_image] if level is None else [level]
+    to_be_had = [
+        candidate
+        for candidate in Level
+        if has_image or not candidate.needs_image or (candidate is Level.GVISOR and kernel.is_gvisor())
+    ]
+    wanted = to_be_had if level is None else [level]
     return [
         candidate
         for candidate in wanted

@@ -37,6 +37,11 @@ _REMEDIES = {
         "Levels that are containers need an image to be named that the daemon has, with Python 3.11 or later and no volumes: "
         "`docker build -t tirjudge-sandbox sandbox/image`, then `image='tirjudge-sandbox'`, or `--image` on the command line."
     ),
+    "gvisor": (
+        "In a container of gVisor, programs can be isolated by its root user: `--user 0:0 --cap-drop ALL --cap-add SYS_ADMIN "
+        "--cap-add SYS_CHROOT --cap-add SETUID --cap-add SETGID --cap-add KILL` (Docker), or the same in the pod's "
+        "securityContext. These are rights over gVisor's kernel, not over the host."
+    ),
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 
