@@ -35,10 +35,10 @@ WallS = Annotated[float, typer.Option(help="Time on the clock, seconds.")]
 MemoryMb = Annotated[int, typer.Option(help="Memory, MiB.")]
 ChosenLevel = Annotated[Level | None, typer.Option(help="Isolation; the best that works by default.")]
 MinLevel = Annotated[Level, typer.Option(help="Refuse to start below this.")]
-Image = Annotated[
-    str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker; not tried without.")
+Image = Annotated[str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker.")]
+AllowUnsafe = Annotated[
+    bool, typer.Option(help="Where nothing isolates programs, run them behind the system call filter alone.")
 ]
-AllowUnsafe = Annotated[bool, typer.Option(help="Run without isolation where there is none.")]
 
 
 class LogLevel(StrEnum):

@@ -111,11 +111,11 @@ class SandboxPool:
             max_waiting: programs that may wait for a slot; None: 64 a slot.
             level: to run at; None: the best that works here.
             min_level: below which the pool refuses to start.
-            allow_unsafe: run without isolation, with a warning, where nothing better works.
+            allow_unsafe: run behind the system call filter alone, with a warning, where nothing better works.
             packages: distributions whose packages programs may import, with what these require; None: numpy, scipy, pandas
                 and sympy. Those that are not installed here (or in the image, at a level that is a container) are left out.
             image: with Python 3.11 or later as `python3`, and these packages, for the levels that are containers; None: they
-                are not tried. Such an image is there already: nothing is pulled.
+                are not tried, except `gvisor` inside gVisor. Such an image is there already: nothing is pulled.
 
         Raises:
             ValueError: no slots, a level there is none of, `unsafe` without `allow_unsafe`, limits beyond `max_limits`.
