@@ -87,10 +87,16 @@ grep -q '^level: landlock' "$folder/attacks" || fail "the sandbox is not at the 
 ! grep -q 'FAILS\|GOT THROUGH' "$folder/attacks" || fail "an attack got through"
 
 if docker info --format '{{json .Runtimes}}' | grep -q '"runsc"'; then
-    echo 'print(6 * 7)' | docker run --rm --interactive --runtime runsc --network none --read-only --tmpfs /tmp --cap-drop ALL \
-        --security-opt no-new-privileges --entrypoint sh "$image" \
+    inside_gvisor() {
+        docker run --rm --interactive --runtime runsc --network none --read-only --tmpfs /tmp --cap-drop ALL \
+            --security-opt no-new-privileges "$@"
+    }
+    inside_gvisor --user 0:0 --cap-add SYS_ADMIN --cap-add SYS_CHROOT --cap-add SETUID --cap-add SETGID --cap-add KILL \
+        "$image" sandbox doctor | sed -n '/^attacks/,$p' | tee "$folder/attacks"
+    grep -q '^level: gvisor' "$folder/attacks" || fail "as root in a container of gVisor, the level is not gvisor"
+    ! grep -q 'FAILS\|GOT THROUGH' "$folder/attacks" || fail "an attack got through in a container of gVisor"
+    echo 'print(6 * 7)' | inside_gvisor --entrypoint sh "$image" \
         -c 'cat >/tmp/program.py && tirjudge sandbox run /tmp/program.py --allow-unsafe 2>/dev/null' | grep -qx 42 ||
-        fail "no program runs in a container of gVisor"
-    echo "a program runs in a container of gVisor"
+        fail "no program runs for an ordinary user in a container of gVisor"
 fi
 echo "$image: $(docker image inspect --format '{{.Size}}' "$image" | awk '{printf "%.0f MB", $1 / 1e6}'), all is well"

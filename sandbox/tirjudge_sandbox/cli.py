@@ -35,10 +35,10 @@ WallS = Annotated[float, typer.Option(help="Time on the clock, seconds.")]
 MemoryMb = Annotated[int, typer.Option(help="Memory, MiB.")]
 ChosenLevel = Annotated[Level | None, typer.Option(help="Isolation; the best that works by default.")]
 MinLevel = Annotated[Level, typer.Option(help="Refuse to start below this.")]
-Image = Annotated[
-    str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker; not tried without.")
+Image = Annotated[str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker.")]
+AllowUnsafe = Annotated[
+    bool, typer.Option(help="Where nothing isolates programs, run them behind the system call filter alone.")
 ]
-AllowUnsafe = Annotated[bool, typer.Option(help="Run without isolation where there is none.")]
 
 
 class LogLevel(StrEnum):
@@ -152,7 +152,7 @@ def serve(
             serving = serve_pool(
                 pool, bound=bound, keys=keys, max_body_bytes=max_body_mb * 1024 * 1024, grace_s=grace_s
             )
-            run(serving, log_level=log_level)
+            run(serving, log_level=log_level, secrets=keys)
 
 
 @app.command()

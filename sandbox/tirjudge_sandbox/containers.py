@@ -456,7 +456,7 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         options |= {
             "runtime": GVISOR_RUNTIME,
             "user": "0:0",
-            "cap_add": ["SYS_ADMIN", "SETUID", "SETGID", "KILL"],
+            "cap_add": ["SYS_ADMIN", "SYS_CHROOT", "SETUID", "SETGID", "KILL"],
             "pids_limit": _GVISOR_TASKS + 4 * num_tasks,
             "tmpfs": {"/tmp": "size=4m,mode=0700"},
         }

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -48,6 +49,9 @@ _POLL_S = 0.002
 """How often to look for the end of a fork-server: not every kernel has a descriptor to wait for."""
 
 _STDERR_BYTES = 16_384
+
+_CREDENTIALS, _DESCRIPTOR = struct.Struct("iii"), struct.Struct("i")
+"""What the kernel sends along with a packet: pid, uid and gid of its sender; a descriptor."""
 
 _BOOTSTRAP = """
 import importlib, sys, types
@@ -253,18 +257,16 @@ class ForkServer(SlotServer):
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
             with theirs:
                 clock = [] if cgroup is None else [cgroup.clock]
                 self.send({"slot": number}, theirs.fileno(), *clock)
             await _readable(ours.fileno(), START_S)
-            packet, descriptors, _, _ = socket.recv_fds(ours, PACKET_BYTES, 1)
-            if not packet:
-                raise OSError("the fork-server died")
+            pid, pidfd = _greeting(ours)
             if cgroup is not None:
-                _add_to_cgroup(cgroup, descriptors[0])
+                _add_to_cgroup(cgroup, pid)
             ours.send(ENTER)
-            pid, pidfd = json.loads(packet)["pid"], descriptors[0] if descriptors else None
         except BaseException:
             ours.close()
             raise
@@ -391,9 +393,20 @@ def _spawn(level: Level, *, packages: Packages, stderr: int) -> ForkServer:
     return ForkServer(process, ours, level=level, packages=packages)
 
 
-def _add_to_cgroup(cgroup: Cgroup, pidfd: int) -> None:
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:
-        pid = next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+def _greeting(slot: socket.socket) -> tuple[int, int | None]:
+    """The pid of a slot's process in our pid namespace (the kernel translates it), and a descriptor of that process if the
+    kernel has descriptors of processes. Raises OSError."""
+    num_bytes = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
+    packet, messages, _, _ = slot.recvmsg(PACKET_BYTES, num_bytes)
+    if not packet:
+        raise OSError("the fork-server died")
+    found = {kind: data for _, kind, data in messages}
+    pid = _CREDENTIALS.unpack(found[socket.SCM_CREDENTIALS])[0]
+    descriptor = found.get(socket.SCM_RIGHTS)
+    return pid, _DESCRIPTOR.unpack(descriptor)[0] if descriptor else None
+
+
+def _add_to_cgroup(cgroup: Cgroup, pid: int) -> None:
     with open(f"/proc/{pid}/statm") as file:
         num_pages = int(file.read().split()[1])
     cgroup.add(pid, base_bytes=num_pages * os.sysconf("SC_PAGESIZE"))

@@ -51,8 +51,14 @@ _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/run", "/tmp", "/opt")
 
 _UNKNOWN_TO_GVISOR = frozenset({resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING})
 """Limits that cannot be set there; the system call filter refuses what they are about."""
-_MAYBE_IN_GVISOR = frozenset({Level.GVISOR, Level.UNSAFE})
-"""Levels of programs in a container of gVisor: ours, or somebody else's that is the only wall."""
+_NEEDED_IN_GVISOR = {
+    "SYS_ADMIN": kernel.CAP_SYS_ADMIN,
+    "SYS_CHROOT": kernel.CAP_SYS_CHROOT,
+    "SETUID": kernel.CAP_SETUID,
+    "SETGID": kernel.CAP_SETGID,
+    "KILL": kernel.CAP_KILL,
+}
+"""Capabilities over gVisor's own kernel, for the walls around programs."""
 
 _FIRST_HOST_ID, _NUM_IDS = 200_000, 65_536
 """Started by root, the users inside are these on the host: nobody there has them."""
@@ -115,6 +121,8 @@ def enter(level: Level, *, packages: Sequence[str]) -> Jail:
         mounter = _enter_namespaces_as_user(python, packages, may_fork=level.has_cgroup)
     elif level is Level.GVISOR:
         _enter_gvisor(python, packages)
+    else:
+        kernel.forbid_core_dumps()  # nor may programs, which may be the same user, look into us through /proc
     user_per_slot = is_root or level is Level.GVISOR
     return Jail(
         level=level,
@@ -143,21 +151,20 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
             kernel.unshare(kernel.CLONE_NEWNS)
     with _step("resource limits"):
         for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
-            if jail.level not in _MAYBE_IN_GVISOR or kind not in _UNKNOWN_TO_GVISOR:
+            if _can_be_set(kind, jail=jail):
                 resource.setrlimit(kind, (0, 0))
-    if jail.level.isolates:
-        with _step("seccomp"):
-            kernel.set_no_new_privileges()
-            own_files = jail.level.has_namespaces
-            may_truncate = (
-                own_files
-                or jail.landlock_abi >= landlock.FIRST_ABI_WITH_TRUNCATE
-                or jail.level is Level.GVISOR  # there, no file is the user's to change
-            )
-            seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate)
-            if not (jail.level.has_cgroup or jail.user_per_slot):
-                with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
-                    return ThreadLimit(max_threads=NUM_THREADS)
+    with _step("seccomp"):
+        kernel.set_no_new_privileges()
+        own_files = jail.level.has_namespaces
+        may_truncate = (
+            own_files
+            or jail.landlock_abi >= landlock.FIRST_ABI_WITH_TRUNCATE
+            or jail.level is Level.GVISOR  # there, no file is the user's to change
+        )
+        seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate, may_write=jail.level.isolates)
+        if not (jail.level.has_cgroup or jail.user_per_slot):
+            with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
+                return ThreadLimit(max_threads=NUM_THREADS)
     return None
 
 
@@ -241,8 +248,6 @@ def close_in(jail: Jail, place: Place, *, slot: int) -> None:
             kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user undid it
     with _step("resource limits"):
         kernel.forbid_core_dumps()
-    if not jail.level.isolates:
-        return
     with _step("capabilities"):
         kernel.drop_capabilities()
     if jail.level.has_namespaces and place.ruleset >= 0:
@@ -264,8 +269,6 @@ def shut(jail: Jail, place: Place, *, job: Job, has_thread_limit: bool) -> None:
     """
     with _step("resource limits"):
         _limit_resources(job, jail=jail)
-    if not jail.level.isolates:
-        return
     if not jail.level.has_namespaces and place.ruleset >= 0:
         with _step("landlock"):
             landlock.restrict(_ruleset_for(job, jail=jail, place=place))
@@ -411,34 +414,43 @@ def _unshare_as_user() -> None:
 
 
 def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
-    """Hides the image but for Python: we are root of a kernel that is ours alone, and lets us mount empty directories."""
+    """Changes to a root with Python alone and without /proc, and returns in the first process of a new pid namespace.
+
+    We are root of a kernel that serves this container only. gVisor of 2022 knows neither mount namespaces nor read-only
+    binds. So the old process stays outside, and removes the mounts when the new one has ended; and files are safe because
+    none belongs to a user that programs run as."""
     with _step("gvisor"):
-        if "gVisor" not in kernel.log():
-            raise OSError(errno.ENOSYS, "the container's kernel is not gVisor")
+        if not kernel.is_gvisor():
+            raise OSError(errno.ENOSYS, "this kernel is not gVisor")
+        missing = [name for name, number in _NEEDED_IN_GVISOR.items() if not kernel.has_capability(number)]
+        if os.geteuid() or missing:
+            raise OSError(errno.EPERM, f"needs root in the container, with {', '.join(missing or _NEEDED_IN_GVISOR)}")
+    root = f"{SCRATCH}/tirjudge-{os.getpid()}"
     with _step("root file system"):
         os.setgroups([])
-        _hide_all_but([*python, *packages, "/dev"], beneath="/")
-        for name in os.listdir("/dev"):
-            path = f"/dev/{name}"
-            if os.path.isdir(path) and not os.path.islink(path):
-                _hide(path)
-            elif path not in _DEVICES:
-                os.unlink(path)
+        kernel.unshare(kernel.CLONE_NEWNS)
+        os.makedirs(root, exist_ok=True)
+        kernel.mount("tmpfs", root, kind="tmpfs", flags=kernel.MS_NOSUID | kernel.MS_NODEV, options="size=4m,mode=755")
+        os.mkdir(root + SCRATCH)
+        for path in (*_outermost((*python, *packages)), *_DEVICES):
+            _make_place_for(path, at=root + path)
+            kernel.mount(path, root + path, flags=kernel.MS_BIND)
+    with _step("pid namespace"):
+        kernel.unshare(kernel.CLONE_NEWPID)
+        child = _fork_first_process()
+        if child:
+            os.waitpid(child, 0)
+            kernel.unmount(root)
+            os.rmdir(root)
+            os._exit(0)
+    with _step("root file system"):
+        os.chroot(root)
+        os.chdir("/")
 
 
-def _hide_all_but(visible: Sequence[str], *, beneath: str) -> None:
-    """Links stay: where they lead is hidden."""
-    for entry in os.scandir(beneath):
-        if entry.is_dir(follow_symlinks=False) and entry.path not in visible:
-            if any(path.startswith(f"{entry.path}/") for path in visible):
-                _hide_all_but(visible, beneath=entry.path)
-            else:
-                _hide(entry.path)
-
-
-def _hide(directory: str) -> None:
-    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    kernel.mount("tmpfs", directory, kind="tmpfs", flags=flags, options="mode=555")
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Those that are not beneath another one."""
+    return sorted(path for path in set(paths) if not any(path.startswith(f"{other}/") for other in paths))
 
 
 def _write(path: str, text: str) -> None:
@@ -501,15 +513,20 @@ def _mount_point(visible: Sequence[str]) -> str:
 
 def _bind(source: str, target: str, *, flags: int) -> None:
     """Read-only. What the original mount forbids stays forbidden: in a user namespace the kernel insists on it."""
-    if os.path.isdir(source):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        _write(target, "")
+    _make_place_for(source, at=target)
     kept = os.statvfs(source).f_flag & (kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
     read_only = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID
     kernel.mount("none", target, flags=read_only | kept | flags)
+
+
+def _make_place_for(source: str, *, at: str) -> None:
+    """What it can be mounted on: a directory, or an empty file."""
+    if os.path.isdir(source):
+        os.makedirs(at, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        _write(at, "")
 
 
 def _python_directories() -> tuple[str, ...]:
@@ -553,6 +570,10 @@ def _mount_attachments(names: Sequence[str], mounts: Sequence[int]) -> None:
     kernel.mount("none", ATTACHMENTS, flags=flags | kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
+def _can_be_set(kind: int, *, jail: Jail) -> bool:
+    return kind not in _UNKNOWN_TO_GVISOR or (jail.level.isolates and not kernel.is_gvisor())
+
+
 def _limit_resources(job: Job, *, jail: Jail) -> None:
     """Hard limits, which only tighten: where the server itself is held to less, less it is."""
     wanted = {
@@ -565,7 +586,7 @@ def _limit_resources(job: Job, *, jail: Jail) -> None:
     if jail.user_per_slot:
         wanted[resource.RLIMIT_NPROC] = NUM_THREADS
     for kind, value in wanted.items():
-        if jail.level in _MAYBE_IN_GVISOR and kind in _UNKNOWN_TO_GVISOR:
+        if not _can_be_set(kind, jail=jail):
             continue
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

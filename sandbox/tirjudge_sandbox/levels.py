@@ -9,8 +9,9 @@ class Level(StrEnum):
     """The kinds of isolation, strongest first. A pool runs at one of them and never quietly at a lower one."""
 
     GVISOR = "gvisor"
-    """A container whose system calls a second kernel, gVisor, answers. In it, programs see Python alone, and those of
-    different slots are different users; the system call filter is there too. Needs an image."""
+    """A container whose system calls a second kernel, gVisor, answers: one that the pool starts, which needs an image, or
+    the one that the pool itself runs in, as root. In it, programs see Python alone, and those of different slots are
+    different users; the system call filter is there too."""
     NAMESPACES_CGROUP = "namespaces+cgroup"
     """All of `NAMESPACES`, and a control group around each slot: memory, processor time and number of processes are
     limited in sum, so a program may create processes (of Python; it cannot execute files)."""
@@ -23,7 +24,8 @@ class Level(StrEnum):
     DOCKER = "docker"
     """`LANDLOCK` in a container that shares the host's kernel. Needs an image."""
     UNSAFE = "unsafe"
-    """Resource limits alone: a program can do whatever the user who runs it can."""
+    """The system call filter and resource limits alone. A program can read what the user who runs it can, but it writes no
+    file, starts no process, and reaches no network and no process of others."""
 
     @property
     def isolates(self) -> bool:
@@ -31,6 +33,7 @@ class Level(StrEnum):
 
     @property
     def needs_image(self) -> bool:
+        """`GVISOR` does not where the pool runs in gVisor already."""
         return self in (Level.GVISOR, Level.DOCKER)
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
+from tirjudge_sandbox import kernel
 from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.fork_server import start_fork_server
@@ -111,11 +112,11 @@ class SandboxPool:
             max_waiting: programs that may wait for a slot; None: 64 a slot.
             level: to run at; None: the best that works here.
             min_level: below which the pool refuses to start.
-            allow_unsafe: run without isolation, with a warning, where nothing better works.
+            allow_unsafe: run behind the system call filter alone, with a warning, where nothing better works.
             packages: distributions whose packages programs may import, with what these require; None: numpy, scipy, pandas
                 and sympy. Those that are not installed here (or in the image, at a level that is a container) are left out.
             image: with Python 3.11 or later as `python3`, and these packages, for the levels that are containers; None: they
-                are not tried. Such an image is there already: nothing is pulled.
+                are not tried, except `gvisor` inside gVisor. Such an image is there already: nothing is pulled.
 
         Raises:
             ValueError: no slots, a level there is none of, `unsafe` without `allow_unsafe`, limits beyond `max_limits`.
@@ -425,7 +426,7 @@ class SandboxPool:
         return server
 
     async def _new_server(self, level: Level, preset: Preset) -> SlotServer:
-        if not level.needs_image:
+        if not level.needs_image or (level is Level.GVISOR and self.image is None and kernel.is_gvisor()):
             return await start_fork_server(level, preset=preset, packages=self._packages)
         if self.image is None:
             raise LevelUnavailable("image", "no image was named to run in")
@@ -548,7 +549,12 @@ def _candidates(level: Level | None, *, min_level: Level, allow_unsafe: bool, ha
     """The levels to try, best first."""
     if level is Level.UNSAFE and not allow_unsafe:
         raise ValueError("level: unsafe given, which also needs allow_unsafe")
-    wanted = [candidate for candidate in Level if has_image or not candidate.needs_image] if level is None else [level]
+    to_be_had = [
+        candidate
+        for candidate in Level
+        if has_image or not candidate.needs_image or (candidate is Level.GVISOR and kernel.is_gvisor())
+    ]
+    wanted = to_be_had if level is None else [level]
     return [
         candidate
         for candidate in wanted

@@ -16,6 +16,9 @@ from typing import NamedTuple
 PACKET_BYTES = 131_072
 """More than any packet of ours."""
 
+HELLO = b"hello"
+"""Sent by a slot's new process; the kernel tells from which process it came."""
+
 ENTER = b"enter"
 """Sent to a slot when it is in its control group, before its first job: what it forks is in there too."""
 

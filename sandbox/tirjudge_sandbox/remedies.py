@@ -42,6 +42,11 @@ _REMEDIES = {
         "one); until then programs get no threads, unless the service runs as root."
     ),
     "memory priority": "The kernel may end the service instead of a program when memory runs out: mount /proc writable.",
+    "gvisor": (
+        "In a container of gVisor, programs can be isolated by its root user: `--user 0:0 --cap-drop ALL --cap-add SYS_ADMIN "
+        "--cap-add SYS_CHROOT --cap-add SETUID --cap-add SETGID --cap-add KILL` (Docker), or the same in the pod's "
+        "securityContext. These are rights over gVisor's kernel, not over the host."
+    ),
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 

@@ -77,6 +77,8 @@ _NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
 _ALL_BITS = 0xFFFF_FFFF
 
 _O_TRUNC = 0x200
+_O_WRITES = _O_TRUNC | 0x40 | 0x3
+"""Emptied, made, or opened for more than reading."""
 _CLONE_FILES, _CLONE_THREAD = 0x0000_0400, 0x0001_0000
 _CLONE_LIKE_PTHREAD = 0x0000_0100 | 0x0000_0200 | _CLONE_FILES | 0x0000_0800 | _CLONE_THREAD
 """Memory, working directory, descriptors and signal handlers in common. RLIMIT_NOFILE counts each table of descriptors by
@@ -120,17 +122,19 @@ def install(*, own_pid: int, own_files: bool, may_truncate: bool, may_fork: bool
     install_for_program(own_pid=own_pid, may_fork=may_fork, may_thread=True, own_pids=False)
 
 
-def install_for_slot(*, own_files: bool, may_truncate: bool) -> None:
+def install_for_slot(*, own_files: bool, may_truncate: bool, may_write: bool = True) -> None:
     """Filters this process, and all that it forks, from here on; it must have no new privileges.
 
     Args:
         own_files: whether every file that programs could change is their own, as under a private root.
         may_truncate: whether opening a file may empty it, because other walls keep it from the wrong files.
+        may_write: whether files may be opened for writing; False where no other wall keeps programs from the wrong ones.
 
     Raises:
         OSError: the kernel refused.
     """
-    files = (_OPEN if may_truncate else _OPEN_UNCUT) + (_CHANGE_FILES if own_files else b"")
+    opens = _OPEN_TO_READ if not may_write else _OPEN if may_truncate else _OPEN_UNCUT
+    files = opens + (_CHANGE_FILES if own_files else b"")
     _install(_HEAD + files + _TAIL)
 
 
@@ -243,10 +247,10 @@ def _head() -> bytes:
     )
 
 
-def _open_uncut() -> bytes:
-    """Opening, but not emptying: before its third version, Landlock let files be cut off."""
+def _open_without(forbidden: int) -> bytes:
+    """Opening, but with none of these flags. (Before its third version, Landlock let files be cut off.)"""
     flags_of = {257: 2, 2: 1} if kernel.IS_X86 else {56: 2}
-    return b"".join(_checked_call(number, [Check(flags, [0], mask=_O_TRUNC)]) for number, flags in flags_of.items())
+    return b"".join(_checked_call(number, [Check(flags, [0], mask=forbidden)]) for number, flags in flags_of.items())
 
 
 def _tail() -> bytes:
@@ -309,7 +313,7 @@ _PRIVATE_WAKING = {
 """A futex that is not private may lie on a page of a library, which programs that run side by side share. Waiting there is
 harmless, and is how the end of a thread is waited for."""
 _HEAD, _TAIL, _THREADS = _head(), _tail(), _threads()
-_OPEN, _OPEN_UNCUT = _allow(_NUMBERS_THAT_OPEN), _open_uncut()
+_OPEN, _OPEN_UNCUT, _OPEN_TO_READ = _allow(_NUMBERS_THAT_OPEN), _open_without(_O_TRUNC), _open_without(_O_WRITES)
 _CHANGE_FILES = _allow(_NUMBERS_THAT_CHANGE_FILES)
 _PROGRAM_HEAD = (
     _instruction(_LOAD, _NUMBER_OFFSET) + _refuse(_NUMBERS_OF_SLOTS) + _checked_call(_PRCTL, [Check(0, _PRCTL_OPTIONS)])

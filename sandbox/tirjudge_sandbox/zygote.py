@@ -47,6 +47,7 @@ from tirjudge_sandbox.program_end import ProgramEnd, program_end
 from tirjudge_sandbox.protocol import (
     CANCEL,
     ENTER,
+    HELLO,
     MAX_DESCRIPTORS,
     PACKET_BYTES,
     SCRATCH,
@@ -128,7 +129,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
     own_pidfd = _pidfd_of(own_pid, is_needed=jail.level.has_namespaces)
     end = program_end()
     to_program, to_slot = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(pool, [json.dumps({"pid": own_pid}).encode()], [] if own_pidfd is None else [own_pidfd])
+    socket.send_fds(pool, [HELLO], [] if own_pidfd is None else [own_pidfd])
     if pool.recv(PACKET_BYTES) != ENTER:
         os._exit(0)
     try:

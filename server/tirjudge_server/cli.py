@@ -221,7 +221,8 @@ def serve(
     )
     formatter = JsonLines() if log_format is LogFormat.JSON else None
     with bind(host, port=port) as bound:
-        run(serve_judge(bound, settings=settings), log_level=log_level, formatter=formatter)
+        secrets = [secret for secret in (engine_key, sandbox_key, records) if secret]
+        run(serve_judge(bound, settings=settings), log_level=log_level, formatter=formatter, secrets=secrets)
 
 
 def worker(
@@ -241,7 +242,7 @@ def worker(
 
     with bind(host, port=port) as bound:
         serving = serve_worker(bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s, api_key=api_key)
-        run(serving, log_level=log_level)
+        run(serving, log_level=log_level, secrets=[api_key] if api_key else [])
 
 
 def demo(

@@ -16,6 +16,7 @@ import yaml
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge_sandbox.cli import app as sandbox_commands
+from tirjudge_sandbox.jail import _NEEDED_IN_GVISOR
 from tirjudge_server.access.cli import app as key_commands
 from tirjudge_server.service import Service
 from tirjudge_server.telemetry.metrics import Metrics
@@ -26,6 +27,8 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tirjudge"
 DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 Manifest = dict[str, Any]
+
+ROOT_IN_GVISOR = ["SYS_ADMIN", "SYS_CHROOT", "SETUID", "SETGID", "KILL"]
 
 SECRETS: dict[str, Any] = {
     "records": {"existingSecret": "judge-records"},
@@ -116,11 +119,16 @@ def test_kubernetes_would_take_every_manifest(manifests: list[Manifest], version
         schemas.validate(manifest, version, strict=True)
 
 
+def is_root_in_gvisor(pod: Manifest) -> bool:
+    """The pod refuses to start with another kernel."""
+    return "--level=gvisor" in pod["spec"]["containers"][0]["args"]
+
+
 def test_pods_are_restricted_as_the_security_standard_of_kubernetes_asks(manifests: list[Manifest]) -> None:
     for part, pod in pods(manifests).items():
         spec = pod["spec"]
-        assert spec["securityContext"]["runAsNonRoot"], part
-        assert spec["securityContext"]["runAsUser"] > 0, part
+        assert spec["securityContext"].get("runAsNonRoot", False) is not is_root_in_gvisor(pod), part
+        assert (spec["securityContext"]["runAsUser"] == 0) is is_root_in_gvisor(pod), part
         assert spec["securityContext"]["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"), part
         assert spec["automountServiceAccountToken"] is False, part
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), part
@@ -128,8 +136,9 @@ def test_pods_are_restricted_as_the_security_standard_of_kubernetes_asks(manifes
         assert kinds <= {"emptyDir", "configMap", "persistentVolumeClaim"}, part
     for part, container in containers(manifests):
         security = container["securityContext"]
-        assert security["allowPrivilegeEscalation"] is False, part
-        assert security["capabilities"] == {"drop": ["ALL"]}, part
+        is_root = is_root_in_gvisor(pods(manifests)[part])
+        assert security.get("allowPrivilegeEscalation") is (None if is_root else False), part
+        assert security["capabilities"] == {"drop": ["ALL"], **({"add": ROOT_IN_GVISOR} if is_root else {})}, part
         assert security.get("readOnlyRootFilesystem") is (None if part == "vllm" else True), part
         assert "memory" in container["resources"]["limits"], part
 
@@ -170,14 +179,41 @@ def test_programs_reach_nothing_and_are_reached_by_servers_alone(manifests: list
 def test_sandbox_workers_have_a_kernel_of_their_own_unless_told_otherwise() -> None:
     spec = pods(rendered(SECRETS))["sandbox"]["spec"]
     assert spec["runtimeClassName"] == "gvisor"
-    assert "--allow-unsafe" in spec["containers"][0]["args"]
+    assert "--level=gvisor" in spec["containers"][0]["args"]
+    assert "--allow-unsafe" not in spec["containers"][0]["args"]
     bare = pods(rendered(EVERYTHING))["sandbox"]["spec"]
     assert "runtimeClassName" not in bare
-    assert "--allow-unsafe" not in bare["containers"][0]["args"]
+    assert not {"--allow-unsafe", "--level=gvisor"} & set(bare["containers"][0]["args"])
     assert bare["securityContext"]["seccompProfile"] == {
         "type": "Localhost",
         "localhostProfile": "tirjudge/sandbox.json",
     }
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "is_root"),
+    [
+        ({}, True),
+        ({"rootInGvisor": False}, False),
+        ({"allowUnsafe": True}, False),
+        ({"runtimeClassName": "", "allowUnsafe": False}, False),
+    ],
+    ids=["defaults", "not as root", "unsafe allowed", "no runtime class"],
+)
+def test_workers_are_root_only_where_a_kernel_of_their_own_is_asked_for(sandbox: dict[str, Any], is_root: bool) -> None:
+    values = {**SECRETS, "sandbox": {**SECRETS["sandbox"], **sandbox}}
+    pod = pods(rendered(values))["sandbox"]
+    container = pod["spec"]["containers"][0]
+    assert is_root_in_gvisor(pod) is is_root
+    assert pod["spec"]["securityContext"]["runAsUser"] == (0 if is_root else 10001)
+    assert set(container["securityContext"]["capabilities"].get("add", [])) == (
+        set(ROOT_IN_GVISOR) if is_root else set()
+    )
+    assert ("--allow-unsafe" in container["args"]) is bool(sandbox.get("allowUnsafe"))
+
+
+def test_workers_have_the_capabilities_that_the_level_needs() -> None:
+    assert sorted(ROOT_IN_GVISOR) == sorted(_NEEDED_IN_GVISOR)
 
 
 def test_servers_are_told_settings_that_there_are(manifests: list[Manifest], settings_of_serve: set[str]) -> None:
@@ -264,7 +300,10 @@ def test_without_its_secrets_nothing_is_rendered(missing: str) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"sandbox": {"existingSecret": "s", "runtimeClassName": ""}}, "nothing would isolate programs"),
+        (
+            {"sandbox": {"existingSecret": "s", "runtimeClassName": "", "allowUnsafe": True}},
+            "nothing would isolate programs",
+        ),
         ({"vllm": {"enabled": True}}, "engines.existingSecret: none given"),
         ({"server": {"replicsa": 3}}, "replicsa"),
         ({"sandbox": {"existingSecret": "s", "slots": 0}}, "slots"),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.web.sealing import seal_process
 
 ANSWERING_S = 5
 """After the grace, how long answers may take to reach their callers before connections are cut."""
@@ -117,14 +118,23 @@ async def serve_app(
     await Server(config, on_start=on_start, on_stop=on_stop).serve(sockets=[bound])
 
 
-def run(main: Coroutine[Any, Any, None], *, log_level: str, formatter: logging.Formatter | None = None) -> None:
-    """Run a command that serves; a signal before it serves ends it as well, quietly and with everything closed.
+def run(
+    main: Coroutine[Any, Any, None],
+    *,
+    log_level: str,
+    formatter: logging.Formatter | None = None,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Run a command that serves; a signal before it serves ends it as well, quietly and with everything closed. Other
+    processes of the same user cannot read this one's memory and environment.
 
     Args:
         main: serves.
         log_level: of the lines on stderr.
         formatter: of these; None: plain text.
+        secrets: texts that are blanked on the command line.
     """
+    seal_process(secrets)
     handler = logging.StreamHandler()
     handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
