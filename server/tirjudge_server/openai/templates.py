@@ -130,7 +130,7 @@ def _marked_answers(text: str, instruction: str) -> _Reading | None:
     _check_pairs(markers)
     spans = list(zip(markers[::2], markers[1::2], strict=True))
     reference = _reference(text, begin=markers[0], end=markers[-1])
-    sections = sorted((*spans, *([reference] if reference else [])), key=lambda pair: pair[0].start())
+    sections = sorted([*spans, reference] if reference else spans, key=lambda pair: pair[0].start())
     question = _question(text, first=sections[0][0])
     prompt = _prompt(text, begin=question.end(), end=sections[0][0].start())
     _check_outside(text, answers=spans)
