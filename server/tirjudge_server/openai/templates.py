@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tirjudge.protocol import invalid, shown
 from tirjudge.types import Mode, label_of
-from tirjudge.web.errors import Refused
+from tirjudge_server.markers import Ambiguous, ambiguous
 from tirjudge_server.openai.forms import Form, PreferenceForm, RatingForm, YesNoForm
 
 # In ASCII: a look-alike such as `ſ` is not the letter that it folds to.
@@ -74,18 +73,6 @@ class Recognised:
     form: Form
 
 
-class Ambiguous(ValueError):
-    """A prompt with more than one reading.
-
-    Args:
-        marker: that spoils it, as the prompt spells it.
-        why: what is wrong with it.
-    """
-
-    def __init__(self, marker: str, why: str) -> None:
-        super().__init__(f"the marker {shown(marker.strip())} {why}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     """One way to read a prompt."""
@@ -112,14 +99,14 @@ def recognise(text: str, *, instruction: str = "", param: str = "messages") -> R
         if len(found) > 1:
             raise Ambiguous(found[-1].marker[0], "begins a judge's prompt inside another one")
     except Ambiguous as error:
-        raise ambiguous(str(error), param=param) from error
+        raise ambiguous(error, param=param, fix="send the texts apart, in `judge` of the body") from error
     return found[0].recognised if found else None
 
 
-def ambiguous(what: str, *, param: str) -> Refused:
-    """The refusal of a text that has more than one reading."""
-    message = f"{param}: {what}, so it is not clear what is to be judged; send the texts apart, in `judge` of the body"
-    return Refused(invalid(message, param=param, code="ambiguous_template"))
+def markers_in(text: str) -> list[str]:
+    """The markers of answers and references that a text spells, and the headings of the fenced and of the gold form."""
+    patterns = (_ANSWER, _REFERENCE, _OTHER_JUDGES, _FENCED_HEADING, _SOLUTION)
+    return [marker[0] for pattern in patterns for marker in pattern.finditer(text)]
 
 
 def _marked_answers(text: str, instruction: str) -> _Reading | None:
