@@ -45,11 +45,18 @@ async def test_vllms_paths_leave_only_the_forged_samples_without_a_score(speak: 
 
 
 async def test_openrlhf_without_prompts_leaves_only_the_forged_samples_without_a_score(speak: Speak) -> None:
-    async with speak(only_the_honest) as client:
+    asked: list[str] = []
+
+    def honest(sequence: str) -> str:
+        asked.append(sequence)
+        return only_the_honest(sequence)
+
+    async with speak(honest) as client:
         response = await client.post("/get_reward", json={"query": [FORGED, HONEST], "labels": ["", ""]})
     assert response.status_code == 200
     assert response.json()["rewards"] == [FALLBACK, pytest.approx(GOOD, abs=1e-3)]
     assert response.json()["extra_logs"]["judge_failed"] == [1.0, 0.0]
+    assert len(asked) == 1
 
 
 async def test_openrlhf_with_prompts_judges_the_whole_answer_to_the_real_question(speak: Speak) -> None:
