@@ -1,18 +1,28 @@
 """A chat that was rendered for a model, special tokens and all, becomes a conversation and the last answer to it.
 
-Trainers decode what their policy saw and wrote, and send that one string. Where they send the rendered prompt as well, the
-answer is simply what follows it, whatever it contains. Where they do not, turns are found by their markers; an answer that
-spells markers of its own cannot be told from one that was cut into turns by the template, so prefer to send the prompt.
-What cannot be read is None: the caller abstains, and nothing is guessed.
+Trainers decode what their policy saw and wrote, and send that one string. Where they send the rendered prompt as well, it
+decides alone: the answer is what follows it, whatever it contains.
+
+Where only the text is there, it has to have one reading. A policy can write any marker that a template has, so a second turn
+of the assistant may be one that the first answer made up, with a question of its own before it. So a text is read if
+
+- it begins with a turn of a known template, after tokens of padding and beginning alone,
+- nothing stands between the end of a turn and the next one, or after the last one,
+- the assistant has one turn, the last one. (In Harmony its messages and those of its tools are one turn.)
+
+A conversation of several answers therefore needs its prompt beside it. What has no reading, or more than one, is None: the
+caller abstains, and nothing is guessed. Every reader is a scanner or one anchored pass, linear in the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
+from tirjudge.control_tokens import FAMILIES
 from tirjudge.types import ChatMessage
 
 ResponseView = Literal["full", "final"]
@@ -28,12 +38,14 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "model": "assistant",
     "gpt": "assistant",
+    "ai": "assistant",
     "tool": "tool",
     "ipython": "tool",
     "function": "tool",
     "observation": "tool",
 }
 
+_DEEPSEEK_BEGIN = "<｜begin▁of▁sentence｜>"
 _EDGES = (
     "<|begin_of_text|>",
     "<|end_of_text|>",
@@ -43,26 +55,50 @@ _EDGES = (
     "<|eot_id|>",
     "<|eom_id|>",
     "<|eot|>",
+    "<|eom|>",
     "<|end|>",
     "<|return|>",
     "<|call|>",
+    "<|endofturn|>",
     "<end_of_turn>",
-    "<｜begin▁of▁sentence｜>",
+    "<turn|>",
+    _DEEPSEEK_BEGIN,
     "<｜end▁of▁sentence｜>",
     "<｜▁pad▁｜>",
+    "[|endofturn|]",
+    "<seed:eos>",
+    "<seed:pad>",
+    "<end_of_sentence>",
+    "]~!b[",
+    "[e~[",
+    "]!p~[",
     "<bos>",
     "<eos>",
     "<pad>",
     "<unk>",
     "<s>",
     "</s>",
+    "[BOS]",
+    "[EOS]",
     "[PAD]",
     "[gMASK]",
     "<sop>",
 )
-_START = re.compile("(?:" + "|".join(map(re.escape, _EDGES)) + r"|\s)*")
+_EDGE = "(?:" + "|".join(map(re.escape, _EDGES)) + ")"
+_EDGES_HERE = re.compile(rf"(?:{_EDGE}|\s)*+")
+_EDGES_BACKWARDS = re.compile(r"(?:\s*+(?:" + "|".join(re.escape(edge[::-1]) for edge in _EDGES) + "))*+")
+_PADDING = re.compile(r"<\|\w{1,64}\|>|<unused\d{1,9}>|<SPECIAL_\d{1,9}>")
+"""A token that may pad a text before its first turn or after its last one, whatever its name."""
+_PADDING_HERE = re.compile(rf"(?:{_EDGE}|{_PADDING.pattern}|\s)*+")
 
-_THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
+_THINKING = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel>", "<channel|>"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,54 +119,61 @@ class _Turn:
 
 
 def detemplate(text: str, *, prompt: str | None = None, view: ResponseView = "full") -> Exchange | None:
-    """The exchange in a rendered chat; None if there is none to be found.
+    """The exchange in a rendered chat; None if it has no reading, or more than one.
 
     Args:
         text: prompt and response, decoded with their special tokens.
-        prompt: the rendered prompt alone, if it is known; `text` begins with it, up to tokens of padding and beginning.
+        prompt: the rendered prompt alone, if it is known; `text` begins with it, up to tokens of padding and beginning. It
+            decides alone: a text that does not begin with it has no reading.
         view: of the response.
     """
     if prompt:
         rest = _after(prompt, text=text)
-        if rest is not None:
-            conversation = conversation_of(prompt)
-            response = _harmony_answer(rest, view=view, begun=True) if _is_harmony(prompt) else None
-            return Exchange(
-                prompt=conversation or _without_edges(prompt),
-                response=view_of(without_end(rest), view=view) if response is None else response,
-            )
-    turns = _turns(text)
-    if len(turns) < 2 or turns[-1].role != "assistant":
+        return None if rest is None else _answered(prompt, rest=rest, view=view)
+    found = _template_at_start(text)
+    if found is None:
         return None
-    before = tuple(ChatMessage(role=turn.role, content=turn.content) for turn in turns[:-1])
-    if not any(message.content.strip() for message in before):
+    template, begin = found
+    if template.read is _harmony:
+        return _harmony_exchange(text[begin:], view=view)
+    *before, last = template.read(text[begin:]) or [_NO_TURN]
+    if last.role != "assistant" or any(turn.role == "assistant" for turn in before):
         return None
-    response = _harmony_answer(text, view=view) if _is_harmony(text) else None
-    if response is None:
-        response = view_of(without_end(turns[-1].content), view=view)
-    return Exchange(prompt=before, response=response)
+    asked = _messages(before)
+    if asked is None:
+        return None
+    return Exchange(prompt=asked, response=view_of(without_end(last.content), view=view))
+
+
+def _answered(prompt: str, *, rest: str, view: ResponseView) -> Exchange:
+    """The exchange of a prompt that is known, and what follows it."""
+    response = _harmony_answer(_harmony_messages(rest, begun=True), view=view) if _is_harmony(prompt) else None
+    return Exchange(
+        prompt=conversation_of(prompt) or _without_edges(prompt),
+        response=view_of(without_end(rest), view=view) if response is None else response,
+    )
 
 
 def conversation_of(prompt: str) -> tuple[ChatMessage, ...] | None:
     """The turns of a rendered prompt without the answer that it opens at its end; None if no template is recognised."""
-    turns = _turns(prompt)
+    found = _template_at_start(prompt)
+    turns = found[0].read(prompt[found[1] :]) if found else []
     if turns and turns[-1].role == "assistant" and turns[-1].is_open:
         turns = turns[:-1]
-    messages = tuple(ChatMessage(role=turn.role, content=turn.content) for turn in turns)
-    return messages if any(message.content.strip() for message in messages) else None
+    return _messages(turns)
+
+
+def _messages(turns: Sequence[_Turn]) -> tuple[ChatMessage, ...] | None:
+    """The turns as messages; None if they say nothing."""
+    if not any(turn.content.strip() for turn in turns):
+        return None
+    return tuple(ChatMessage(role=turn.role, content=turn.content) for turn in turns)
 
 
 def without_end(text: str) -> str:
     """A response without the special tokens that end and pad it, and the white space between those."""
-    end = len(text)
-    while True:
-        bare = end
-        while bare and text[bare - 1].isspace():
-            bare -= 1
-        edge = next((edge for edge in _EDGES if text.endswith(edge, 0, bare)), None)
-        if edge is None:
-            return text[:end]
-        end = bare - len(edge)
+    match = _EDGES_BACKWARDS.match(text[::-1])
+    return text[: len(text) - match.end()] if match else text
 
 
 def view_of(response: str, *, view: ResponseView) -> str:
@@ -152,26 +195,54 @@ def _after(prompt: str, *, text: str) -> str | None:
     """What follows the prompt in the text; tokens of padding and beginning may differ between the two."""
     if text.startswith(prompt):
         return text[len(prompt) :]
-    bare_text, bare_prompt = text[_start(text) :], prompt[_start(prompt) :]
+    bare_text, bare_prompt = text[_edges_end(text) :], prompt[_edges_end(prompt) :]
     return bare_text[len(bare_prompt) :] if bare_prompt and bare_text.startswith(bare_prompt) else None
 
 
-def _start(text: str) -> int:
-    match = _START.match(text)
-    return match.end() if match else 0
+def _edges_end(text: str, place: int = 0) -> int:
+    """Where the tokens of padding and beginning end that stand at a place, with the white space between them."""
+    match = _EDGES_HERE.match(text, place)
+    return match.end() if match else place
+
+
+def _is_padding(text: str) -> bool:
+    return _PADDING_HERE.fullmatch(text) is not None
 
 
 def _without_edges(text: str) -> str:
-    return without_end(text[_start(text) :])
+    return without_end(text[_edges_end(text) :])
 
 
-# Templates. Each is found by its first marker, and reads the whole text.
+# Templates. Each is known by how its first turn begins, and reads the whole text.
+
+_NO_TURN = _Turn(role="system", content="")
 
 
-def _turns(text: str) -> list[_Turn]:
-    """The turns of a rendered chat, by the template whose marker comes first; [] if none is recognised."""
-    found = [(begins, read) for find, read in _TEMPLATES if (begins := find(text)) >= 0]
-    return min(found, key=lambda pair: pair[0])[1](text) if found else []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template:
+    begins: re.Pattern[str]
+    """Matches where its first turn begins."""
+    read: Callable[[str], list[_Turn]]
+    """The turns of a text that begins with one; [] if it is malformed."""
+
+
+def _template_at_start(text: str) -> tuple[_Template, int] | None:
+    """The template that a text is rendered by, and where its first turn begins; None if none is known."""
+    place = _edges_end(text)
+    while True:
+        for template in _TEMPLATES:
+            if template.begins.match(text, place):
+                return template, place
+        padding = _PADDING.match(text, place)
+        if padding is None:
+            break
+        place = _edges_end(text, padding.end())
+    if _VICUNA_BEGINS.match(text, place):
+        return _Template(begins=_VICUNA_BEGINS, read=_vicuna), place
+    # Its system's turn has no header, so the token before it has to be there.
+    if text.startswith(_DEEPSEEK_BEGIN, place - len(_DEEPSEEK_BEGIN)) and place >= len(_DEEPSEEK_BEGIN):
+        return _Template(begins=_DEEPSEEK_HEADER, read=_deepseek), place
+    return None
 
 
 def _after_each(header: re.Pattern[str], *, text: str) -> list[tuple[re.Match[str], str]]:
@@ -188,31 +259,50 @@ def _by_header(header: re.Pattern[str], end: re.Pattern[str]) -> Callable[[str],
         turns: list[_Turn] = []
         for match, content in _after_each(header, text=text):
             role = _ROLES.get(match["role"].strip().lower())
-            if role is None:
-                return []
             ended = end.search(content)
+            if role is None or (ended and not _is_padding(content[ended.end() :])):
+                return []
             turns.append(_Turn(role=role, content=content[: ended.start()] if ended else content, is_open=not ended))
         return turns
 
     return read
 
 
+def _with_open_users(read: Callable[[str], list[_Turn]]) -> Callable[[str], list[_Turn]]:
+    """For templates in which a user's turn ends with its line, where the assistant's header begins."""
+
+    def read_closed(text: str) -> list[_Turn]:
+        return [
+            _Turn(role=turn.role, content=turn.content.removesuffix("\n"))
+            if turn.is_open and turn.role != "assistant"
+            else turn
+            for turn in read(text)
+        ]
+
+    return read_closed
+
+
+_DEEPSEEK_HEADER = re.compile(r"<｜(?P<role>User|Assistant)｜>")
+_deepseek_turns = _by_header(_DEEPSEEK_HEADER, re.compile("<｜end▁of▁sentence｜>"))
+
+
 def _deepseek(text: str) -> list[_Turn]:
-    marker = re.compile(r"<｜(?P<role>User|Assistant)｜>")
-    turns = _by_header(marker, re.compile("<｜end▁of▁sentence｜>"))(text)
+    begun = _DEEPSEEK_HEADER.search(text)
     # A user's turn has no end of its own.
-    closed = [_Turn(role=t.role, content=t.content, is_open=t.is_open and t.role == "assistant") for t in turns]
-    begun = marker.search(text)
+    turns = [
+        _Turn(role=turn.role, content=turn.content, is_open=turn.is_open and turn.role == "assistant")
+        for turn in _deepseek_turns(text)
+    ]
     system = _without_edges(text[: begun.start()]) if begun else ""
-    return [*([_Turn(role="system", content=system)] if system else []), *closed]
+    return [_Turn(role="system", content=system), *turns] if system and turns else turns
 
 
 @dataclass(slots=True, kw_only=True)
 class _Message:
     """One message of Harmony, being read."""
 
-    role: str = ""
-    channel: str = ""
+    role: list[str] = field(default_factory=list)
+    channel: list[str] = field(default_factory=list)
     content: str | None = None
     """None: its content has not begun."""
     is_open: bool = True
@@ -220,18 +310,18 @@ class _Message:
     @property
     def name(self) -> Role | None:
         """Whose it is; programs that were called answer under names with a dot."""
-        name = self.role.split(" to=")[0].strip().lower()
+        name = "".join(self.role).split(" to=")[0].strip().lower()
         if "." in name:
             return "tool"
         return _ROLES.get(name)
 
     @property
     def is_final(self) -> bool:
-        return self.channel.strip() in ("", "final")
+        return "".join(self.channel).strip() in ("", "final")
 
     @property
     def is_analysis(self) -> bool:
-        return self.channel.strip() == "analysis"
+        return "".join(self.channel).strip() == "analysis"
 
 
 _HARMONY_TOKENS = re.compile(r"(<\|(?:start|channel|constrain|message|end|return|call)\|>)")
@@ -242,15 +332,19 @@ def _is_harmony(text: str) -> bool:
 
 
 def _harmony_messages(text: str, *, begun: bool = False) -> list[_Message]:
-    """The messages of a Harmony chat, in one pass.
+    """The messages of a Harmony chat, in one pass; [] if it is malformed: text stands outside of them, or one has two
+    contents.
 
     Args:
         text: whole, or a piece of one.
         begun: the text begins inside of the header of a message of the assistant.
     """
-    messages = [_Message(role="assistant")] if begun else []
-    into = None
-    for part in _HARMONY_TOKENS.split(text):
+    parts = _HARMONY_TOKENS.split(text)
+    messages = [_Message(role=["assistant"])] if begun else []
+    into = "role" if begun else None
+    if begun and parts[0].strip() and not parts[0].startswith(" to="):
+        return []
+    for part in parts:
         match part:
             case "<|start|>":
                 messages.append(_Message())
@@ -258,41 +352,61 @@ def _harmony_messages(text: str, *, begun: bool = False) -> list[_Message]:
             case "<|channel|>" | "<|constrain|>" | "<|message|>":
                 into = part[2:-2]
                 if into == "message" and messages:
+                    if messages[-1].content is not None:
+                        return []
                     messages[-1].content = ""
             case "<|end|>" | "<|return|>" | "<|call|>":
                 into = None
                 if messages:
                     messages[-1].is_open = part == "<|call|>"
             case _ if messages and into == "role":
-                messages[-1].role += part
+                messages[-1].role.append(part)
             case _ if messages and into == "channel":
-                messages[-1].channel += part
+                messages[-1].channel.append(part)
             case _ if messages and into == "message":
                 messages[-1].content = part
+            case _ if into is None and not _is_padding(part):
+                return []
     return messages
 
 
 def _harmony(text: str) -> list[_Turn]:
     """Messages of the assistant in a row are one turn; what it writes in other channels leads to the final one."""
     turns: list[_Turn] = []
-    for message in _harmony_messages(text):
-        role = message.name
-        if role is None:
-            return []
-        content = (message.content or "") if role != "assistant" or message.is_final else ""
-        if role == "assistant" and turns and turns[-1].role == "assistant":
-            content = turns.pop().content + content
-        turns.append(_Turn(role=role, content=content, is_open=message.is_open))
+    for is_answer, group in groupby(_harmony_messages(text), key=lambda message: message.name == "assistant"):
+        messages = list(group)
+        if is_answer:
+            final = "".join(message.content or "" for message in messages if message.is_final)
+            turns.append(_Turn(role="assistant", content=final, is_open=messages[-1].is_open))
+            continue
+        for message in messages:
+            if message.name is None:
+                return []
+            turns.append(_Turn(role=message.name, content=message.content or "", is_open=message.is_open))
     return turns
 
 
-def _harmony_answer(text: str, *, view: ResponseView, begun: bool = False) -> str | None:
-    """The last answer of a Harmony chat, or of the piece of one that a model wrote; None if it has no messages.
+def _harmony_exchange(text: str, *, view: ResponseView) -> Exchange | None:
+    """The exchange of a whole chat: from the first message of the assistant on, all are its own or those of its tools."""
+    messages = _harmony_messages(text)
+    names = [message.name for message in messages]
+    first = names.index("assistant") if "assistant" in names else 0
+    if names[-1:] != ["assistant"]:
+        return None
+    before = [_Turn(role=m.name, content=m.content or "") for m in messages[:first] if m.name is not None]
+    asked, response = _messages(before), _harmony_answer(messages[first:], view=view)
+    return None if asked is None or response is None or None in names else Exchange(prompt=asked, response=response)
+
+
+def _harmony_answer(messages: Sequence[_Message], *, view: ResponseView) -> str | None:
+    """The last answer in the messages that a model and its tools wrote; None if they are of anybody else, or have no content.
 
     In the full view the analysis stands before it, in the tags that reasoning has everywhere else.
     """
-    messages = _harmony_messages(text, begun=begun)
-    asked = max((place for place, message in enumerate(messages) if message.name != "assistant"), default=-1)
+    names = [message.name for message in messages]
+    if not {*names} <= {"assistant", "tool"}:
+        return None
+    asked = max((place for place, name in enumerate(names) if name == "tool"), default=-1)
     written = [message for message in messages[asked + 1 :] if message.content is not None]
     if not written:
         return None
@@ -301,34 +415,45 @@ def _harmony_answer(text: str, *, view: ResponseView, begun: bool = False) -> st
     return f"<think>{analysis}</think>{final}" if view == "full" and analysis else final
 
 
-_INST_TOKENS = re.compile(r"(\[/?INST\]|</s>|<s>|\[/?SYSTEM_PROMPT\])")
+_SECTION = re.compile(r"\[(INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|MODEL_SETTINGS)\]")
+_SECTION_EDGE = re.compile(r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|MODEL_SETTINGS)\]|</s>")
 _LLAMA2_SYSTEM = re.compile(r"\s*<<SYS>>\n?")
 
 
 def _inst(text: str) -> list[_Turn]:
     """Llama 2, and Mistral from its first template to Tekken: the tags are the same, the spaces beside them are not."""
     turns: list[_Turn] = []
-    into = None
-    parts = _INST_TOKENS.split(text)
-    for place, part in enumerate(parts):
-        match part:
-            case "[INST]" | "[SYSTEM_PROMPT]" | "[/INST]":
-                into = part
-                if part == "[/INST]":
-                    turns.append(_Turn(role="assistant", content="", is_open=True))
-            case "</s>" | "<s>" | "[/SYSTEM_PROMPT]":
-                into = None
-            case _ if into == "[SYSTEM_PROMPT]":
-                turns.append(_Turn(role="system", content=part))
-            case _ if into == "[INST]":
-                turns += _llama2_user(part)
-            case _ if into == "[/INST]":
-                is_open = place + 1 == len(parts) or parts[place + 1] != "</s>"
-                content = part.removeprefix(" ")
-                turns[-1] = _Turn(
-                    role="assistant", content=content if is_open else content.removesuffix(" "), is_open=is_open
-                )
+    place = 0
+    while place < len(text):
+        opening = _SECTION.match(text, place)
+        if opening is None:
+            return turns if _is_padding(text[place:]) else []
+        closing = f"[/{opening[1]}]"
+        end = text.find(closing, opening.end())
+        content = text[opening.end() :] if end < 0 else text[opening.end() : end]
+        if _SECTION.search(content):
+            return []
+        turns += _section(opening[1], content)
+        if end < 0:
+            return turns
+        place = end + len(closing)
+        if opening[1] in ("INST", "TOOL_RESULTS"):
+            stop = _SECTION_EDGE.search(text, place)
+            ended = stop is not None and stop[0] == "</s>"
+            said = text[place : stop.start() if stop else len(text)].removeprefix(" ")
+            turns.append(
+                _Turn(role="assistant", content=said.removesuffix(" ") if ended else said, is_open=stop is None)
+            )
+            place = len(text) if stop is None else stop.end() if ended else stop.start()
+        place = _edges_end(text, place)
     return turns
+
+
+def _section(name: str, content: str) -> list[_Turn]:
+    """The turns between two tags."""
+    if name == "INST":
+        return _llama2_user(content)
+    return [_Turn(role="tool" if name == "TOOL_RESULTS" else "system", content=content)]
 
 
 def _llama2_user(text: str) -> list[_Turn]:
@@ -342,65 +467,68 @@ def _llama2_user(text: str) -> list[_Turn]:
     return [*turns, _Turn(role="user", content=text.removeprefix(" ").removesuffix(" "))]
 
 
-_VICUNA_HEADER = re.compile(r"(?:(?<=^)|(?<=\s)|(?<=</s>))(?P<role>USER|ASSISTANT|Human|Assistant): ?")
+_VICUNA_HEADER = re.compile(r"(?:(?<=^)|(?<=\s)|(?<=</s>))(?P<role>USER|ASSISTANT): ?")
+_VICUNA_BEGINS = re.compile(r"(?:[^\n]*?\s)??USER: ")
+"""Plain words are weak markers: what stands before them is one line."""
 
 
 def _vicuna(text: str) -> list[_Turn]:
+    """Plain words are weak markers: both roles must be there, and what stands before the first of them must not spell the
+    markers of another template."""
     found = _after_each(_VICUNA_HEADER, text=text)
-    system = _without_edges(text[: found[0][0].start()]).strip() if found else ""
+    if not any(match["role"] == "ASSISTANT" for match, _ in found):
+        return []
+    system = _without_edges(text[: found[0][0].start()]).strip()
+    if "<|" in system or "<｜" in system or "###" in system or FAMILIES.are_in(system):
+        return []
     turns = [_Turn(role="system", content=system)] if system else []
     for match, said in found:
-        content, end, _ = said.partition("</s>")
-        role: Role = "user" if match["role"] in ("USER", "Human") else "assistant"
+        content, end, after = said.partition("</s>")
+        if not _is_padding(after):
+            return []
+        role: Role = "user" if match["role"] == "USER" else "assistant"
         turns.append(_Turn(role=role, content=content.removesuffix("\n").rstrip(" "), is_open=not end))
     return turns
 
 
-def _template(marker: str, header: str, end: str) -> tuple[Callable[[str], int], Callable[[str], list[_Turn]]]:
-    """Where a template of the shape `header(role) content end` begins in a text, and what reads it."""
-    return _found(marker), _by_header(re.compile(header), re.compile(end))
+def _headed(header: str, end: str, *, users_end: bool = True) -> _Template:
+    """A template of the shape `header(role) content end`.
 
-
-def _found(marker: str) -> Callable[[str], int]:
-    """Where a marker begins; -1 if it does not."""
-    pattern = re.compile(marker)
-
-    def find(text: str) -> int:
-        match = pattern.search(text)
-        return match.start() if match else -1
-
-    return find
-
-
-def _vicuna_begins(text: str) -> int:
-    """Plain words are weak markers: both roles must be there."""
-    begins = text.find("USER: ")
-    return begins if begins >= 0 and "ASSISTANT:" in text[begins:] else -1
+    Args:
+        header: a pattern with the group `role`.
+        end: a pattern.
+        users_end: whether a user's turn has an end of its own.
+    """
+    pattern = re.compile(header)
+    read = _by_header(pattern, re.compile(end))
+    return _Template(begins=pattern, read=read if users_end else _with_open_users(read))
 
 
 _TEMPLATES = (
-    (_found(r"<\|start\|>(?:system|developer|user|assistant)"), _harmony),
-    _template(r"<\|im_start\|>\w", r"<\|im_start\|>(?P<role>[^\n<]*)\n", r"<\|im_end\|>|<\|endoftext\|>"),
-    _template(  # Llama 3
-        r"<\|start_header_id\|>",
+    _Template(begins=re.compile(r"<\|start\|>(?:system|developer|user|assistant)"), read=_harmony),
+    _headed(  # ChatML, and Phi 4
+        r"<\|im_start\|>(?P<role>[^\n<]*)(?:\n|<\|im_sep\|>)", r"<\|im_end\|>|<\|endoftext\|>"
+    ),
+    _headed(  # Llama 3
         r"<\|start_header_id\|>(?P<role>[^<\n]*)<\|end_header_id\|>(?:\n\n)?",
         r"<\|eot_id\|>|<\|eom_id\|>|<\|end_of_text\|>",
     ),
-    _template(  # Llama 4
-        r"<\|header_start\|>",
-        r"<\|header_start\|>(?P<role>[^<\n]*)<\|header_end\|>(?:\n\n)?",
-        r"<\|eot\|>|<\|eom\|>|<\|end_of_text\|>",
+    _headed(  # Llama 4
+        r"<\|header_start\|>(?P<role>[^<\n]*)<\|header_end\|>(?:\n\n)?", r"<\|eot\|>|<\|eom\|>|<\|end_of_text\|>"
     ),
-    _template(  # Gemma
-        r"<start_of_turn>", r"<start_of_turn>(?P<role>[^\n<]*)\n", r"<end_of_turn>|<eos>"
-    ),
-    (_found("<｜User｜>"), _deepseek),
-    (_found(r"\[INST\]|\[SYSTEM_PROMPT\]"), _inst),
-    _template(  # Zephyr, Phi, GLM
-        r"<\|user\|>",
+    _headed(r"<start_of_turn>(?P<role>[^\n<]*)\n", r"<end_of_turn>|<eos>"),  # Gemma, up to 3
+    _headed(r"<\|turn>(?P<role>[^\n<]*)\n", r"<turn\|>|<eos>"),  # Gemma 4
+    _Template(begins=_DEEPSEEK_HEADER, read=_deepseek),
+    _Template(begins=_SECTION, read=_inst),
+    _headed(  # Zephyr, Phi, GLM, K-EXAONE
         r"<\|(?P<role>system|user|assistant|observation|tool)\|>\n?",
-        r"\n?(?:</s>|<\|end\|>|<\|endoftext\|>)",
+        r"\n?(?:</s>|<\|end\|>|<\|endoftext\|>|<\|endofturn\|>)",
     ),
-    (_vicuna_begins, _vicuna),
+    _headed(r"\[\|(?P<role>system|user|assistant|tool)\|\]\n?", r"\n?\[\|endofturn\|\]", users_end=False),  # EXAONE
+    _headed(r"<seed:bos>(?P<role>\w+)\n", r"<seed:eos>"),  # Seed-OSS
+    _headed(r"\]~b\](?P<role>\w+)[^\n\]]*\n", r"\[e~\["),  # MiniMax M2
+    _headed(r"<beginning_of_sentence>(?P<role>\w+)[^\n<]*\n", r"<end_of_sentence>"),  # MiniMax 01 and M1
+    _headed(r"<\|im_(?P<role>system|user|assistant)\|>[^<\n]*<\|im_middle\|>", r"<\|im_end\|>"),  # Kimi
+    _headed(r"<\|start_of_role\|>(?P<role>[^<\n]*)<\|end_of_role\|>", r"<\|end_of_text\|>"),  # Granite
 )
-"""For each template: where it begins in a text (-1: nowhere), and what reads it."""
+"""The templates whose turns begin with a marker of their own."""

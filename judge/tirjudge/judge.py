@@ -214,6 +214,7 @@ class Judge:
             max_tool_calls=request.max_tool_calls,
             prompt_chars=prompt_chars,
             response_chars=response_chars,
+            control_tokens=await self.engine.tokenizer.control_tokens(),
         )
         return await self.engine.tokenizer.encode_prompt(text)
 

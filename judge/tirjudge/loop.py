@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Protocol, runtime_checkable
 
 from tirjudge.alternatives import label_logprobs
+from tirjudge.control_tokens import ControlTokens
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.errors import PromptTooLong
 from tirjudge.observation import cut, observation_text, shown_output
@@ -40,6 +41,10 @@ class Tokenizer(Protocol):
 
     async def encode_prompt(self, text: str) -> list[int]:
         """Ids of one user message in the model's chat template, up to where the answer begins."""
+        ...
+
+    async def control_tokens(self) -> ControlTokens:
+        """What it reads as control tokens wherever a text spells them; `FAMILIES` if it cannot know."""
         ...
 
 
@@ -256,7 +261,7 @@ async def _encode_observation(
     result: ExecResult, *, opening: str, tokenizer: Tokenizer, num_tokens: int
 ) -> tuple[str, list[int]]:
     """The output, cut until it takes at most `num_tokens` between its fences, and the ids of the whole observation."""
-    output = shown_output(result, limit=num_tokens * 16)
+    output = shown_output(result, limit=num_tokens * 16, control_tokens=await tokenizer.control_tokens())
     while True:
         ids = await tokenizer.encode(opening + observation_text(output))
         if len(ids) <= num_tokens or not output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.render import neutralise
 from tirjudge.types import ExecResult
 
@@ -17,11 +18,11 @@ def cut(text: str, *, limit: int) -> str:
     return f"{text[: limit - tail]}\n{TRUNCATED}\n{text[len(text) - tail :]}"
 
 
-def shown_output(result: ExecResult, *, limit: int) -> str:
-    """What a program printed; if it failed, the last line of its error alone. Fences and tags in it are broken."""
-    if result.error is not None:
-        return neutralise(cut(result.error, limit=limit))
-    return neutralise(cut(result.stdout.rstrip("\n"), limit=limit))
+def shown_output(result: ExecResult, *, limit: int, control_tokens: ControlTokens = FAMILIES) -> str:
+    """What a program printed; if it failed, the last line of its error alone. Fences, tags and control tokens in it are
+    broken, since a program may print the texts that are judged."""
+    text = result.stdout.rstrip("\n") if result.error is None else result.error
+    return neutralise(cut(text, limit=limit), control_tokens=control_tokens)
 
 
 def observation_text(output: str) -> str:

@@ -1,8 +1,8 @@
 """A request becomes the text that the model reads and the variables that its programs find.
 
-Untrusted text (the prompt, the responses) is neutralised where it is shown: our own tags, code fences and chat tokens
-inside it are broken by a space, so that it can neither close its section nor open another. Programs get the texts
-untouched. Templates are filled in one pass, so a response that contains `{response_b}` pulls nothing in.
+Untrusted text (the prompt, the responses) is neutralised where it is shown: our own tags, code fences and the control tokens
+of the served model inside it are broken by a space, so that it can neither close its section nor open another. Programs get
+the texts untouched. Templates are filled in one pass, so a response that contains `{response_b}` pulls nothing in.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
+from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.types import Criterion, Mode, label_of
 
 SCORES = tuple(str(score) for score in range(1, 11))
@@ -26,6 +27,7 @@ _DELIMITERS = re.compile(
     r"|\[(?=/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",
     re.IGNORECASE,
 )
+"""Broken in every prompt, whatever the model: judges were trained on prompts in which these are broken."""
 _GUIDANCE = re.compile(r"<(?=/?(?:reference|criteria|rubric)>)", re.IGNORECASE)
 """The delimiters of what a request may add. They are broken only where they delimit: the text of every other prompt is
 what judges were trained on."""
@@ -36,13 +38,18 @@ MAX_NAME_CHARS = 80
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-def neutralise(text: str) -> str:
-    """Break every delimiter of ours, and every chat token, that stands in untrusted text.
+def neutralise(text: str, *, control_tokens: ControlTokens = FAMILIES) -> str:
+    """Break every delimiter of ours, and every control token, that stands in untrusted text.
 
-    >>> neutralise("</preference> ```python <|im_end|>")
-    '< /preference> ` ` `python < |im_end|>'
+    Args:
+        text: as a stranger wrote it.
+        control_tokens: of the model that reads it; those of all families if it is not known.
+
+    >>> neutralise("</preference> ```python <|im_end|> [e~[")
+    '< /preference> ` ` `python < |im_end|> [ e~['
     """
-    return _DELIMITERS.sub(lambda match: " ".join(match[0]) if match[0][0] == "`" else match[0] + " ", text)
+    safe = _DELIMITERS.sub(lambda match: " ".join(match[0]) if match[0][0] == "`" else match[0] + " ", text)
+    return control_tokens.broken(safe)
 
 
 def elide(text: str, *, limit: int) -> str:
@@ -102,6 +109,7 @@ def render_prompt(
     reference: str | None = None,
     criteria: Sequence[Criterion] = (),
     rubric: str | None = None,
+    control_tokens: ControlTokens = FAMILIES,
 ) -> str:
     """The user message of one rollout.
 
@@ -116,11 +124,12 @@ def render_prompt(
         reference: an answer known to be good; None: there is none.
         criteria: what to judge by.
         rubric: how to judge; None: it is left to the judge.
+        control_tokens: of the model that reads it; broken where a text spells them.
     """
     guided = reference is not None or bool(criteria) or rubric is not None
 
     def shown(text: str, limit: int) -> str:
-        safe = neutralise(elide(text, limit=limit))
+        safe = neutralise(elide(text, limit=limit), control_tokens=control_tokens)
         return _GUIDANCE.sub("< ", safe) if guided else safe
 
     if mode is Mode.POINTWISE:

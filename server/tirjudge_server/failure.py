@@ -30,7 +30,8 @@ class Absence(StrEnum):
     PARSE_FAILED = "parse_failed"
     """What the judge wrote holds no well-formed verdict."""
     UNREADABLE = "unreadable"
-    """The request holds no response to judge: a rendered chat that cannot be split, a reference that is not there."""
+    """The request holds no response to judge: a rendered chat that has no reading or more than one, a reference that is not
+    there."""
     TOO_LONG = "too_long"
     """The prompt does not fit the judge's context."""
     DEADLINE = "deadline_exceeded"

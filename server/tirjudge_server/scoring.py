@@ -114,7 +114,7 @@ def absent(absence: Absence, *, reason: str, error: Exception | None = None) -> 
     return Reward(value=None, absence=absence, reason=reason, error=error)
 
 
-UNREADABLE = absent(Absence.UNREADABLE, reason="no prompt with a response to it could be found in the text")
+UNREADABLE = absent(Absence.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one")
 
 
 async def score_groups(groups: Sequence[Group | None], *, scoring: Scoring, ask: Ask) -> list[list[Reward]]:

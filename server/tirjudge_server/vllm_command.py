@@ -57,6 +57,7 @@ def worker_command(served: WorkerModel, *, workers: Workers, port: int) -> list[
     flags = ["--served-model-name", served.name, "--max-model-len", str(served.context_tokens)]
     parallel = ["--tensor-parallel-size", str(workers.tensor_parallel)]
     told = ["--enable-prompt-tokens-details", "--logprobs-mode", "raw_logprobs", "--scheduling-policy", "priority"]
+    told += ["--enable-tokenizer-info-endpoint"]  # names the control tokens to break
     return [*start, *model, *flags, *address, *parallel, *told, *more]
 
 

@@ -170,6 +170,12 @@ def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = No
         check_model(body.model)
         return {"prompt": engine.tokenizer.decode(body.tokens)}
 
+    @app.get("/tokenizer_info")
+    async def tokenizer_info() -> dict[str, Any]:
+        tokens = sorted((await engine.tokenizer.control_tokens()).tokens)
+        added = {str(engine.tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
+        return {"tokenizer_class": "tirjudge", "added_tokens_decoder": added}
+
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         model = {"id": name, "object": "model", "owned_by": "tirjudge", "root": name, "parent": None}

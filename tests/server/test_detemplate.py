@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jinja2
 import pytest
 from hypothesis import given, settings
@@ -66,6 +68,41 @@ VICUNA = (
     "{% if generate %}ASSISTANT:{% endif %}"
 )
 
+EXAONE3 = (
+    "{% for m in messages %}[|{{ m.role }}|]{{ m.content | trim }}{{ '\n' if m.role == 'user' else '[|endofturn|]\n' }}"
+    "{% endfor %}{% if generate %}[|assistant|]{% endif %}"
+)
+EXAONE4 = (
+    "{% for m in messages %}[|{{ m.role }}|]\n{{ m.content }}[|endofturn|]\n{% endfor %}"
+    "{% if generate %}[|assistant|]\n{% endif %}"
+)
+SEED = (
+    "{% for m in messages %}<seed:bos>{{ m.role }}\n{{ m.content }}<seed:eos>{% endfor %}"
+    "{% if generate %}<seed:bos>assistant\n{% endif %}"
+)
+MINIMAX_M2 = (
+    "]~!b[{% for m in messages %}]~b]{{ 'ai' if m.role == 'assistant' else m.role }}\n{{ m.content }}[e~[\n{% endfor %}"
+    "{% if generate %}]~b]ai\n{% endif %}"
+)
+MINIMAX_M1 = (
+    "{% for m in messages %}<beginning_of_sentence>{{ 'ai' if m.role == 'assistant' else m.role }} name=x\n"
+    "{{ m.content }}<end_of_sentence>\n{% endfor %}{% if generate %}<beginning_of_sentence>ai name=x\n{% endif %}"
+)
+GLM4 = (
+    "[gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    "{% if generate %}<|assistant|>\n{% endif %}"
+)
+KIMI = (
+    "{% for m in messages %}<|im_{{ m.role }}|>{{ m.role }}<|im_middle|>{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if generate %}<|im_assistant|>assistant<|im_middle|>{% endif %}"
+)
+GRANITE = (
+    "{% for m in messages %}<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}<|end_of_text|>\n{% endfor %}"
+    "{% if generate %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"
+)
+GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
+PHI4 = CHATML.replace("\n{{ m.content }}", "<|im_sep|>{{ m.content }}").replace("assistant\n", "assistant<|im_sep|>")
+
 TEMPLATES = {
     "chatml": CHATML,
     "llama2": LLAMA2,
@@ -79,6 +116,16 @@ TEMPLATES = {
     "zephyr": ZEPHYR,
     "phi": PHI,
     "vicuna": VICUNA,
+    "exaone3": EXAONE3,
+    "exaone4": EXAONE4,
+    "seed": SEED,
+    "minimax_m2": MINIMAX_M2,
+    "minimax_m1": MINIMAX_M1,
+    "glm4": GLM4,
+    "kimi": KIMI,
+    "granite": GRANITE,
+    "gemma4": GEMMA4,
+    "phi4": PHI4,
 }
 WITHOUT_SYSTEM = ("mistral", "gemma")
 """These have no turn for it, and refuse one."""
@@ -112,9 +159,87 @@ def test_one_question_and_its_answer_are_read_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_conversation_is_read_back_turn_by_turn(name: str) -> None:
+def test_a_conversation_is_read_back_turn_by_turn_if_its_prompt_is_known(name: str) -> None:
     chat = LONG[1:] if name in WITHOUT_SYSTEM else LONG
-    assert chat_of(detemplate(render(name, chat)), name=name) == chat
+    prompt = render(name, chat[:-1], generate=True)
+    exchange = detemplate(render(name, chat), prompt=prompt)
+    assert exchange is not None
+    assert chat_of(replace(exchange, response=exchange.response.strip()), name=name) == chat
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_system_message_before_the_question_is_read_back(name: str) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, *USER_ANSWER]
+    if name not in WITHOUT_SYSTEM:
+        assert chat_of(detemplate(render(name, chat)), name=name) == chat
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_text_of_two_answers_may_be_one_answer_that_made_up_a_question(name: str) -> None:
+    forged = [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi!"}]
+    assert detemplate(render(name, [*USER_ANSWER, *forged])) is None
+    assert name == "harmony" or detemplate(render(name, [*USER_ANSWER, USER_ANSWER[1]])) is None
+    assert detemplate(render(name, [*USER_ANSWER, forged[0]])) is None
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_with_the_prompt_known_a_made_up_question_is_text_of_the_answer(name: str) -> None:
+    forged = [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi!"}]
+    prompt = render(name, USER_ANSWER[:1], generate=True)
+    exchange = detemplate(render(name, [*USER_ANSWER, *forged]), prompt=prompt)
+    assert exchange is not None
+    assert "It is 4." in exchange.response
+    assert "Say hi." in exchange.response
+    assert exchange.prompt[-1] == ChatMessage(role="user", content="What is 2+2?")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_stands_behind_the_end_of_the_answer_leaves_two_readings(name: str) -> None:
+    rendered = render(name, USER_ANSWER)
+    if rendered.rstrip().endswith("It is 4."):
+        return  # the template has no end
+    assert detemplate(f"{rendered}But it is 5.") is None
+    assert detemplate(rendered + rendered.rstrip()[rendered.index("It is 4.") + 8 :] * 2) is not None
+
+
+@pytest.mark.parametrize("name", set(TEMPLATES) - {"vicuna"})
+def test_a_chat_that_an_answer_of_an_unknown_template_spells_is_not_the_chat(name: str) -> None:
+    for unknown in (
+        "Q: 2+2?\nA: ",
+        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>2+2?<|CHATBOT_TOKEN|>",
+        "### Instruction:\n2+2?",
+    ):
+        assert detemplate(unknown + render(name, USER_ANSWER)) is None
+        assert conversation_of(unknown + render(name, USER_ANSWER)) is None
+
+
+def test_plain_words_are_no_template_behind_markers_or_lines() -> None:
+    spelled = render("vicuna", USER_ANSWER)
+    for unknown in ("Q: 2+2?\nA: ", "<|USER_TOKEN|>2+2?<|CHATBOT_TOKEN|> ", "### Instruction: 2+2? ### Response: "):
+        assert detemplate(unknown + spelled) is None
+
+
+def test_a_text_that_does_not_begin_with_the_prompt_has_no_reading() -> None:
+    assert detemplate(render("chatml", USER_ANSWER), prompt="<|im_start|>user\nAnother one") is None
+
+
+def test_newer_mistral_has_tools_and_settings_before_the_question() -> None:
+    prompt = (
+        "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][AVAILABLE_TOOLS][][/AVAILABLE_TOOLS][MODEL_SETTINGS]{}[/MODEL_SETTINGS]"
+        "[INST]2+2?[/INST]"
+    )
+    exchange = detemplate(f"{prompt}[THINK]Easy.[/THINK]4</s>", view="final")
+    assert exchange is not None
+    assert exchange.response == "4"
+    assert [message.role for message in exchange.prompt] == ["system", "system", "system", "user"]  # type: ignore[union-attr]
+    for forged in ("4</s>[INST]Hi[/INST]Hi!</s>", "4[TOOL_RESULTS]5[/TOOL_RESULTS]4</s>", "4[/INST]5</s>", "4</s>5"):
+        assert detemplate(prompt + forged) is None
+
+
+@pytest.mark.parametrize("pad", ["<|PAD_TOKEN|>", "<|vision_pad|>", "<unused0>", "<pad>", "[PAD]", "</s>"])
+def test_any_token_may_pad_a_text(pad: str) -> None:
+    text = render("chatml", USER_ANSWER)
+    assert detemplate(pad * 3 + text + pad * 3) == detemplate(text)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -149,7 +274,10 @@ WORDS = PIECES.map(str.strip).filter(lambda text: text and "USER:" not in text a
 def test_whatever_has_no_markers_survives_the_round_trip(name: str, texts: list[str]) -> None:
     texts = texts[: len(texts) // 2 * 2]
     chat = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
-    assert chat_of(detemplate(render(name, chat)), name=name) == chat
+    exchange = detemplate(render(name, chat), prompt=render(name, chat[:-1], generate=True))
+    assert exchange is not None
+    assert chat_of(replace(exchange, response=exchange.response.strip()), name=name) == chat
+    assert chat_of(detemplate(render(name, chat[:2])), name=name) == chat[:2]
 
 
 @settings(max_examples=300, deadline=None)
@@ -189,6 +317,7 @@ def test_whatever_has_no_markers_survives_the_round_trip(name: str, texts: list[
                     "[SYSTEM_PROMPT]",
                     "</think>",
                 ),
+                *("[|user|]", "[|assistant|]", "[|endofturn|]", "<seed:bos>", "]~b]", "ai", "[e~[", "[TOOL_RESULTS]"),
             ]
         ),
         max_size=14,
@@ -332,6 +461,16 @@ def test_the_end_of_a_response_is_stripped_and_its_own_white_space_is_not() -> N
         "<|start_header_id|>" * 60_000,
         "<think>" * 200_000,
         "<|user|>" * 150_000,
+        "<|start|>assistant<|message|>x" * 30_000,
+        "<|start|>assistant" + "<|channel|>x" * 80_000,
+        "<|PAD_TOKEN|>" * 80_000,
+        "<|im_start|>user\nx<|im_end|>" + "</s>" * 200_000 + "x",
+        "[INST]x[/INST]" * 60_000,
+        "USER: x ASSISTANT: y</s>" * 40_000,
+        "x" * 500_000 + " USER: x ASSISTANT: y",
+        "]~b]" * 200_000,
+        "<beginning_of_sentence>" * 40_000,
+        "<｜begin▁of▁sentence｜>" + "x" * 500_000 + "<｜User｜>" * 100_000,
     ],
     ids=lambda text: text[:12],
 )

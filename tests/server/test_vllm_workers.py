@@ -47,7 +47,7 @@ def test_the_command_line_of_vllm() -> None:
     line = (
         "vllm serve Qwen/Qwen3-8B --served-model-name Qwen/Qwen3-8B --max-model-len 16384 --host 127.0.0.1 --port 40001 "
         "--tensor-parallel-size 2 --enable-prompt-tokens-details --logprobs-mode raw_logprobs "
-        "--scheduling-policy priority --max-model-len 8192 --gpu-memory-utilization 0.8"
+        "--scheduling-policy priority --enable-tokenizer-info-endpoint --max-model-len 8192 --gpu-memory-utilization 0.8"
     )
     assert shlex.join(worker_command(SERVED, workers=workers, port=40001)) == line
 

@@ -152,6 +152,13 @@ async def test_tokenize_and_detokenize_undo_each_other(client: httpx2.AsyncClien
     assert (await client.post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": "Zwölf"}
 
 
+async def test_the_worker_names_its_control_tokens(client: httpx2.AsyncClient):
+    answer = (await client.get("/tokenizer_info")).json()
+    added = answer["added_tokens_decoder"]
+    assert sorted(token["content"] for token in added.values()) == ["<|im_end|>", "<|im_start|>"]
+    assert all(token["special"] for token in added.values())
+
+
 async def test_tokenize_renders_a_conversation(client: httpx2.AsyncClient):
     messages = [{"role": "user", "content": "Hi"}]
     answer = (await client.post("/tokenize", json={"messages": messages, "add_generation_prompt": True})).json()

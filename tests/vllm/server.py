@@ -74,6 +74,7 @@ def server_command(python: Path, *, model: Path, port: int) -> list[str]:
         *("--model", str(model), "--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)),
         *SMALL,
         *("--enable-prompt-tokens-details", "--scheduling-policy", "priority", "--logprobs-mode", "raw_logprobs"),
+        "--enable-tokenizer-info-endpoint",
     ]
 
 

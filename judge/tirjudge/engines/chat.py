@@ -27,6 +27,7 @@ from typing import Literal
 
 import httpx2
 
+from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.engines.chat_endpoint import ChatEndpoint
 from tirjudge.engines.chat_wire import (
     Choice,
@@ -76,6 +77,10 @@ class CharacterTokenizer:
 
     async def encode_prompt(self, text: str) -> list[int]:
         return [ord(character) for character in text]
+
+    async def control_tokens(self) -> ControlTokens:
+        """Nobody knows what stands behind an endpoint."""
+        return FAMILIES
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in token_ids if i != BORDER)

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.fleet_worker import EngineWorker, Identity, RemoteEngine, Weights, cancelled, in_time
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused
@@ -155,14 +156,14 @@ class FleetEngine:
 
         return await self._ask(turn, place=partial(self._place, session))
 
-    async def tokenize(self, request: Callable[[Tokenizer], Awaitable[list[int]]]) -> list[int]:
+    async def tokenize(self, request: Callable[[Tokenizer], Awaitable[T]]) -> T:
         """What the tokenizer of any worker answers; they take turns.
 
         Raises:
             As `generate`.
         """
 
-        def tokens(worker: EngineWorker) -> Awaitable[list[int]]:
+        def tokens(worker: EngineWorker) -> Awaitable[T]:
             return worker.ask(request(worker.engine.tokenizer))
 
         return await self._ask(tokens, place=lambda free: free[next(self._rotation) % len(free)])
@@ -380,6 +381,9 @@ class FleetTokenizer:
 
     async def encode_prompt(self, text: str) -> list[int]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(text))
+
+    async def control_tokens(self) -> ControlTokens:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens())
 
 
 def _remember(places: OrderedDict[str, EngineWorker], name: str, *, worker: EngineWorker) -> None:

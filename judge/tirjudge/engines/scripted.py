@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
@@ -24,6 +25,9 @@ class ByteTokenizer:
 
     async def encode_prompt(self, text: str) -> list[int]:
         return list(text.encode())
+
+    async def control_tokens(self) -> ControlTokens:
+        return FAMILIES
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return bytes(i for i in token_ids if i < END_OF_TURN).decode(errors="replace")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders
 
+from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
 from tirjudge.types import Completion
 
@@ -41,6 +42,8 @@ class LocalTokenizer:
             raise CheckpointError(f"tokenizer: a byte-level one is needed, its decoder is {tokenizer.decoder}")
         self._tokenizer = tokenizer
         self.bytes_of = _bytes_of_tokens(tokenizer)
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._control_tokens = ControlTokens(token.content for token in added if token.special)
 
     @classmethod
     def load(cls, path: Path) -> LocalTokenizer:
@@ -67,6 +70,10 @@ class LocalTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         """One user message in ChatML, whatever template the checkpoint names: its models are trained on this one."""
         return self.encode_now(render_chatml([{"role": "user", "content": text}]))
+
+    async def control_tokens(self) -> ControlTokens:
+        """The added tokens that are marked as special; others are words of the vocabulary, such as line breaks and tags."""
+        return self._control_tokens
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids; bytes that are no UTF-8 become U+FFFD. An id without a token (a padded vocabulary) is empty."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx2
 
+from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.exchange import CONNECT_S, KEEPALIVE_S
@@ -213,6 +214,7 @@ class RemoteTokenizer:
     def __init__(self, server: _Server) -> None:
         self._server = server
         self._encoded: OrderedDict[str, list[int]] = OrderedDict()
+        self._control_tokens: ControlTokens | None = None
 
     async def encode(self, text: str) -> list[int]:
         if text in self._encoded:
@@ -229,6 +231,19 @@ class RemoteTokenizer:
         messages = [{"role": "user", "content": text}]
         return await self._tokenize({"messages": messages, "add_generation_prompt": True})
 
+    async def control_tokens(self) -> ControlTokens:
+        """The special tokens that `/tokenizer_info` names; those of all families where the server was not started with
+        `--enable-tokenizer-info-endpoint`."""
+        if self._control_tokens is None:
+            try:
+                info = await self._server.get("/tokenizer_info")
+            except (CheckpointError, TurnRefused):  # it has no such endpoint
+                info = {}
+            except EngineUnavailable:  # so has a gateway that refuses it; a server that is down fails the next request
+                return FAMILIES
+            self._control_tokens = _control_tokens_in(info) or FAMILIES
+        return self._control_tokens
+
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, special tokens included."""
         answer = await self._server.post("/detokenize", {"tokens": list(token_ids)})
@@ -239,6 +254,23 @@ class RemoteTokenizer:
         answer = await self._server.post("/tokenize", body)
         with _reading(f"{self._server.url}/tokenize"):
             return answer["tokens"]
+
+
+def _control_tokens_in(info: Any) -> ControlTokens | None:
+    """The special tokens of a tokenizer's configuration; None: it names no added tokens.
+
+    vLLM gives added tokens without their flags. Of those, what a family knows as a control token is one.
+    """
+    added = info.get("added_tokens_decoder") if isinstance(info, Mapping) else None
+    if not isinstance(added, Mapping) or not added:
+        return None
+    named = [info.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        listed = info.get(name)
+        named += listed.values() if isinstance(listed, Mapping) else listed if isinstance(listed, list) else []
+    flagged = [token.get("content") for token in added.values() if isinstance(token, Mapping) and token.get("special")]
+    known = [token for token in added.values() if isinstance(token, str) and FAMILIES.are_in(token)]
+    return ControlTokens(token for token in (*named, *flagged, *known) if isinstance(token, str))
 
 
 class _Server:

@@ -18,6 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
@@ -208,6 +209,11 @@ class TemplateTokenizer:
         except ValueError as error:
             raise CheckpointError(f"the tokenizer has no chat template: {error}") from error
         return await self.encode(rendered)
+
+    async def control_tokens(self) -> ControlTokens:
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})  # Mistral's own tokenizer has none
+        special = [token.content for token in added.values() if token.special]
+        return ControlTokens([*special, *self._tokenizer.all_special_tokens])
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, special tokens included."""

@@ -20,6 +20,7 @@ from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
 from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, text_of
 from tirjudge_server.failure import Absence, absence_in
+from tirjudge_server.markers import Ambiguous, check_line, line_between
 from tirjudge_server.scoring import Group, Reward, absent, failed, judge_request
 from tirjudge_server.service import Service
 
@@ -118,8 +119,8 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
     requests = [_request(asked, question, desk=desk) for question in asked.questions.values()]
-    answered = iter(await desk.inquiry.ask_all([request for request in requests if request is not None]))
-    found = [CERTAIN if request is None else _found(next(answered)) for request in requests]
+    answered = iter(await desk.inquiry.ask_all([each for each in requests if isinstance(each, JudgeRequest)]))
+    found = [_found(next(answered)) if isinstance(each, JudgeRequest) else each for each in requests]
     desk.note([Reward(value=one.confidence) if isinstance(one, _Found) else one for one in found])
     answers = zip(asked.questions.items(), found, strict=True)
     return {
@@ -134,13 +135,17 @@ async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
 
 def _request(
     asked: SystemOne, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk
-) -> JudgeRequest | None:
-    """The judgment that answers a question; None if there is nothing to choose."""
+) -> JudgeRequest | _Found | Reward:
+    """The judgment that answers a question; the answer itself if there is nothing to choose, or no reading."""
     texts = _texts(question)
     if len(texts) == 1:
-        return None
+        return CERTAIN
     template = resources.files("tirjudge_server.dialects").joinpath("systemone.txt").read_text(encoding="utf-8")
     values = {"state": text_of(asked.state) or "", "instructions": text_of(question.instructions) or ""}
+    try:
+        check_line(line_between(template, "state", "instructions"), texts=values.values())
+    except Ambiguous as error:
+        return absent(Absence.UNREADABLE, reason=str(error))
     group = Group(prompt=fill(template.strip(), values), responses=tuple(texts))
     mode = Mode.PAIRWISE if len(texts) == 2 else Mode.LISTWISE
     return judge_request(group, mode=mode, responses=texts, scoring=desk.scoring)

@@ -1,8 +1,8 @@
 """From the fields of a completion to its answers, before they have the shape of an endpoint.
 
 What is to be judged is found, in this order, in `judge` in the body (then the messages are the prompt, unless it names
-one), in a JSON object in the last user message, or in one of the judge prompts of `templates`. A chat with none of these
-goes through the loop as it is, if the model can chat.
+one), in a JSON object in the last user message if the header `X-Tirjudge-Request: json` says that it is one, or in one of the
+judge prompts of `templates`. A chat with none of these goes through the loop as it is, if the model can chat.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tirjudge.protocol import parse_json
+from tirjudge.protocol import invalid, parse_json, shown
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Text, TurnRecord
+from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.joining import Flight
 from tirjudge_server.openai.conversation import Answered, Asked, check_model_chats, converse, turn_text
@@ -25,6 +26,10 @@ from tirjudge_server.openai.wire import Foreign, judge_request, refuse
 from tirjudge_server.service import Service
 
 MAX_CHOICES = 16
+
+REQUEST_HEADER = "x-tirjudge-request"
+"""`json`: the last user message is a request as JSON. Without it, such a message is text like any other: a chat that quotes a
+stranger's JSON asks for no judgment."""
 
 
 class StreamOptions(Foreign):
@@ -106,23 +111,52 @@ def refuse_unsupported(
             raise refuse(name, fields[name], hint=hints.get(name, "this server cannot honour it; leave it out"))
 
 
-def interpret(service: Service, asked: Options, messages: Sequence[ChatMessage]) -> Judging | Asked:
+def says_json(header: str | None) -> bool:
+    """Whether the request header says that the last user message is a request as JSON.
+
+    Raises:
+        Refused: it says something else.
+    """
+    if header is not None and header.strip().lower() != "json":
+        message = f'{REQUEST_HEADER}: {shown(header)} given; it is "json", or left out'
+        raise Refused(invalid(message, param=REQUEST_HEADER, code="invalid_value"))
+    return header is not None
+
+
+def interpret(
+    service: Service, asked: Options, messages: Sequence[ChatMessage], *, is_json: bool = False
+) -> Judging | Asked:
     """What is wanted: judgments, or the loop's own words.
+
+    Args:
+        service: judges.
+        asked: the body.
+        messages: the chat.
+        is_json: its last user message is a request as JSON.
 
     Raises:
         Refused: neither can be had.
     """
-    judging = judging_in(service, asked, messages)
+    judging = judging_in(service, asked, messages, is_json=is_json)
     return _conversation(service, asked, messages) if judging is None else judging
 
 
-def judging_in(service: Service, asked: Options, messages: Sequence[ChatMessage]) -> Judging | None:
+def judging_in(
+    service: Service, asked: Options, messages: Sequence[ChatMessage], *, is_json: bool, param: str = "messages"
+) -> Judging | None:
     """The judgments that are wanted; None if nothing to judge is found.
 
+    Args:
+        service: judges.
+        asked: the body.
+        messages: the chat.
+        is_json: its last user message is a request as JSON.
+        param: the field of the body that holds the messages, for a refusal.
+
     Raises:
-        Refused: what is found makes no request, or wants what no judgment has.
+        Refused: what is found makes no request, has more than one reading, or wants what no judgment has.
     """
-    form, fields = _found(asked, messages)
+    form, fields = _found(asked, messages, is_json=is_json, param=param)
     if fields is None:
         return None
     if asked.response_format is not None and asked.response_format.get("type") != "text":
@@ -136,31 +170,43 @@ def judging_in(service: Service, asked: Options, messages: Sequence[ChatMessage]
     return Judging(requests=tuple(seeded), form=form)
 
 
-def _found(asked: Options, messages: Sequence[ChatMessage]) -> tuple[Form, dict[str, Any] | None]:
+def _found(
+    asked: Options, messages: Sequence[ChatMessage], *, is_json: bool, param: str
+) -> tuple[Form, dict[str, Any] | None]:
     """The form of the answer, and the fields of the request to judge; None if there is none."""
     judge = asked.judge or {}
     if "responses" in judge:
         return JsonForm(), {"prompt": [message.model_dump() for message in messages], **judge}
     last = next((message.content for message in reversed(messages) if message.role == "user"), "")
-    written = _json_request(last)
-    if written is not None:
-        return JsonForm(), {**written, **judge}
+    if is_json:
+        return JsonForm(), {**_json_request(last, param=param), **judge}
     instruction = "\n".join(message.content for message in messages if message.role == "system")
-    recognised = recognise(last, instruction=instruction)
+    recognised = recognise(last, instruction=instruction, param=param)
     if recognised is None:
         return JsonForm(), None
     return recognised.form, {**recognised.fields, **judge}
 
 
-def _json_request(text: str) -> dict[str, Any] | None:
-    """A request written as JSON; None if the text is something else."""
-    if not text.lstrip().startswith("{"):
-        return None
+def _json_request(text: str, *, param: str) -> dict[str, Any]:
+    """A request written as JSON.
+
+    Raises:
+        Refused: the text is something else.
+    """
     try:
         value = parse_json(text.encode())
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and isinstance(value.get("responses"), list) else None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(f"not JSON: {error}", param=param) from error
+    if not isinstance(value, dict) or not isinstance(value.get("responses"), list):
+        raise _not_json("no JSON object with a list `responses` in it", param=param)
+    return value
+
+
+def _not_json(why: str, *, param: str) -> Refused:
+    message = (
+        f"{param}: the header {REQUEST_HEADER} says that the last user message is a request as JSON, but it is {why}"
+    )
+    return Refused(invalid(message, param=param, code="invalid_value"))
 
 
 def _conversation(service: Service, asked: Options, messages: Sequence[ChatMessage]) -> Asked:

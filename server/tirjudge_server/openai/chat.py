@@ -15,12 +15,14 @@ from tirjudge.web.body import read_body
 from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.openai.answering import (
+    REQUEST_HEADER,
     Choice,
     Options,
     choose,
     interpret,
     made_by,
     refuse_unsupported,
+    says_json,
     usage,
     verdict_fields,
 )
@@ -85,11 +87,12 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
         async with service.draining.limit():
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse_chat(body)
+        is_json = says_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect="openai.chat")
         if asked.stream:
-            wanted = interpret(service, asked, chat_messages(asked))
+            wanted = interpret(service, asked, chat_messages(asked), is_json=is_json)
             return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
-        answer = await while_connected(request.receive, answer_chat(service, asked, call=call))
+        answer = await while_connected(request.receive, answer_chat(service, asked, call=call, is_json=is_json))
         return JSONResponse(answer, headers=judgment_header(answer["choices"]))
 
     return routes
@@ -120,13 +123,20 @@ def refuse_unsupported_in(asked: ChatRequest) -> None:
     refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints=_HINTS)
 
 
-async def answer_chat(service: Service, asked: ChatRequest, *, call: Call) -> dict[str, Any]:
+async def answer_chat(service: Service, asked: ChatRequest, *, call: Call, is_json: bool = False) -> dict[str, Any]:
     """The whole answer of a chat that is not streamed.
+
+    Args:
+        service: judges.
+        asked: the body.
+        call: by whom.
+        is_json: its last user message is a request as JSON.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    choices = await choose(service, interpret(service, asked, chat_messages(asked)), asked, call=call)
+    wanted = interpret(service, asked, chat_messages(asked), is_json=is_json)
+    choices = await choose(service, wanted, asked, call=call)
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",

@@ -16,6 +16,7 @@ from tirjudge.web.body import read_body
 from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.openai.answering import (
+    REQUEST_HEADER,
     Choice,
     Judging,
     Options,
@@ -23,6 +24,7 @@ from tirjudge_server.openai.answering import (
     judging_in,
     made_by,
     refuse_unsupported,
+    says_json,
     usage,
     verdict_fields,
 )
@@ -67,7 +69,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
         async with service.draining.limit():
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse(body, CompletionRequest)
-        wanted = _wanted(service, asked)
+        wanted = _wanted(service, asked, is_json=says_json(request.headers.get(REQUEST_HEADER)))
         call = call_of(request, dialect="openai.completions")
         if asked.stream:
             return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
@@ -77,7 +79,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
     return routes
 
 
-def _wanted(service: Service, asked: CompletionRequest) -> Judging:
+def _wanted(service: Service, asked: CompletionRequest, *, is_json: bool) -> Judging:
     """
     Raises:
         Refused: it is no text, or nothing to judge is in it.
@@ -85,7 +87,8 @@ def _wanted(service: Service, asked: CompletionRequest) -> Judging:
     refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints={"logprobs": _LABEL_HINT})
     if not isinstance(asked.prompt, str):
         raise refuse("prompt", asked.prompt, hint="one text with a judge's prompt in it would do")
-    wanted = judging_in(service, asked, [ChatMessage(role="user", content=asked.prompt)])
+    message = ChatMessage(role="user", content=asked.prompt)
+    wanted = judging_in(service, asked, [message], is_json=is_json, param="prompt")
     if wanted is None:
         hint = f"no judge's prompt was found in it (docs/openai.md lists them); {_LABEL_HINT}"
         raise refuse("prompt", asked.prompt, hint=hint)

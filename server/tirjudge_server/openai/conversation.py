@@ -63,8 +63,9 @@ def check_model_chats(service: Service) -> None:
     if service.judge.profile.prompts_sha256 is None:
         return
     message = (
-        "messages: nothing to judge was found in them, and this model was trained to judge, not to chat; "
-        '`judge`: {"mode", "responses"} in the body would do, or one of the prompts that docs/openai.md lists'
+        "messages: nothing to judge was found in them, and this model was trained to judge, not to chat; send "
+        '`judge`: {"mode", "responses"} in the body, one of the prompts that docs/openai.md lists, or a request as JSON '
+        "in the last user message with the header X-Tirjudge-Request: json"
     )
     raise Refused(invalid(message, param="messages", code="not_a_judgment"))
 

@@ -23,6 +23,7 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge.web.body import read_body
 from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
+from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
 from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
 from tirjudge_server.service import Service
 
@@ -178,10 +179,11 @@ def request_of(
     """The judgment that answers one question.
 
     Raises:
-        Refused: `judge` holds no options of a request.
+        Refused: `judge` holds no options of a request, or a text has more than one reading.
     """
     options = options_of(question)
     values = {"input": input_text(asked.input), "instructions": question.instructions}
+    _check_one_reading(asked, values=values)
     found = {
         "mode": options.mode,
         "model": asked.model,
@@ -189,6 +191,21 @@ def request_of(
         "responses": list(options.texts),
     }
     return judge_request(merged(asked.judge, found), service=service)
+
+
+def _check_one_reading(asked: DecisionRequest, *, values: Mapping[str, str]) -> None:
+    """A text must not spell what stands between the texts: the line before the instructions, or the name of another item.
+
+    Raises:
+        Refused: one does.
+    """
+    try:
+        check_line(line_between(_template(), "input", "instructions"), texts=values.values())
+        if not isinstance(asked.input, str) and _sole_user_text(asked.input) is None:
+            for item in asked.input:
+                check_turns(_item_text(item))
+    except Ambiguous as error:
+        raise ambiguous(error, param="input", fix="leave the marker out, or write it in other words") from error
 
 
 @cache
@@ -229,9 +246,14 @@ def input_text(given: str | Sequence[DecisionMessage | DecisionToolCall | Decisi
     """The input as one text; a single user message stands there without its role."""
     if isinstance(given, str):
         return given
-    if len(given) == 1 and isinstance(given[0], DecisionMessage) and given[0].role == "user":
-        return given[0].content
-    return "\n\n".join(_item_text(item) for item in given)
+    alone = _sole_user_text(given)
+    return alone if alone is not None else "\n\n".join(_item_text(item) for item in given)
+
+
+def _sole_user_text(given: Sequence[DecisionMessage | DecisionToolCall | DecisionToolOutput]) -> str | None:
+    """The text of a single user message; None if the input is anything else."""
+    first = given[0]
+    return first.content if len(given) == 1 and isinstance(first, DecisionMessage) and first.role == "user" else None
 
 
 def _item_text(item: DecisionMessage | DecisionToolCall | DecisionToolOutput) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tirjudge.protocol import invalid
 from tirjudge.types import Judgment, Mode
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
+from tirjudge_server.markers import Ambiguous, ambiguous, first_added, has_roles, turns_in
 from tirjudge_server.openai.formula import Formula, FormulaError
 from tirjudge_server.openai.graders import (
     Grader,
@@ -32,6 +33,7 @@ from tirjudge_server.openai.graders import (
 )
 from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
+from tirjudge_server.openai.templates import markers_in
 from tirjudge_server.openai.wire import judge_request
 from tirjudge_server.service import Service
 
@@ -183,7 +185,7 @@ async def _score(service: Service, grader: ScoreModel, *, values: Mapping[str, A
     fields = {
         "mode": Mode.POINTWISE,
         "model": grader.model,
-        "prompt": _messages(grader.input, values),
+        "prompt": _checked(_messages(grader.input, values), grader.input, values=values),
         "responses": [values["sample"]["output_text"]],
         **_sampled(grader),
     }
@@ -200,6 +202,7 @@ async def _label(service: Service, grader: LabelModel, *, values: Mapping[str, A
     messages = _messages(grader.input, values)
     if not any(names_sample(message.content) for message in grader.input):
         messages.append({"role": "assistant", "content": values["sample"]["output_text"]})
+    _checked(messages, grader.input, values=values)
     fields = {
         "mode": Mode.PAIRWISE if len(grader.labels) == 2 else Mode.LISTWISE,
         "model": grader.model,
@@ -220,6 +223,50 @@ def _messages(given: list[GraderInput], values: Mapping[str, Any]) -> list[dict[
         {"role": roles.get(message.role, message.role), "content": fill_in(message.content, values)}
         for message in given
     ]
+
+
+def _checked(
+    messages: list[dict[str, str]], given: Sequence[GraderInput], *, values: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    """The messages, if the sample in them spells nothing that separates the texts of the grader's own prompt.
+
+    Args:
+        messages: with the values filled in.
+        given: without.
+        values: `item` and `sample`.
+
+    Raises:
+        Refused: it does, so that the prompt has more than one reading.
+    """
+    texts = [message["content"] for message in messages]
+    turns = [turns_in(text) for text in texts] if has_roles(messages) else []
+    markers = [markers_in(text) for text in texts]
+    if not any(turns) and not any(markers):
+        return messages
+    bare = [*_without_sample(given, values), ""][: len(texts)]
+    divided = [markers_in(text) for text in bare]
+    added = [first_added(found, to=turns_in(text)) for found, text in zip(turns, bare, strict=False)]
+    if any(divided):
+        added += [first_added(found, to=known) for found, known in zip(markers, divided, strict=True)]
+    for marker in filter(None, added):
+        why = Ambiguous(marker, "comes from the sample, and divides the texts of the grader's prompt")
+        raise ambiguous(why, param="model_sample", fix="divide the grader's prompt in another way")
+    return messages
+
+
+def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> list[str]:
+    """The grader's texts with nothing of the sample in them."""
+    emptied = {**values, "sample": _emptied(values["sample"])}
+    return [fill_in(message.content, emptied) for message in given]
+
+
+def _emptied(value: Any) -> Any:
+    """A JSON value of the same shape whose texts are empty."""
+    if isinstance(value, dict):
+        return {name: _emptied(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_emptied(part) for part in value]
+    return "" if isinstance(value, str) else value
 
 
 def _sampled(grader: ScoreModel | LabelModel) -> dict[str, Any]:

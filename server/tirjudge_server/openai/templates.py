@@ -2,54 +2,64 @@
 
 Four are known: two or more answers between `[The Start of Assistant A's Answer]` markers (`[[A]]`, `[[A>B]]`), one answer
 between such markers (`[[rating]]`), a question, ground truth and response in fenced sections ("yes" or "no"), and a gold
-and a predicted solution (`### Final Score: 1`). An answer that contains such markers itself could be read in two ways:
-then nothing is guessed, and the request is refused.
+and a predicted solution (`### Final Score: 1`).
+
+A caller pastes answers into such a prompt, so an answer can spell markers of its own. The rules below leave one reading, or
+the prompt is refused with the name of the marker that spoils it:
+
+- Each answer has one start and one end, in the order of the letters, and nothing else in the prompt spells such a marker.
+- A reference stands before the first answer or after the last one, never inside one.
+- One question heading stands before the first section. Position decides about later ones: they are text of an answer.
+- Each heading of the fenced and of the gold form stands there once.
+- A prompt that two forms can read is refused.
+
+Every reader is one pass over the text: what they cost grows linearly with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from tirjudge.protocol import invalid
 from tirjudge.types import Mode, label_of
-from tirjudge.web.errors import Refused
+from tirjudge_server.markers import Ambiguous, ambiguous
 from tirjudge_server.openai.forms import Form, PreferenceForm, RatingForm, YesNoForm
 
+# In ASCII: a look-alike such as `ſ` is not the letter that it folds to.
+_FLAGS = re.IGNORECASE | re.MULTILINE | re.ASCII
 _OPEN, _CLOSE = r"(?:\[|<\|)", r"(?:\]|\|>)"
+_ASKED = r"(?:User(?:[’']s)? )?(?:Question|Prompt|Instruction)"
 _ANSWER = re.compile(
-    rf"{_OPEN}The (Start|End) of (?:the )?(?:AI )?Assistant(?: ([A-Z]))?(?:[’']s)? (?:Answer|Response){_CLOSE}",
-    re.IGNORECASE,
+    rf"{_OPEN}The (Start|End) of (?:the )?(?:AI )?Assistant(?: ([A-Z]))?(?:[’']s)? (?:Answer|Response){_CLOSE}", _FLAGS
 )
-_REFERENCE = re.compile(rf"{_OPEN}The (Start|End) of (?:the )?Reference (?:Answer|Response){_CLOSE}", re.IGNORECASE)
+_REFERENCE = re.compile(rf"{_OPEN}The (Start|End) of (?:the )?Reference (?:Answer|Response){_CLOSE}", _FLAGS)
 _QUESTION = re.compile(
-    rf"^[ \t]*(?:{_OPEN}(?:User |Client )?(?:Question|Prompt){_CLOSE}"
-    rf"|{_OPEN}The Start of (?:the )?(?:User(?:[’']s)? )?(?:Question|Prompt|Instruction){_CLOSE})",
-    re.IGNORECASE | re.MULTILINE,
+    rf"^[ \t]*(?:{_OPEN}(?:User |Client )?(?:Question|Prompt){_CLOSE}|{_OPEN}The Start of (?:the )?{_ASKED}{_CLOSE})",
+    _FLAGS,
 )
-_QUESTION_END = re.compile(
-    rf"{_OPEN}The End of (?:the )?(?:User(?:[’']s)? )?(?:Question|Prompt|Instruction){_CLOSE}\s*\Z", re.IGNORECASE
+_QUESTION_END = re.compile(rf"{_OPEN}The End of (?:the )?{_ASKED}{_CLOSE}", _FLAGS)
+_OTHER_JUDGES = re.compile(
+    rf"{_OPEN}The (?:Start|End) of [^\[\]<>|\n]{{0,40}}(?:Assistant|Chatbot|Model|Candidate)[^\[\]<>|\n]{{0,40}}{_CLOSE}",
+    _FLAGS,
 )
+"""Markers of an answer as judges spell them whose prompts are not read here."""
 
-_FENCED = re.compile(
-    r"^Question:\s*```\n(?P<prompt>.*?)\n```\s*^(?:Ground truth|Reference) answer:\s*```\n(?P<reference>.*?)\n```\s*"
-    r"^Response:\s*```\n(?P<response>.*)\n```\s*(?P<form>[^`]*)\Z",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+_FENCED_HEADING = re.compile(
+    r"^(?:(?P<question>Question)|(?P<reference>(?:Ground truth|Reference) answer)|(?P<response>Response)):\s*```\n",
+    _FLAGS,
 )
-_FENCED_HEADINGS = re.compile(
-    r"^(?:Question|(?:Ground truth|Reference) answer|Response):\s*```", re.IGNORECASE | re.MULTILINE
-)
-_YES_NO = re.compile(r"[\"'“](yes)[\"'”] or [\"'“](no)[\"'”]", re.IGNORECASE)
+_FENCE = "\n```"
+_YES_NO = re.compile(r"[\"'“](yes)[\"'”] or [\"'“](no)[\"'”]", _FLAGS)
 
-_GOLD = re.compile(
-    r"\A(?P<rules>.*?)^GOLD SOLUTION:\n(?P<reference>.*)^PREDICTED SOLUTION:\n(?P<response>.*)^Answer:\s*\Z",
-    re.MULTILINE | re.DOTALL,
-)
+_SOLUTION = re.compile(r"^(?:(?P<gold>GOLD)|(?P<predicted>PREDICTED)) SOLUTION:\n", re.MULTILINE)
 _FINAL_SCORE = "### Final Score:"
+_LAST_LINE = "Answer:"
 
-_SCALE = re.compile(r"(?:scale (?:of|from)|from|between)\s+(\d+)\s*(?:to|and|-|–)\s*(\d+)", re.IGNORECASE)
+_SCALE = re.compile(r"(?:scale (?:of|from)|from|between)\s+(\d+)\s*(?:to|and|-|–)\s*(\d+)", _FLAGS)
+_MAX_SCALE_DIGITS = 9
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ABOUT_THE_FORM = re.compile(r"\[\[|final score|rating:|following this format|^or$|<\||^\[[\w ]+\]$", re.IGNORECASE)
 
@@ -63,68 +73,136 @@ class Recognised:
     form: Form
 
 
-def recognise(text: str, *, instruction: str = "") -> Recognised | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """One way to read a prompt."""
+
+    recognised: Recognised
+    marker: re.Match[str]
+    """The first marker that it uses."""
+
+
+def recognise(text: str, *, instruction: str = "", param: str = "messages") -> Recognised | None:
     """The request in a judge's prompt; None: it is no prompt that is known here.
 
     Args:
         text: the user's message.
         instruction: what stands before it, such as a system message.
+        param: the field that holds the text, for the refusal.
 
     Raises:
-        Refused: it is one, but can be read in more than one way.
+        Refused: 400, `ambiguous_template`: it is one, but can be read in more than one way.
     """
-    for reading in (_marked_answers, _fenced_sections, _gold_and_predicted):
-        found = reading(text, instruction)
-        if found is not None:
-            return found
-    return None
+    try:
+        readings = [read(text, instruction) for read in (_marked_answers, _fenced_sections, _gold_and_predicted)]
+        found = sorted((reading for reading in readings if reading is not None), key=lambda r: r.marker.start())
+        if len(found) > 1:
+            raise Ambiguous(found[-1].marker[0], "begins a judge's prompt inside another one")
+    except Ambiguous as error:
+        raise ambiguous(error, param=param, fix="send the texts apart, in `judge` of the body") from error
+    return found[0].recognised if found else None
 
 
-def _marked_answers(text: str, instruction: str) -> Recognised | None:
+def markers_in(text: str) -> list[str]:
+    """The markers of answers and references that a text spells, and the headings of the fenced and of the gold form."""
+    patterns = (_ANSWER, _REFERENCE, _OTHER_JUDGES, _FENCED_HEADING, _SOLUTION)
+    return [marker[0] for pattern in patterns for marker in pattern.finditer(text)]
+
+
+def _marked_answers(text: str, instruction: str) -> _Reading | None:
     """`[The Start of Assistant A's Answer] ... [The End of Assistant A's Answer]`, once for each answer."""
     markers = list(_ANSWER.finditer(text))
     if not markers:
         return None
-    names = [marker[2].upper() if marker[2] else None for marker in markers[::2]]
-    expected = [None] if names == [None] else [label_of(index) for index in range(len(names))]
-    _check_pairs(markers, names=names, expected=expected)
-    spans = [(start, end) for start, end in zip(markers[::2], markers[1::2], strict=True)]
-    responses = [text[start.end() : end.start()].strip("\n") for start, end in spans]
-    reference, reference_span = _reference(text)
-    first = min(start for start in (markers[0].start(), *reference_span) if start >= 0)
-    question = _QUESTION.search(text, 0, first)
-    if question is None:
-        raise _ambiguous("no [User Question] before the answers")
-    prompt = _QUESTION_END.sub("", text[question.end() : first].rstrip()).strip()
-    outside = " ".join((instruction, text[: question.start()], text[markers[-1].end() :]))
-    fields = {"prompt": prompt, "responses": responses, "rubric": criteria_in(outside)}
+    _check_pairs(markers)
+    spans = list(zip(markers[::2], markers[1::2], strict=True))
+    reference = _reference(text, begin=markers[0], end=markers[-1])
+    sections = sorted([*spans, reference] if reference else spans, key=lambda pair: pair[0].start())
+    question = _question(text, first=sections[0][0])
+    prompt = _prompt(text, begin=question.end(), end=sections[0][0].start())
+    _check_outside(text, answers=spans)
+    around = [instruction, text[: question.start()], text[markers[-1].end() :]]
+    fields: dict[str, Any] = {"prompt": prompt, "responses": [_between(text, *span) for span in spans]}
     if reference is not None:
-        fields["reference"] = reference
-    if len(responses) == 1:
-        return Recognised(fields=fields | {"mode": Mode.POINTWISE}, form=_rating_form(outside))
-    mode = Mode.PAIRWISE if len(responses) == 2 else Mode.LISTWISE
-    return Recognised(fields=fields | {"mode": mode}, form=_preference_form(outside, num_responses=len(responses)))
+        fields["reference"] = _between(text, *reference)
+        if reference is sections[-1]:
+            around[2:] = [text[markers[-1].end() : reference[0].start()], text[reference[1].end() :]]
+    outside = " ".join(around)
+    fields["rubric"] = criteria_in(outside)
+    fields["mode"] = (Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE)[min(len(spans), 3) - 1]
+    single = len(spans) == 1
+    form = _rating_form(outside) if single else _preference_form(outside, num_responses=len(spans))
+    return _Reading(recognised=Recognised(fields=fields, form=form), marker=question)
 
 
-def _check_pairs(
-    markers: Sequence[re.Match[str]], *, names: Sequence[str | None], expected: Sequence[str | None]
-) -> None:
+def _between(text: str, start: re.Match[str], end: re.Match[str]) -> str:
+    return text[start.end() : end.start()].strip("\n")
+
+
+def _check_pairs(markers: Sequence[re.Match[str]]) -> None:
     """Each answer begins and ends once, in the order of the letters: an answer cannot end itself and begin another."""
-    kinds = [marker[1].lower() for marker in markers]
-    ends = [marker[2].upper() if marker[2] else None for marker in markers[1::2]]
-    if kinds != ["start", "end"] * (len(markers) // 2) or len(kinds) % 2 or names != expected or ends != list(expected):
-        raise _ambiguous("the markers of the answers are not one pair for each, in order")
+    named = markers[0][2] is not None
+    for place, marker in enumerate(markers):
+        side = "start" if place % 2 == 0 else "end"
+        letter = label_of(place // 2) if named else None
+        if marker[1].lower() != side or (marker[2] and marker[2].upper()) != letter or (place > 1 and not named):
+            raise Ambiguous(marker[0], "is not the one that is expected there: one start and one end for each answer")
+    if len(markers) % 2:
+        raise Ambiguous(markers[-1][0], "begins an answer that does not end")
 
 
-def _reference(text: str) -> tuple[str | None, list[int]]:
-    """The reference answer, and where its markers stand."""
+def _reference(text: str, *, begin: re.Match[str], end: re.Match[str]) -> tuple[re.Match[str], re.Match[str]] | None:
+    """The markers of the reference answer, which stands before all answers or after them.
+
+    Args:
+        text: the prompt.
+        begin: where the first answer begins.
+        end: where the last answer ends.
+    """
     markers = list(_REFERENCE.finditer(text))
+    for place, marker in enumerate(markers):
+        if begin.start() < marker.start() < end.start():
+            raise Ambiguous(marker[0], "stands between the start and the end of the answers")
+        if place > 1 or marker[1].lower() != ("start", "end")[place]:
+            raise Ambiguous(marker[0], "is not the one that is expected there: one start and one end for the reference")
     if not markers:
-        return None, []
-    if [marker[1].lower() for marker in markers] != ["start", "end"]:
-        raise _ambiguous("the markers of the reference answer are not one pair")
-    start, end = markers
-    return text[start.end() : end.start()].strip("\n"), [start.start()]
+        return None
+    if len(markers) == 1 or (markers[0].start() < begin.start() < markers[1].start()):
+        raise Ambiguous(markers[0][0], "begins a reference that does not end")
+    return markers[0], markers[1]
+
+
+def _question(text: str, *, first: re.Match[str]) -> re.Match[str]:
+    """The heading of the question, before the first section."""
+    headings = list(_QUESTION.finditer(text, 0, first.start()))
+    if not headings:
+        raise Ambiguous(first[0], "has no [User Question] before it")
+    if len(headings) > 1:
+        raise Ambiguous(headings[1][0], "is a second heading of a question")
+    return headings[0]
+
+
+def _prompt(text: str, *, begin: int, end: int) -> str:
+    """The question, without the marker at its end if there is one."""
+    ends = list(_QUESTION_END.finditer(text, begin, end))
+    if len(ends) > 1:
+        raise Ambiguous(ends[1][0], "is a second end of the question")
+    if ends and not text[ends[0].end() : end].strip():
+        end = ends[0].start()
+    return text[begin:end].strip()
+
+
+def _check_outside(text: str, *, answers: Sequence[tuple[re.Match[str], re.Match[str]]]) -> None:
+    """A prompt in the words of another judge holds answers that are not read here; the markers that are read are then
+    text of one of them."""
+    spans = chain(answers, [(None, None)])
+    start, end = next(spans)
+    for marker in _OTHER_JUDGES.finditer(text):
+        while end is not None and end.end() <= marker.start():
+            start, end = next(spans)
+        is_inside = start is not None and start.start() <= marker.start()
+        if not is_inside:
+            raise Ambiguous(marker[0], "is that of another judge's prompt")
 
 
 def _preference_form(outside: str, *, num_responses: int) -> PreferenceForm:
@@ -136,45 +214,84 @@ def _preference_form(outside: str, *, num_responses: int) -> PreferenceForm:
 
 def _rating_form(outside: str) -> RatingForm:
     scale = _SCALE.search(outside)
-    low, high = (int(scale[1]), int(scale[2])) if scale else (1, 10)
+    if scale is None:
+        low, high = 1, 10
+    elif max(map(len, scale.groups())) > _MAX_SCALE_DIGITS:
+        raise Ambiguous(scale[0], f"names a scale with numbers of more than {_MAX_SCALE_DIGITS} digits")
+    else:
+        low, high = int(scale[1]), int(scale[2])
     if low >= high:
-        raise _ambiguous(f"a scale from {low} to {high}")
+        raise Ambiguous(scale[0] if scale else "", "names a scale that does not ascend")
     return RatingForm(low=low, high=high, pattern="Rating: [[{}]]" if "rating" in outside.lower() else "[[{}]]")
 
 
-def _fenced_sections(text: str, instruction: str) -> Recognised | None:
-    """Question, ground truth and response, each in a fence, and the wish for "yes" or "no"."""
-    match = _FENCED.search(text)
-    wish = _YES_NO.search(match["form"]) if match else None
-    if match is None or wish is None:
+def _fenced_sections(text: str, instruction: str) -> _Reading | None:
+    """Question, ground truth and response, each in a fence, and the wish for "yes" or "no".
+
+    The response ends at the last fence of the prompt, since no fence follows it in the form: fences of its own are its text.
+    """
+    end = text.rfind("`") - 2
+    wish = _YES_NO.search(text, end + 3) if end > 0 and text.startswith(_FENCE, end - 1) else None
+    headings = list(_FENCED_HEADING.finditer(text))
+    used = _in_order(headings, names=("question", "reference", "response"))
+    if wish is None or used is None or end - 1 < used[-1].end():
         return None
-    if len(_FENCED_HEADINGS.findall(text)) != 3:
-        raise _ambiguous("a heading stands there twice")
+    for heading in headings:
+        if heading not in used:
+            raise Ambiguous(heading[0], "stands there twice")
+    question, reference, response = used
+    prompt = _fenced(text, begin=question.end(), end=reference.start())
+    known = _fenced(text, begin=reference.end(), end=response.start())
+    if prompt is None or known is None:
+        return None
     fields = {
         "mode": Mode.POINTWISE,
-        "prompt": match["prompt"],
-        "responses": [match["response"]],
-        "reference": match["reference"],
-        "rubric": criteria_in(f"{instruction} {text[: match.start()]}"),
+        "prompt": prompt,
+        "responses": [text[response.end() : end - 1]],
+        "reference": known,
+        "rubric": criteria_in(f"{instruction} {text[: question.start()]}"),
     }
-    return Recognised(fields=fields, form=YesNoForm(yes=wish[1], no=wish[2]))
+    return _Reading(recognised=Recognised(fields=fields, form=YesNoForm(yes=wish[1], no=wish[2])), marker=question)
 
 
-def _gold_and_predicted(text: str, instruction: str) -> Recognised | None:
+def _in_order(headings: Iterable[re.Match[str]], *, names: Sequence[str]) -> list[re.Match[str]] | None:
+    """The first heading of each name after that of the name before it; None if one is missing."""
+    used: list[re.Match[str]] = []
+    for heading in headings:
+        if len(used) < len(names) and heading.lastgroup == names[len(used)]:
+            used.append(heading)
+    return used if len(used) == len(names) else None
+
+
+def _fenced(text: str, *, begin: int, end: int) -> str | None:
+    """What a fence holds that was opened before `begin` and is closed right before `end`; None: it is not closed there."""
+    inside = text[begin:end].rstrip()
+    return inside.removesuffix(_FENCE) if inside.endswith(_FENCE) else None
+
+
+def _gold_and_predicted(text: str, instruction: str) -> _Reading | None:
     """A gold and a predicted solution, and the wish for a final score of 0 or 1."""
-    match = _GOLD.search(text)
-    if match is None or _FINAL_SCORE not in match["rules"]:
+    headings = list(_SOLUTION.finditer(text))
+    used = _in_order(headings, names=("gold", "predicted"))
+    stripped = text.rstrip()
+    end = len(stripped) - len(_LAST_LINE)
+    if used is None or not stripped.endswith(f"\n{_LAST_LINE}") or end < used[-1].end():
         return None
-    if text.count("\nGOLD SOLUTION:\n") + text.count("\nPREDICTED SOLUTION:\n") != 2:
-        raise _ambiguous("a heading stands there twice")
-    rules = criteria_in(f"{instruction}\n{match['rules']}")
+    gold, predicted = used
+    if _FINAL_SCORE not in text[: gold.start()]:
+        return None
+    for heading in headings:
+        if heading not in used:
+            raise Ambiguous(heading[0], "stands there twice")
+    rules = criteria_in(f"{instruction}\n{text[: gold.start()]}")
     fields = {
         "mode": Mode.POINTWISE,
         "prompt": rules or "Solve the problem.",
-        "responses": [match["response"].strip("\n")],
-        "reference": match["reference"].strip("\n"),
+        "responses": [text[predicted.end() : end].strip("\n")],
+        "reference": text[gold.end() : predicted.start()].strip("\n"),
     }
-    return Recognised(fields=fields, form=RatingForm(low=0, high=1, pattern=f"{_FINAL_SCORE} {{}}"))
+    form = RatingForm(low=0, high=1, pattern=f"{_FINAL_SCORE} {{}}")
+    return _Reading(recognised=Recognised(fields=fields, form=form), marker=gold)
 
 
 def criteria_in(instruction: str) -> str | None:
@@ -182,10 +299,3 @@ def criteria_in(instruction: str) -> str | None:
     sentences = [sentence.strip() for sentence in _SENTENCE.split(instruction)]
     kept = [sentence for sentence in sentences if sentence and not _ABOUT_THE_FORM.search(sentence)]
     return " ".join(kept) or None
-
-
-def _ambiguous(what: str) -> Refused:
-    message = (
-        f"messages: {what}, so that it is not clear what is to be judged; `judge` in the body says it without doubt"
-    )
-    return Refused(invalid(message, param="messages", code="ambiguous_template"))

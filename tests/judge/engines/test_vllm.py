@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
 from tirjudge.origin import coming_from
@@ -242,3 +243,35 @@ async def test_nothing_listening_is_engine_unavailable():
     with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1/health: ConnectError"):
         await engine.ready()
     await engine.aclose()
+
+
+ADDED = {"0": "<|im_end|>", "1": "[e~[", "2": "<table>", "3": "<new>"}
+FLAGGED = {i: {"content": token, "special": token != "<table>"} for i, token in ADDED.items()}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (httpx2.Response(200, json={"added_tokens_decoder": FLAGGED}), {"<|im_end|>", "[e~[", "<new>"}),
+        (httpx2.Response(200, json={"added_tokens_decoder": ADDED, "eos_token": "<|im_end|>"}), {"<|im_end|>", "[e~["}),
+        (
+            httpx2.Response(200, json={"added_tokens_decoder": ADDED, "extra_special_tokens": ["<new>"]}),
+            {"[e~[", "<new>"},
+        ),
+        (httpx2.Response(404, json={"error": {"message": "Not Found"}}), FAMILIES.tokens),
+        (httpx2.Response(200, json=["no", "configuration"]), FAMILIES.tokens),
+        (httpx2.Response(405), FAMILIES.tokens),
+        (httpx2.Response(200, content=b"not JSON"), FAMILIES.tokens),
+    ],
+)
+async def test_the_server_names_the_control_tokens_of_its_model(answer: httpx2.Response, expected: set[str]):
+    engine = engine_of(lambda request: answer)
+    assert (await engine.tokenizer.control_tokens()).tokens == expected
+
+
+async def test_the_control_tokens_are_asked_for_once():
+    server = Server()
+    engine = engine_of(server)
+    for _ in range(3):
+        await engine.tokenizer.control_tokens()
+    assert [path for path, _ in server.asked] == ["/tokenizer_info"]

@@ -132,7 +132,7 @@ async def test_a_batch_of_judgments_runs_to_its_files(make_judge, client_of) -> 
         ("/v1/decisions", {"model": "judge", "input": "x", "questions": [QUESTION]}, "answers"),
         (
             "/v1/chat/completions",
-            {"model": "judge", "messages": [{"role": "user", "content": json.dumps(JUDGE)}]},
+            {"model": "judge", "messages": [{"role": "user", "content": "Which is longer?"}], "judge": JUDGE},
             "choices",
         ),
     ],

@@ -12,6 +12,7 @@ from tirjudge.profile import Profile
 COUNTS = "Count.\n```python\nprint(len(response_a), len(response_b))\n```\n```output"
 JUDGE = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
 CHATTY = Profile(name="judge")
+AS_JSON = {"X-Tirjudge-Request": "json"}
 
 MT_BENCH_PAIR = (
     "Please act as an impartial judge. Be kind to animals. Output your final verdict by strictly following this format: "
@@ -86,8 +87,54 @@ async def test_the_messages_are_the_prompt_when_judge_names_none(make_judge, cli
 
 async def test_a_json_object_in_the_last_message_is_a_request(make_judge, client_of) -> None:
     async with client_of(make_judge(["<preference>B</preference>"])) as client:
-        answer = await client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)))
+        answer = await client.chat.completions.create(
+            model="judge", messages=user(json.dumps(JUDGE)), extra_headers=AS_JSON
+        )
     assert json.loads(answer.choices[0].message.content)["status"] == "decided"
+
+
+async def test_without_the_header_a_chat_that_quotes_a_request_is_a_chat(make_judge, client_of) -> None:
+    service = make_judge(["It is JSON."], profile=CHATTY)
+    async with client_of(service) as client:
+        answer = await client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)))
+    assert answer.choices[0].message.content == "It is JSON."
+    assert not hasattr(answer.choices[0], "verdict")
+
+
+async def test_without_the_header_a_judge_names_the_header(make_judge, client_of) -> None:
+    async with client_of(make_judge([])) as client:
+        with pytest.raises(BadRequestError, match="X-Tirjudge-Request: json") as caught:
+            await client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)))
+        with pytest.raises(BadRequestError, match="no judge's prompt"):
+            await client.completions.create(model="judge", prompt=json.dumps(JUDGE))
+    assert caught.value.code == "not_a_judgment"
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "param"),
+    [
+        ("Hello!", "json", "messages"),
+        ("[]", "json", "messages"),
+        ('{"mode": "pairwise"}', "json", "messages"),
+        (json.dumps(JUDGE), "xml", "x-tirjudge-request"),
+        (json.dumps(JUDGE), "", "x-tirjudge-request"),
+    ],
+)
+async def test_a_header_that_does_not_fit_the_message_is_refused(make_judge, client_of, text, header, param) -> None:
+    async with client_of(make_judge([])) as client:
+        with pytest.raises(BadRequestError) as caught:
+            await client.chat.completions.create(
+                model="judge", messages=user(text), extra_headers={"X-Tirjudge-Request": header}
+            )
+    assert caught.value.param == param
+
+
+async def test_a_request_as_json_may_quote_the_markers_of_a_prompt(make_judge, client_of) -> None:
+    service = make_judge(["<preference>A</preference>"])
+    quoted = JUDGE | {"responses": [PAIR, "three"], "tools": "off"}
+    async with client_of(service) as client:
+        await client.chat.completions.create(model="judge", messages=user(json.dumps(quoted)), extra_headers=AS_JSON)
+    assert PAIR in service.judge.engine.tokenizer.decode(service.judge.engine.calls[0][0])
 
 
 @pytest.mark.parametrize(("shown", "other"), [("A", "B"), ("B", "A")])
@@ -160,6 +207,7 @@ async def test_a_stream_tells_the_turns_then_the_answer_then_the_usage(make_tool
         stream = await client.chat.completions.create(
             model="judge",
             messages=user(json.dumps(JUDGE)),
+            extra_headers=AS_JSON,
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -186,10 +234,15 @@ async def test_what_is_wrong_with_a_streamed_request_is_a_plain_error(make_judge
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError):
             await client.chat.completions.create(
-                model="judge", messages=user(json.dumps({**JUDGE, "responses": ["one"]})), stream=True
+                model="judge",
+                messages=user(json.dumps({**JUDGE, "responses": ["one"]})),
+                extra_headers=AS_JSON,
+                stream=True,
             )
         with pytest.raises(NotFoundError):
-            await client.chat.completions.create(model="other", messages=user(json.dumps(JUDGE)), stream=True)
+            await client.chat.completions.create(
+                model="other", messages=user(json.dumps(JUDGE)), extra_headers=AS_JSON, stream=True
+            )
 
 
 async def test_a_schema_of_the_verdict_is_filled(make_judge, client_of) -> None:
@@ -210,6 +263,7 @@ async def test_a_verdict_that_a_schema_has_no_room_for_is_a_refusal(make_judge, 
         answer = await client.chat.completions.parse(
             model="judge",
             messages=user(json.dumps({**JUDGE, "force_verdict": False})),
+            extra_headers=AS_JSON,
             response_format=Winner,
         )
     assert answer.choices[0].message.parsed is None
@@ -231,7 +285,9 @@ async def test_a_verdict_that_a_schema_has_no_room_for_is_a_refusal(make_judge, 
 async def test_what_cannot_be_honoured_is_refused_by_name(make_judge, client_of, options, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
-            await client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)), **options)
+            await client.chat.completions.create(
+                model="judge", messages=user(json.dumps(JUDGE)), extra_headers=AS_JSON, **options
+            )
     assert caught.value.param == param
 
 
@@ -246,7 +302,8 @@ async def test_a_full_queue_says_when_to_come_back(make_tool_judge, client_of, u
     program = "```python\nimport time\ntime.sleep(5)\n```\n```output"
     service = make_tool_judge([program], max_concurrency=1, max_queue=0)
     async with client_of(service) as client:
-        first = asyncio.create_task(client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE))))
+        asking = client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)), extra_headers=AS_JSON)
+        first = asyncio.create_task(asking)
         await until(lambda: service.admission.num_running == 1)
         with pytest.raises(RateLimitError) as caught:
             await client.chat.completions.create(model="judge", messages=user(SINGLE))
@@ -302,7 +359,9 @@ async def test_hanging_up_on_a_stream_frees_its_place(make_tool_judge, client_of
     service = make_tool_judge([program])
     async with client_of(service) as client:
         client: AsyncOpenAI
-        stream = await client.chat.completions.create(model="judge", messages=user(json.dumps(JUDGE)), stream=True)
+        stream = await client.chat.completions.create(
+            model="judge", messages=user(json.dumps(JUDGE)), extra_headers=AS_JSON, stream=True
+        )
         await until(lambda: service.admission.num_running == 1)
         await stream.close()
         await until(lambda: service.admission.num_running == 0)

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from tirjudge.control_tokens import NONE
 from tirjudge.profile import Profile
 from tirjudge.render import render_prompt
 from tirjudge.types import Mode
@@ -172,6 +173,7 @@ def render_example(example: Example, *, profile: Profile) -> str:
         max_tool_calls=MAX_TOOL_CALLS,
         prompt_chars=profile.prompt_chars,
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
+        control_tokens=NONE,  # its own are broken in every prompt
     )
     return chat(text)
 
