@@ -43,6 +43,7 @@ from tirjudge_sandbox.protocol import Ending, Printed, Report, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
 from tirjudge_server.dialects.desk import options_of
 from tirjudge_server.openai.answering import cut_at
+from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
 from tirjudge_server.openai.templates import recognise
 
@@ -163,6 +164,14 @@ def _or_refused(feed: Callable[[str], object]) -> Callable[[str], object]:
             return refused
 
     return answer
+
+
+def _schema(text: str) -> object:
+    """A schema whose types stand at the bottom of branches in branches."""
+    part: Any = {"type": text.split("\n")}
+    for _ in range(min(400, len(text) // 160)):
+        part = {"anyOf": [part]}
+    return json_form({"type": "json_schema", "json_schema": {"schema": {"properties": {"label": part}}}})
 
 
 def _csv(text: str) -> object:
@@ -335,6 +344,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.openai.batches:_WINDOW": _BOUNDED,
     "tirjudge_server.openai.conversation:_answered": _OURS,
     "tirjudge_server.openai.formula:Formula.__init__": "at most MAX_CHARS characters",
+    "tirjudge_server.openai.forms:json_form": Case(_or_refused(_schema), LINES),
     "tirjudge_server.openai.placeholders:_pieces": Case(
         _filled,
         ODD
