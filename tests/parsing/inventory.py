@@ -24,7 +24,8 @@ from tirjudge.engines.chat_wire import Choice
 from tirjudge.parse import asks_for_run, find_verdict, parse_code
 from tirjudge.render import neutralise, render_prompt
 from tirjudge.rewards import Strategy
-from tirjudge.types import ChatMessage, JudgeRequest, Mode
+from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
+from tirjudge.verdict import Vote, pointwise_verdict
 from tirjudge.web.body import parse_body
 from tirjudge.web.errors import Refused
 from tirjudge_harness.best_of_n.graders.aime import integer_answer
@@ -145,6 +146,13 @@ def _credited(text: str) -> object:
     indexes = range(len(text) // 8)
     scored = [Decision(shown=(index,), score=7.0) for index in indexes]
     return credit(scored, indexes, right=frozenset({0}), mode=Mode.POINTWISE, counting=Counting())
+
+
+def _voted(text: str) -> object:
+    """A verdict over many responses, each judged alone."""
+    rollout = Rollout(prompt_ids=(), turns=(), stop_reason=StopReason.VERDICT, model="judge", label="7")
+    indexes = range(len(text) // 8)
+    return pointwise_verdict([Vote(order=(index,), rollout=rollout) for index in indexes], num_responses=len(indexes))
 
 
 def _collected(text: str) -> object:
@@ -286,6 +294,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
     ),
+    "tirjudge.verdict:pointwise_verdict": Case(_voted, runs("x")),
     "tirjudge.web.body:parse_body": Case(
         _or_refused(lambda text: parse_body(text.encode("utf-8", "surrogatepass"), JudgeRequest)),
         runs("0,", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
