@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from tirjudge.counting import Decision
 from tirjudge.protocol import parse_json, problem_of
-from tirjudge.types import Mode, label_of
+from tirjudge.types import MAX_RESPONSES, Mode, label_of
 from tirjudge_harness.decisions import Judged
 from tirjudge_harness.examples import Outline
 from tirjudge_harness.items import InputError, numbered_lines
@@ -32,8 +32,8 @@ from tirjudge_harness.items import InputError, numbered_lines
 Indexes = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=2)]
 Score = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
-_COMPARED = re.compile(r"\s*(?:\[\[)?\s*([A-Z]+)\s*(>{1,2}|=)\s*([A-Z]+)\s*(?:\]\])?\s*")
-_NAMED = re.compile(r"\s*(?:\[\[)?\s*([A-Z]+)\s*(?:\]\])?\s*")
+_DECISION = re.compile(r"([A-Z]+)(?:\s*(>{1,2}|=)\s*([A-Z]+))?")
+"""A decision without the brackets and the blanks around it."""
 _FORMS = '"A>B", "A>>B", "A=B", a letter such as "C" and null are known'
 
 EVEN = "even"
@@ -179,6 +179,8 @@ def _own_outlines(read: Sequence[_Read], *, path: Path) -> list[Outline]:
 def _own_outline(line: Line) -> Outline:
     """Of a line without a benchmark: two responses, unless its scores or what it says was shown are more."""
     shown = [index for look in line.shown or [] for index in look]
+    if max(shown, default=0) >= MAX_RESPONSES:
+        raise ValueError(f"shown: {max(shown)} given; at most {MAX_RESPONSES} responses are counted, from 0")
     num_responses = max([1, *shown]) + 1 if line.scores is None else len(line.scores)
     label = line.label
     if isinstance(label, str):
@@ -238,8 +240,11 @@ def chosen(text: str, *, shown: Sequence[int]) -> int | None:
     (7, None, 1)
     """
     labels = {label_of(place): index for place, index in enumerate(shown)}
-    if match := _COMPARED.fullmatch(text):
-        first, sign, second = match.groups()
+    match = _DECISION.fullmatch(text.strip().removeprefix("[[").removesuffix("]]").strip())
+    if match is None:
+        raise ValueError(f"{text!r} given; {_FORMS}")
+    first, sign, second = match.groups()
+    if sign is not None:
         if len(labels) != 2:
             raise ValueError(
                 f'{text!r} given, which compares two; {len(labels)} were shown: name one, or say which two in "shown"'
@@ -247,10 +252,8 @@ def chosen(text: str, *, shown: Sequence[int]) -> int | None:
         if {first, second} != {"A", "B"}:
             raise ValueError(f"{text!r} given; the two that were shown are A and B")
         return None if sign == "=" else labels[first]
-    if match := _NAMED.fullmatch(text):
-        if match[1] not in labels:
-            raise ValueError(
-                f'{match[1]!r} given; A to {label_of(len(labels) - 1)} were shown; if others were, say which in "shown"'
-            )
-        return labels[match[1]]
-    raise ValueError(f"{text!r} given; {_FORMS}")
+    if first not in labels:
+        raise ValueError(
+            f'{first!r} given; A to {label_of(len(labels) - 1)} were shown; if others were, say which in "shown"'
+        )
+    return labels[first]

@@ -138,9 +138,7 @@ def _locked(path: Path) -> int:
 
 def _whole_lines(file: int) -> tuple[list[bytes], int]:
     """The lines of a file and its size, without a last line that was never finished, which is taken off."""
-    content = b""
-    while piece := os.read(file, 1 << 20):
-        content += piece
+    content = b"".join(iter(lambda: os.read(file, 1 << 20), b""))
     *lines, torn = content.split(b"\n")
     if torn:
         os.ftruncate(file, len(content) - len(torn))

@@ -111,14 +111,16 @@ def _of_lines(content: bytes, source: str) -> Iterator[NumberedRow]:
 def _of_csv(content: bytes, source: str) -> Iterator[NumberedRow]:
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     text = content.decode(errors="surrogateescape")
-    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=None)
+    reader = csv.reader(io.StringIO(text, newline=""))
     try:
-        for number, row in enumerate(reader, start=1):
-            problem = ""
-            if "" in row or None in row.values():
-                problem = f"it does not have {len(reader.fieldnames or ())} cells, as the header has"
-            elif any(not _is_encodable(value) for value in row.values()):
-                problem = "not UTF-8"
+        header = next(reader, [])
+        for number, cells in enumerate(filter(None, reader), start=1):
+            row: dict[str, str] = {}
+            if len(cells) != len(header) or "" in header:
+                problem = f"it does not have {len(header)} cells, as the header has"
+            else:
+                row = dict(zip(header, cells, strict=True))
+                problem = "" if all(map(_is_encodable, row.values())) else "not UTF-8"
             yield NumberedRow(number=number, row=None if problem else row, problem=problem)
     except csv.Error as error:
         raise InputError(f"{source}: line {reader.line_num}: not CSV: {error}") from None

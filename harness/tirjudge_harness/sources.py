@@ -49,6 +49,20 @@ class Table:
 
 
 @dataclass(slots=True, kw_only=True)
+class _Namesakes:
+    """Examples of one id, so that the next one need not be compared with each of them."""
+
+    by_texts: dict[tuple[str | tuple[ChatMessage, ...], tuple[str, ...]], str] = field(default_factory=dict)
+    """Prompt and responses -> the id under which they are kept."""
+    num_known: int = 0
+    """How many of the ids `x`, `x#2`, `x#3`, ... are known to be taken."""
+
+    def id_after(self, own_id: str) -> str:
+        """The first id that may be free."""
+        return own_id if self.num_known == 0 else f"{own_id}#{self.num_known + 1}"
+
+
+@dataclass(slots=True, kw_only=True)
 class Collection:
     """Examples as they are found; no two have the same id."""
 
@@ -57,6 +71,8 @@ class Collection:
     """By id, where it was found."""
     alone: set[str] = field(default_factory=set)
     """The ids of those that their benchmark puts in no cluster with others."""
+    namesakes: dict[str, _Namesakes] = field(default_factory=dict)
+    """By the id of a row: the examples that have it, or have it with a number."""
 
     def add(self, found: Example, *, place: str) -> None:
         """Two rows of one id and different texts are two examples: not every benchmark counts its rows in one sequence.
@@ -64,12 +80,16 @@ class Collection:
         Raises:
             ValueError: the same example is there already.
         """
-        number, id = 1, found.outline.id
+        own_id = found.outline.id
+        namesakes = self.namesakes.setdefault(own_id, _Namesakes())
+        id = namesakes.id_after(own_id)
         while (known := self.examples.get(id)) is not None:
-            if (known.prompt, known.responses) == (found.prompt, found.responses):
-                raise ValueError(f"repeats {self.places[id]}")
-            number += 1
-            id = f"{found.outline.id}#{number}"
+            namesakes.by_texts.setdefault((known.prompt, known.responses), id)
+            namesakes.num_known += 1
+            id = namesakes.id_after(own_id)
+        repeated = namesakes.by_texts.get((found.prompt, found.responses))
+        if repeated is not None:
+            raise ValueError(f"repeats {self.places[repeated]}")
         if found.outline.cluster == found.outline.id:
             self.alone.add(id)
         self.examples[id] = replace(found, outline=replace(found.outline, id=id))

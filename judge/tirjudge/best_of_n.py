@@ -155,11 +155,14 @@ def best_first(merits: Sequence[Merit | None], *, answers: Sequence[Hashable | N
     own = answers if answers is not None else [None] * len(merits)
     classes = [(merit, answer) for merit, answer in zip(merits, own, strict=True)]
     votes = Counter(each for each in classes if each[1] is not None)
+    first_of: dict[tuple[object, object], int] = {}
+    for index, each in enumerate(classes):
+        first_of.setdefault(each, index)
     places = {merit: place for place, merit in enumerate(sorted({m for m in merits if m is not None}, reverse=True))}
 
     def key(index: int) -> tuple[int, int, int, int]:
         place = places.get(merits[index], len(places))  # type: ignore[arg-type]
-        return place, -votes[classes[index]], classes.index(classes[index]), index
+        return place, -votes[classes[index]], first_of[classes[index]], index
 
     return sorted(range(len(merits)), key=key)
 

@@ -56,8 +56,10 @@ async def standings(
         seed: of the order in which a knockout or groups are drawn; it depends on the texts otherwise, not on their order.
         group_size: listwise, how many meet at a time at most; None: all.
     """
-    contestants = list(dict.fromkeys(responses))
-    places = [responses.index(text) for text in contestants]
+    first_places: dict[str, int] = {}
+    for place, text in enumerate(responses):
+        first_places.setdefault(text, place)
+    contestants, places = list(first_places), list(first_places.values())
     if len(contestants) == 1:
         own = [Standing(reward=EQUAL)]
     elif strategy is Strategy.LISTWISE:

@@ -158,33 +158,40 @@ def _of_scores(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], counting: Counting
 ) -> tuple[Result, float] | None:
     """Whether the highest score is a right response's."""
-    if any(all(decision.shown != (index,) for decision in decisions) for index in responses):
+    wanted = frozenset(responses)
+    alone = [decision for decision in decisions if len(decision.shown) == 1 and wanted.issuperset(decision.shown)]
+    found = scores_of(alone, expected=counting.expected)
+    if found.keys() != wanted:
         return None
-    scores = {index: score_of(decisions, index, expected=counting.expected) for index in responses}
-    known = {index: score for index, score in scores.items() if score is not None}
-    if not known or (len(known) < len(scores) and not counting.unscored_loses):
+    known = {index: score for index in responses if (score := found[index]) is not None}
+    if not known or (len(known) < len(responses) and not counting.unscored_loses):
         return "none", counting.no_verdict
-    top = frozenset(index for index, score in known.items() if score == max(known.values()))
+    highest = max(known.values())
+    top = frozenset(index for index, score in known.items() if score == highest)
     share = len(top & right) / len(top)
     if share in (0.0, 1.0):
         return ("right" if share else "wrong"), share
     return "tie", share if counting.share_ties else counting.tie
 
 
-def score_of(decisions: Sequence[Decision], index: int, *, expected: bool) -> float | None:
-    """The score of one response, the mean over its votes; None: no verdict on it.
+def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, float | None]:
+    """The score of each response that was shown alone, the mean over its votes; None: no verdict on it.
 
     Args:
         decisions: of one example.
-        index: of the response.
         expected: whether the mean over the judge's score tokens is wanted, not the number that it wrote.
 
     Raises:
         ValueError: that mean is wanted, and is not known.
     """
-    votes = [decision for decision in decisions if decision.shown == (index,) and decision.score is not None]
-    scores = [decision.expected_score if expected else decision.score for decision in votes]
-    known = [score for score in scores if score is not None]
-    if len(known) < len(votes):
-        raise ValueError("expected scores: not known; only the scores as written are, count those")
-    return round(fmean(known), SCORE_DIGITS) if known else None
+    votes: dict[int, list[float]] = {}
+    for decision in decisions:
+        if len(decision.shown) != 1:
+            continue
+        cast = votes.setdefault(decision.shown[0], [])
+        score = decision.expected_score if expected else decision.score
+        if score is not None and decision.score is not None:
+            cast.append(score)
+        elif decision.score is not None:
+            raise ValueError("expected scores: not known; only the scores as written are, count those")
+    return {index: round(fmean(cast), SCORE_DIGITS) if cast else None for index, cast in votes.items()}

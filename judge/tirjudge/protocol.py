@@ -24,6 +24,9 @@ HEARTBEAT = b": heartbeat\n\n"
 MAX_SHOWN_CHARS = 80
 """How much of a wrong value an error message repeats."""
 
+MAX_ERRORS = 1000
+"""Of a body with more errors only their number is told: each takes microseconds and kilobytes to describe."""
+
 _BRANCHES = ("list[", "dict[", "function-")
 """How the names begin that pydantic gives to the branches of a union."""
 
@@ -167,6 +170,9 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
         error: says so in pydantic's.
         model: of the request.
     """
+    if error.error_count() > MAX_ERRORS:
+        message = f"body: {error.error_count()} fields given that are unknown or wrong; send those that are documented"
+        return invalid(message, param="body", code="invalid_body")
     errors = [_at_the_key(other) for other in error.errors(include_url=False)]
     field = errors[0]["loc"][:1]
     worst = max((other for other in errors if other["loc"][:1] == field), key=lambda other: len(_path(other["loc"])))

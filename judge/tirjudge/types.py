@@ -25,12 +25,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     JsonValue,
     StrictBool,
     StrictFloat,
     StrictInt,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 MAX_RESPONSES = 1024
 """The most responses one request may carry; listwise judges them in groups."""
@@ -297,7 +299,32 @@ Integer = Annotated[StrictInt, BeforeValidator(_whole)]
 """A whole number, and neither a text nor a boolean that could be taken for one."""
 
 
-class Wire(BaseModel):
+_CONTAINERS = ("list", "tuple", "set", "frozenset", "dict")
+_NO_SCHEMAS = ("metadata", "default", "config", "serialization")
+
+
+def _failing_fast(schema: Any) -> Any:
+    """A schema of pydantic's whose containers stop at their first wrong element."""
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(_failing_fast, schema))
+    if not isinstance(schema, dict):
+        return schema
+    changed = {name: part if name in _NO_SCHEMAS else _failing_fast(part) for name, part in schema.items()}
+    return changed | {"fail_fast": True} if schema.get("type") in _CONTAINERS else changed
+
+
+class Received(BaseModel):
+    """Base of what strangers send: a list or a dict is refused at its first wrong element.
+
+    Otherwise each of a million wrong elements becomes an error of its own, which takes kilobytes and microseconds.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _failing_fast(handler(source))
+
+
+class Wire(Received):
     """Base of everything that crosses a wire: frozen, and a field it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -177,7 +177,9 @@ def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         num_responses: how many responses there are.
     """
     counted = [vote for vote in votes if vote.abstains_because is None]
-    by_response = [[vote.rollout for vote in counted if vote.order == (index,)] for index in range(num_responses)]
+    by_response: list[list[Rollout]] = [[] for _ in range(num_responses)]
+    for vote in counted:
+        by_response[vote.order[0]].append(vote.rollout)
     scores = [round(fmean(map(expected_score, r)), SCORE_DIGITS) if r else None for r in by_response]
     known = [score for score in scores if score is not None]
     if len(known) < num_responses:

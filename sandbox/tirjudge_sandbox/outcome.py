@@ -14,6 +14,9 @@ from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, Report, StoppedBy
 
+_CONTINUATION = bytes(range(0b1000_0000, 0b1100_0000))
+"""The bytes of UTF-8 that go on with a character."""
+
 _BOX_BORDER = re.compile(r"[\s|+-]*")
 """The frame that Python draws around the parts of an ExceptionGroup."""
 
@@ -113,7 +116,5 @@ def _text(printed: Printed) -> str:
         return printed.head.decode(errors="replace")
     # A character that straddles a cut is left out, rather than shown as a broken one.
     head = codecs.getincrementaldecoder("utf-8")("replace").decode(printed.head)
-    tail = printed.tail
-    while tail and tail[0] & 0b1100_0000 == 0b1000_0000:
-        tail = tail[1:]
+    tail = printed.tail.lstrip(_CONTINUATION)
     return f"{head}\n{TRUNCATED}\n{tail.decode(errors='replace')}"

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from tirjudge.types import ExecResult, Outcome, Text
+from tirjudge.types import ExecResult, Outcome, Received, Text
 from tirjudge_sandbox.service import Service
 from tirjudge_sandbox.wire import SANDBOX_ERROR, Base64, encoded
 
@@ -29,7 +29,7 @@ _KILLED = 137
 """128 + SIGKILL, what a shell says of a program that the kernel killed for its memory."""
 
 
-class RunCodeRequest(BaseModel):
+class RunCodeRequest(Received):
     """Fields that it does not know are left alone, as SandboxFusion does."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
-from tirjudge.types import ExecResult, Text
+from tirjudge.types import ExecResult, Received, Text
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.service import Service
 
@@ -27,8 +28,9 @@ TIMEOUT_S = 10.0
 PATIENCE_S = 30.0
 """How long a program waits for a place in a queue that is full: the client would not ask again."""
 
-_PROGRAM = (re.compile(r"<python>(.*?)</python>", re.DOTALL), re.compile(r"```\n?python(.*?)```", re.DOTALL))
-_INPUT = re.compile(r"```input\n(.*?)\n```", re.DOTALL)
+_PYTHON_TAG = re.compile(r"<python>")
+_PYTHON_FENCE = re.compile(r"```\n?python")
+_INPUT_FENCE = re.compile(r"```input\n")
 
 
 def _as_list(value: Any) -> Any:
@@ -36,7 +38,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | int) else value
 
 
-class ObservationRequest(BaseModel):
+class ObservationRequest(Received):
     """One action of each trajectory. Other fields, such as `is_last_step`, are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
@@ -94,7 +96,7 @@ async def _observe_one(
     if code is None:
         return "", False, False, 0.0
     try:
-        result = await _run_patiently(code, stdin=_stdin(action, extra=extra), limits=limits, service=service)
+        result = await _run_patiently(code, stdin=find_stdin(action, extra=extra), limits=limits, service=service)
     except SandboxUnavailable as error:
         return {"obs": "", "error": str(error)}, True, False, 0.0
     return framed(_output(result), action=action), False, True, result.queue_s
@@ -113,15 +115,27 @@ async def _run_patiently(code: str, *, stdin: str, limits: Limits, service: Serv
 
 def find_program(action: str) -> str | None:
     """All programs in an action, one after the other; None if there is none."""
-    for pattern in _PROGRAM:
-        if blocks := pattern.findall(action):
+    for opening, closing in ((_PYTHON_TAG, "</python>"), (_PYTHON_FENCE, "```")):
+        if blocks := list(_between(opening, closing, text=action)):
             return "\n".join(block.strip() for block in blocks)
     return None
 
 
-def _stdin(action: str, *, extra: dict[str, Any]) -> str:
-    found = _INPUT.search(action)
-    return found[1].strip() if found else str(extra.get("stdin") or "")
+def find_stdin(action: str, *, extra: dict[str, Any]) -> str:
+    """What a program reads: the first input block of an action, or else the field `stdin` that came with it."""
+    found = next(_between(_INPUT_FENCE, "\n```", text=action), None)
+    return str(extra.get("stdin") or "") if found is None else found.strip()
+
+
+def _between(opening: re.Pattern[str], closing: str, *, text: str) -> Iterator[str]:
+    """What stands between each opening mark and the next closing one, in one pass.
+
+    `opening(.*?)closing` would search the rest of the text again for every opening mark that is never closed.
+    """
+    begun = opening.search(text)
+    while begun and (end := text.find(closing, begun.end())) >= 0:
+        yield text[begun.end() : end]
+        begun = opening.search(text, end + len(closing))
 
 
 def _output(result: ExecResult) -> str:

@@ -112,6 +112,7 @@ def test_a_line_that_cannot_be_used_is_named(write_lines, line, said: str) -> No
         ({"id": "x", "label": 2, "decisions": ["A>B"]}, "label: 2 given, there are 2 responses"),
         ({"id": "x", "label": -1, "decisions": ["A>B"]}, "label: -1 given, there are 2 responses"),
         ({"id": "x", "label": "C>A", "decisions": ["A>B"]}, "label: 'C>A' given"),
+        ({"id": "x", "decisions": ["A>B"], "shown": [[0, 10**12]]}, "shown: 1000000000000 given; at most 1024"),
     ],
 )
 def test_a_label_that_names_no_response_is_refused(write_lines, line, said: str) -> None:

@@ -95,6 +95,13 @@ async def test_a_field_name_that_is_no_unicode_is_named(client: httpx2.AsyncClie
     assert (error["param"], error["code"]) == (param, "unknown_field")
 
 
+async def test_thousands_of_unknown_fields_are_counted_and_not_described(client: httpx2.AsyncClient) -> None:
+    body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | dict.fromkeys(map(str, range(5000)), 0)
+    error = await refusal(client, content=json.dumps(body).encode())
+    assert (error["param"], error["code"]) == ("body", "invalid_body")
+    assert error["message"].startswith("body: 5000 fields given that are unknown or wrong")
+
+
 async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient) -> None:
     nested = b"[" * 900 + b"]" * 900
     error = await refusal(client, content=b'{"mode": "pairwise", "responses": ["a", "b"], "prompt": ' + nested + b"}")

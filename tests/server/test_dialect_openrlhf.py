@@ -135,7 +135,11 @@ async def test_the_query_of_the_url_says_how_to_judge(speak: Speak) -> None:
     assert answer["rewards"] == [pytest.approx(0.5)]
 
 
-@pytest.mark.parametrize(("query", "param"), [("fallbck=1", "fallbck"), ("votes=0", "votes"), ("mode=cohort", "mode")])
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("fallbck=1", "fallbck"), ("votes=0", "votes"), ("mode=cohort", "mode"), ("votes=" + "[" * 5000, "votes")],
+    ids=lambda text: text[:16],
+)
 async def test_an_option_that_will_not_do_is_named(speak: Speak, query: str, param: str) -> None:
     async with speak(lambda sequence: "<score>7</score>") as client:
         response = await client.post(f"/get_reward?{query}", json={"query": [PROMPT + ANSWER]})

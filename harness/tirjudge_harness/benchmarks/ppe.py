@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
 
-from tirjudge.counting import score_of
+from tirjudge.counting import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.ppe_curves import (
@@ -101,14 +101,13 @@ def _figure(title: str, compute: Callable[[Sequence[Judged]], float | None]) -> 
 
 def _scored(judged: Sequence[Judged]) -> list[tuple[tuple[Score, ...], tuple[bool, ...]]]:
     """The scores and the correctness of the responses to each prompt."""
-    return [
-        (
-            tuple(score_of(one.decisions, index, expected=False) for index in range(one.outline.num_responses)),
-            tuple(index in one.outline.correct for index in range(one.outline.num_responses)),
-        )
-        for one in judged
-        if one.decisions
-    ]
+    found: list[tuple[tuple[Score, ...], tuple[bool, ...]]] = []
+    for one in judged:
+        if one.decisions:
+            scores, indexes = scores_of(one.decisions, expected=False), range(one.outline.num_responses)
+            right = tuple(index in one.outline.correct for index in indexes)
+            found.append((tuple(scores.get(index) for index in indexes), right))
+    return found
 
 
 def mean_area(judged: Sequence[Judged]) -> float | None:

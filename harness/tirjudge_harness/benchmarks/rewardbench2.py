@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tirjudge.counting import Counting, score_of
+from tirjudge.counting import Counting, scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, name, text, texts
@@ -96,8 +96,9 @@ def _spreads(judged: Sequence[Judged], *, kind: str) -> dict[str, Spread]:
         its_kind, pair = _kind_and_pair(one.outline.id)
         if its_kind != kind or one.mode is not Mode.POINTWISE or not one.decisions:
             continue
-        given = [score_of(one.decisions, index, expected=False) for index in range(one.outline.num_responses)]
-        scores = [UNRATED if score is None else score for score in given]
+        given = scores_of(one.decisions, expected=False)
+        found = [given.get(index) for index in range(one.outline.num_responses)]
+        scores = [UNRATED if score is None else score for score in found]
         right = [scores[index] for index in one.outline.correct]
         wrong = [score for index, score in enumerate(scores) if index not in one.outline.correct]
         spreads[pair] = Spread(best_right=max(right), worst_right=min(right), best_wrong=max(wrong))

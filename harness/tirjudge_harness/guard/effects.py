@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tirjudge.counting import Counting, score_of
+from tirjudge.counting import Counting, scores_of
 from tirjudge.types import Mode
 from tirjudge.verdict import GOOD_SCORE
 from tirjudge_harness.benchmark import Compared
@@ -131,12 +131,13 @@ def _scores(before: Sequence[Judged], after: Sequence[Judged]) -> Scores:
     now = {one.outline.id: one for one in after}
     known: list[tuple[str, float, float]] = []
     for one in before:
+        if one.outline.id not in now:
+            continue
+        firsts = scores_of(one.decisions, expected=False)
+        seconds = scores_of(now[one.outline.id].decisions, expected=False)
         for index in range(one.outline.num_responses):
-            if index in one.outline.correct or one.outline.id not in now:
-                continue
-            first = score_of(one.decisions, index, expected=False)
-            second = score_of(now[one.outline.id].decisions, index, expected=False)
-            if first is not None and second is not None:
+            first, second = firsts.get(index), seconds.get(index)
+            if index not in one.outline.correct and first is not None and second is not None:
                 known.append((one.outline.cluster, first, second))
     clusters = [cluster for cluster, _, _ in known]
     return Scores(

@@ -19,10 +19,11 @@ What a reader would trip over:
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 import httpx2
@@ -166,7 +167,7 @@ class ChatEngine:
             stop=written.stop,
             num_appended=written.num_appended,
             num_cached=(usage.prompt_tokens_details or PromptDetails()).cached_tokens or 0,
-            places=_places(choice),
+            places=places_of(choice),
             counted=Counted(prompt=usage.prompt_tokens, completion=usage.completion_tokens),
         )
 
@@ -209,15 +210,11 @@ def _parts(token_ids: Sequence[int]) -> list[str]:
 
 def _merged(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """The messages with text, those of one role that follow one another as one: many templates want them to alternate."""
-    merged: list[dict[str, str]] = []
-    for message in messages:
-        if not message["content"]:
-            continue
-        if merged and merged[-1]["role"] == message["role"]:
-            merged[-1]["content"] += f"\n\n{message['content']}"
-        else:
-            merged.append(dict(message))
-    return merged
+    with_text = (message for message in messages if message["content"])
+    return [
+        {"role": role, "content": "\n\n".join(message["content"] for message in together)}
+        for role, together in groupby(with_text, key=itemgetter("role"))
+    ]
 
 
 def _dropped_stop(choice: Choice, *, text: str, stop: Sequence[str]) -> str | None:
@@ -225,20 +222,30 @@ def _dropped_stop(choice: Choice, *, text: str, stop: Sequence[str]) -> str | No
     still open. A tag that a program follows was only spoken of."""
     if choice.stop_reason in stop:
         return str(choice.stop_reason)
-    closing = [each for each in stop if each.startswith("</")]
-    return next((each for each in closing if re.search(rf"{each.replace('/', '', 1)}[^<`]*\Z", text)), None)
+    return next(
+        (each for each in stop if each.startswith("</") and _is_open(each.replace("/", "", 1), text=text)), None
+    )
 
 
-def _places(choice: Choice) -> tuple[Place, ...]:
+def _is_open(tag: str, *, text: str) -> bool:
+    """Whether a text ends inside a tag, with neither another tag nor code in it."""
+    _, found, inside = text.rpartition(tag)
+    return bool(found) and "<" not in inside and "`" not in inside
+
+
+def places_of(choice: Choice) -> tuple[Place, ...]:
     """The alternatives to each token of the content; none if the endpoint gave none, or others than those of the content.
 
     Tokens of thoughts may come before, and those of a stop string after.
     """
     tokens = (choice.logprobs and choice.logprobs.content) or []
     content = (choice.message.content or "").encode()
-    begins = b"".join(token.raw for token in tokens).rfind(content)
-    if not content or begins < 0:
+    written = b"".join(token.raw for token in tokens)
+    # The last one, searched backwards: `rfind` takes the product of both lengths, and `find` their sum.
+    found = written[::-1].find(content[::-1])
+    if not content or found < 0:
         return ()
+    begins = len(written) - found - len(content)
     places, at, start = [], 0, 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:

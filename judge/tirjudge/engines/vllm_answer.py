@@ -32,6 +32,9 @@ with long lists or tables in them do not."""
 TAIL_IDS = 8
 """So many ids at the end of a turn are held against its text: more than vLLM generates in one step, speculation included."""
 
+MAX_SPILLED = TAIL_IDS
+"""Up to so many ids at the end are dropped one by one, where their text goes beyond that of the turn."""
+
 
 class Texts(Protocol):
     """Text to ids and back, as the served model reads it."""
@@ -120,12 +123,14 @@ class Reader:
 
         A last token that spills past the text is dropped, with those that a character it completes began in.
         """
-        kept = list(token_ids)
+        kept, num_dropped = list(token_ids), 0
         head = await self._texts.decode(kept)
         if head == text:
             return kept, 0
-        while not (text.startswith(head) and len(kept) < len(token_ids)):
-            kept.pop()
+        while not (text.startswith(head) and num_dropped):
+            # One more at first, then twice as many: where ids and text differ early, few texts are asked for.
+            num_dropped += 1 if num_dropped < MAX_SPILLED else num_dropped
+            kept = token_ids[: max(0, len(token_ids) - num_dropped)]
             head = await self._texts.decode(kept)
         appended = await self._texts.encode(text[len(head) :])
         return kept + appended, len(appended)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, V
 from tirjudge.detemplate import ResponseView
 from tirjudge.protocol import invalid, problem_of
 from tirjudge.rewards import Judging, Number, RewardMode, Strategy
-from tirjudge.types import ChatMessage, Text
+from tirjudge.types import ChatMessage, Received, Text
 from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused
@@ -32,7 +32,7 @@ from tirjudge_server.service import Service
 _NO_TEXT = re.compile(r"-?\d|true$|false$|null$|\[|\{")
 
 
-class ForeignRequest(BaseModel):
+class ForeignRequest(Received):
     """A body in a format of somebody else's, who may add fields at any time."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -241,7 +241,7 @@ def _value(text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

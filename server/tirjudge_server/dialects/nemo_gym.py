@@ -16,11 +16,11 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from tirjudge.cohort import chances, pairs_of
 from tirjudge.rewards import RewardMode, Strategy
-from tirjudge.types import JudgeRequest, Mode, Text
+from tirjudge.types import JudgeRequest, Mode, Received, Text
 from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignMessage, ForeignRequest, attend, chat_message
 from tirjudge_server.dialects.desk import text_of as text_of_any
 from tirjudge_server.dialects.gathering import Gathering
@@ -39,7 +39,7 @@ REFERENCES = ("reference", "expected_answer", "ground_truth", "answer")
 """Under which names datasets have a reference answer."""
 
 
-class _Echoed(BaseModel):
+class _Echoed(Received):
     """A body that comes back in its answer, with whatever else the dataset has in it."""
 
     model_config = ConfigDict(frozen=True, extra="allow")

@@ -25,6 +25,9 @@ from tirjudge_server.openai.templates import recognise
 from tirjudge_server.openai.wire import Foreign, judge_request, refuse
 from tirjudge_server.service import Service
 
+MAX_STOPS = 64
+"""Most stop strings: the content is searched for each of them."""
+
 MAX_CHOICES = 16
 
 REQUEST_HEADER = "x-tirjudge-request"
@@ -45,7 +48,7 @@ class Options(Foreign):
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    stop: Text | list[Text] | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None

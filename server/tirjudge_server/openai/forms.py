@@ -183,14 +183,22 @@ def _refused(message: str) -> Refused:
 
 def _types(schema: Any) -> set[str]:
     """The JSON types that a property may have; empty: any, as far as we look."""
+    found: set[str] = set()
+    return found if _collect_types(schema, into=found) else set()
+
+
+def _collect_types(schema: Any, *, into: set[str]) -> bool:
+    """Add the types that a schema names; whether every branch of it names one. All branches share one set: a set for each
+    would be copied once for every level of nesting."""
     if not isinstance(schema, Mapping):
-        return set()
+        return False
     if isinstance(schema.get("anyOf"), list):
-        branches = [_types(branch) for branch in schema["anyOf"]]
-        return set().union(*branches) if all(branches) else set()
+        named = [_collect_types(branch, into=into) for branch in schema["anyOf"]]
+        return bool(named) and all(named)
     given = schema.get("type")
-    names = given if isinstance(given, list) else [given]
-    return {name for name in names if isinstance(name, str)}
+    names = [name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)]
+    into.update(names)
+    return bool(names)
 
 
 def _fitted(value: Any, *, schema: Any) -> Any:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_PATH = re.compile(r"\s*(?P<space>item|sample)(?P<rest>(?:\.[A-Za-z_]\w*|\[\d+\]|\[(?:\"[^\"]*\"|'[^']*')\])*)\s*")
-_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
+_PATH = re.compile(r"\s*(?P<space>item|sample)(?P<rest>(?:\.[A-Za-z_]\w*|\[\d{1,9}\]|\[(?:\"[^\"]*\"|'[^']*')\])*)\s*")
+_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d{1,9})\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
 
 
 class UnknownVariable(ValueError):
@@ -27,12 +26,12 @@ def fill_in(text: str, values: Mapping[str, Any]) -> str:
     Raises:
         UnknownVariable: a placeholder names what is not there.
     """
-    return _PLACEHOLDER.sub(lambda match: _spelled(_value(match[1], values)), text)
+    return "".join(piece if path is None else piece + _spelled(_value(path, values)) for piece, path in _pieces(text))
 
 
 def names_sample(text: str) -> bool:
     """Whether a template shows anything of the sample."""
-    return any(path.lstrip().startswith("sample") for path in _PLACEHOLDER.findall(text))
+    return any(path.lstrip().startswith("sample") for _, path in _pieces(text) if path is not None)
 
 
 def check_placeholders(text: str) -> None:
@@ -40,9 +39,18 @@ def check_placeholders(text: str) -> None:
     Raises:
         UnknownVariable: a placeholder is no path into `item` or `sample`.
     """
-    for path in _PLACEHOLDER.findall(text):
-        if _PATH.fullmatch(path) is None:
+    for _, path in _pieces(text):
+        if path is not None and _PATH.fullmatch(path) is None:
             raise UnknownVariable(_no_path(path))
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
+    """The template in one pass: each piece of plain text, with what the placeholder after it names; None after the last."""
+    begun = 0
+    while (opening := text.find("{{", begun)) >= 0 and (closing := text.find("}}", opening + 2)) >= 0:
+        yield text[begun:opening], text[opening + 2 : closing]
+        begun = closing + 2
+    yield text[begun:], None
 
 
 def _value(path: str, values: Mapping[str, Any]) -> Any:

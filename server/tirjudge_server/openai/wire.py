@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from tirjudge.protocol import invalid, problem_of, shown
-from tirjudge.types import JudgeRequest, Text
+from tirjudge.types import JudgeRequest, Received, Text
 from tirjudge.web.body import parse_body
 from tirjudge.web.errors import Refused
 from tirjudge_server.service import Service
@@ -23,7 +23,7 @@ _BRANCHES = frozenset(
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
-class Foreign(BaseModel):
+class Foreign(Received):
     """Base of a body in a format that is not ours. Its clients send more than we read, so what is unknown is ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -24,6 +24,29 @@ class Texts:
         return "".join(TOKENS[i] for i in token_ids)
 
 
+class CountedTexts(Texts):
+    def __init__(self) -> None:
+        self.num_decoded = 0
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        self.num_decoded += 1
+        return await super().decode(token_ids)
+
+
+async def test_ids_that_differ_from_the_text_at_once_are_fitted_with_few_requests() -> None:
+    texts = CountedTexts()
+    answer = Answer(
+        text="\n" + "a" * 10_000 + "```",
+        token_ids=[TOKENS.index("a")] * 10_000 + [TOKENS.index("````")],
+        logprobs=(),
+        finish_reason="stop",
+        stop_reason="```",
+    )
+    completion = await Reader(texts, source="here").read(answer)
+    assert await Texts().decode(completion.token_ids) == answer.text
+    assert texts.num_decoded < 40
+
+
 @given(
     ids=st.lists(st.integers(0, len(TOKENS) - 1), min_size=1, max_size=12),
     stop=st.sampled_from(STOPS),

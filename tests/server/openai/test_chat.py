@@ -279,6 +279,7 @@ async def test_a_verdict_that_a_schema_has_no_room_for_is_a_refusal(make_judge, 
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"n": 2, "stream": True}, "n"),
         ({"n": 17}, "n"),
+        ({"stop": [str(number) for number in range(65)]}, "stop"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
     ],
 )

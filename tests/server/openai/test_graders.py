@@ -225,6 +225,12 @@ def test_placeholders_are_paths_and_filled_once() -> None:
         fill_in("{{ item.a.b }}", values)
 
 
+@pytest.mark.parametrize("index", ["1234567890", "9" * 5000])
+def test_an_index_beyond_all_lists_is_no_path(index: str) -> None:
+    with pytest.raises(UnknownVariable, match="names and indexes"):
+        fill_in(f"{{{{ item[{index}] }}}}", {"item": [1], "sample": {}})
+
+
 @pytest.mark.parametrize(
     ("metric", "text", "reference", "value"),
     [

@@ -175,6 +175,10 @@ async def test_a_response_is_right_if_it_follows_all_instructions_strictly() -> 
         ({"kwargs": []}, "instruction_id_list: not given"),
         ({"instruction_id_list": ["keywords:existence"], "kwargs": [None]}, "keywords:existence: keywords"),
         (
+            {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["a" * 201]}]},
+            "keywords:existence: keywords.0: .* at most 200 characters",
+        ),
+        (
             {
                 "instruction_id_list": ["length_constraints:number_words"],
                 "kwargs": [{"num_words": 3, "relation": "at most"}],

@@ -25,7 +25,11 @@ Relation = Literal["at least", "less than"]
 Count = Annotated[int, Field(ge=0)]
 Check = Callable[..., bool]
 OneText = Annotated[str, Field(min_length=1)]
-Texts = Annotated[Sequence[OneText], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+MAX_KEYWORD_CHARS = 200
+"""Longest keyword: where case does not count, the search takes the product of its length and the response's."""
+
+Keyword = Annotated[str, Field(min_length=1, max_length=MAX_KEYWORD_CHARS)]
+Keywords = Annotated[Sequence[Keyword], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 
 _CONSTRAINED_RESPONSES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")
@@ -43,17 +47,17 @@ def _holds(count: int, relation: Relation, limit: int) -> bool:
 # Keywords
 
 
-def _existence(response: str, *, keywords: Texts) -> bool:
+def _existence(response: str, *, keywords: Keywords) -> bool:
     """All keywords occur, whatever their case, also inside longer words."""
     return all(re.search(re.escape(keyword), response, re.IGNORECASE) for keyword in keywords)
 
 
-def _frequency(response: str, *, keyword: OneText, frequency: Count, relation: Relation) -> bool:
+def _frequency(response: str, *, keyword: Keyword, frequency: Count, relation: Relation) -> bool:
     """Occurrences that do not overlap, whatever their case, also inside longer words."""
     return _holds(len(re.findall(re.escape(keyword), response, re.IGNORECASE)), relation, frequency)
 
 
-def _forbidden_words(response: str, *, forbidden_words: Texts) -> bool:
+def _forbidden_words(response: str, *, forbidden_words: Keywords) -> bool:
     """None occurs as a word of its own, whatever its case."""
     return not any(re.search(rf"\b{re.escape(word)}\b", response, re.IGNORECASE) for word in forbidden_words)
 

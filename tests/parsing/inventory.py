@@ -1,0 +1,503 @@
+"""What each place of `sites` needs: texts that would make it slow, or the reason why none can.
+
+A `Case` names the public function that leads to the place, and shapes of texts: what a stranger would send who wants the
+work to grow faster than the text. A reason is one line: the input is ours, or bounded, or the pattern repeats nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from tirjudge.best_of_n import best_first
+from tirjudge.cohort import standings
+from tirjudge.counting import Counting, Decision, credit
+from tirjudge.detemplate import detemplate
+from tirjudge.engines.chat import BORDER, messages_of, places_of
+from tirjudge.engines.chat_wire import Choice
+from tirjudge.parse import asks_for_run, find_verdict, parse_code
+from tirjudge.render import neutralise, render_prompt
+from tirjudge.rewards import Strategy
+from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
+from tirjudge.verdict import Vote, pointwise_verdict
+from tirjudge.web.body import parse_body
+from tirjudge.web.errors import Refused
+from tirjudge_harness.best_of_n.graders.aime import integer_answer
+from tirjudge_harness.best_of_n.graders.code import program_of
+from tirjudge_harness.best_of_n.graders.final_answer import last_boxed, last_number
+from tirjudge_harness.best_of_n.graders.ifeval.instructions import CHECKS
+from tirjudge_harness.examples import example
+from tirjudge_harness.external import chosen
+from tirjudge_harness.row_files import read_rows
+from tirjudge_harness.sources import Collection
+from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.limits import Limits
+from tirjudge_sandbox.outcome import result_of
+from tirjudge_sandbox.presets import Preset, imported
+from tirjudge_sandbox.protocol import Ending, Printed, Report, StoppedBy
+from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
+from tirjudge_server.dialects.desk import options_of
+from tirjudge_server.openai.answering import cut_at
+from tirjudge_server.openai.forms import json_form
+from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
+from tirjudge_server.openai.templates import recognise
+
+Shape = Callable[[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A place that strangers' texts reach."""
+
+    feed: Callable[[str], object]
+    """The public function that leads there."""
+    shapes: dict[str, Shape]
+    """Name -> number of characters -> a text of about that length."""
+    first_size: int = 256
+    """Characters to begin with: more where what grows faster is cheap, such as the copying of texts."""
+
+
+def runs(*units: str, after: str = "", before: str = "") -> dict[str, Shape]:
+    """Texts that repeat one piece of text: whole markers, halves of them, single characters.
+
+    Args:
+        units: what is repeated, one text each.
+        after: what every text ends with.
+        before: what every text begins with.
+    """
+    return {
+        repr(f"{before}({unit})*{after}"): lambda n, unit=unit: f"{before}{unit * (n // len(unit) + 1)}{after}"
+        for unit in units
+    }
+
+
+def mixed(*units: str) -> dict[str, Shape]:
+    """One text that goes through several pieces in turn."""
+    return {
+        f"{len(units)} marks in turn": lambda n: "".join(
+            islice(cycle(units), 1 + n * len(units) // sum(map(len, units)))
+        )
+    }
+
+
+def halves(opening: str, closing: str) -> dict[str, Shape]:
+    """All openings first, then all closings; nested and unbalanced."""
+    return {
+        repr(f"({opening})*({closing})*"): lambda n: (
+            opening * (n // 2 // len(opening)) + closing * (n // 2 // len(closing))
+        )
+    }
+
+
+ODD = runs(" ", "\n", "\0", "e\u0301", "\u200f", "\ud800", "x")
+"""What is in every text that is meant to surprise: blanks, NULs, combining characters, marks of direction, half a pair."""
+
+LINES: dict[str, Shape] = {"different lines": lambda n: "\n".join(f"{i:07d}" for i in range(n // 8))}
+
+FENCES = runs("`", "```\n", "```python\n", "```python\nx\n```\n", "``` x\n", " ```", "```python ") | runs(
+    " ", "x\n", "`` \n", before="```python\n"
+)
+
+
+def _tokens(text: str) -> list[int]:
+    """As the chat engine has a conversation: `|` stands between what was written and what followed."""
+    return [BORDER if character == "|" else ord(character) for character in text]
+
+
+def _answer(text: str) -> Choice:
+    """An endpoint's answer whose tokens are not those of its content."""
+    tokens = [{"token": text, "logprob": 0.0}]
+    return Choice.model_validate(
+        {"message": {"content": f"a{text[: len(text) // 2]}"}, "logprobs": {"content": tokens}}
+    )
+
+
+def _printed(text: str) -> Report:
+    """What a program printed: bytes that end no character, and a complaint."""
+    tail, stderr = b"\x80" * len(text), text.encode("utf-8", "surrogatepass")
+    return Report(
+        ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NOBODY, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
+        stdout=Printed(1 << 40, b"x", tail),
+        stderr=Printed(len(stderr), stderr, b""),
+        files={},
+    )
+
+
+def _outcome(text: str) -> object:
+    limits = Limits(file_mb=1 << 30)
+    return result_of(_printed(text), limits=limits, level=Level.UNSAFE, preset=Preset.STDLIB, queue_s=0.0)
+
+
+def _met(text: str) -> object:
+    async def meet(indexes: object) -> Exception:
+        return ValueError("not compared")
+
+    return asyncio.run(standings(text.split("\n"), strategy=Strategy.LISTWISE, meet=meet))
+
+
+def _credited(text: str) -> object:
+    """A file of scores that are all the same: every response ties with all others."""
+    indexes = range(len(text) // 8)
+    scored = [Decision(shown=(index,), score=7.0) for index in indexes]
+    return credit(scored, indexes, right=frozenset({0}), mode=Mode.POINTWISE, counting=Counting())
+
+
+def _voted(text: str) -> object:
+    """A verdict over many responses, each judged alone."""
+    rollout = Rollout(prompt_ids=(), turns=(), stop_reason=StopReason.VERDICT, model="judge", label="7")
+    indexes = range(len(text) // 8)
+    return pointwise_verdict([Vote(order=(index,), rollout=rollout) for index in indexes], num_responses=len(indexes))
+
+
+def _collected(text: str) -> object:
+    found = Collection()
+    for number, line in enumerate(text.split("\n")):
+        found.add(example(id="x", prompt=f"{line}{number}", responses=("a", "b"), correct=(0,), subset=""), place="")
+    return found.clustered()
+
+
+def _or_refused(feed: Callable[[str], object]) -> Callable[[str], object]:
+    """A refusal is an answer like any other."""
+
+    def answer(text: str) -> object:
+        try:
+            return feed(text)
+        except Refused as refused:
+            return refused
+
+    return answer
+
+
+def _schema(text: str) -> object:
+    """A schema whose types stand at the bottom of branches in branches."""
+    part: Any = {"type": text.split("\n")}
+    for _ in range(min(400, len(text) // 160)):
+        part = {"anyOf": [part]}
+    return json_form({"type": "json_schema", "json_schema": {"schema": {"properties": {"label": part}}}})
+
+
+def _csv(text: str) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        return read_rows(path)
+
+
+def _filled(text: str) -> object:
+    values = {"item": {"a": "b"}, "sample": {"output_text": "c"}}
+    try:
+        return fill_in(text, values)
+    finally:
+        names_sample(text)
+        check_placeholders(text)
+
+
+def _guided(text: str) -> object:
+    limits = {"prompt_chars": len(text), "response_chars": len(text)}
+    asked: dict[str, Any] = {"prompt": text, "responses": [text], "reference": text, "rubric": text}
+    return render_prompt(Mode.POINTWISE, tools=False, max_tool_calls=0, **asked, **limits)
+
+
+def _checked(kind: str, **given: Any) -> Callable[[str], object]:
+    return lambda text: CHECKS[kind](text, **given)
+
+
+_CHAT_MARKERS = (
+    *("<|im_start|>", "<|im_start|>user\n", "<|im_start|>user", "<|im_end|>", "<|endoftext|>"),
+    *("<|start_header_id|>user<|end_header_id|>", "<|start_header_id|>", "<|header_start|>user"),
+    *("<start_of_turn>user\n", "<start_of_turn>", "<｜User｜>", "<｜Assistant｜>x"),
+    *("[INST]", "[INST] x [/INST] y </s>", "[INST] <<SYS>>\n", "[/INST]", "<s>", "</s>", "<|user|>\n", "<|user|>\n\n"),
+    *("USER: ", "USER: x ASSISTANT: y</s>", "<|start|>user<|message|>", "<|start|>assistant<|channel|>", "<|message|>"),
+    *("<|start|>assistant<|message|>x<|end|>", "<|channel|>", "<think>", "</think>"),
+)
+"""Every template that detemplating knows, whole, in halves, and repeated."""
+
+_JUDGE_MARKERS = (
+    *("[The Start of Assistant A's Answer]", "[The End of Assistant A's Answer]", "[The Start of ", "The "),
+    *("[The Start of Assistant A's Answer]\nx\n[The End of Assistant A's Answer]\n", "[User Question]\n"),
+    *("[The Start of the Reference Answer]", "<|The Start of Assistant A's Answer|>", "Question: ```\n", "\n```"),
+    *("Question:\n```\nx\n```\n", "Ground truth answer:\n```\n", "Response:\n```\nx\n```\n", "GOLD SOLUTION:\n"),
+    *("PREDICTED SOLUTION:\n", "GOLD SOLUTION:\nx\nPREDICTED SOLUTION:\n", "Answer:\n", "from 1 ", "scale of 1 to "),
+    *(". ", "! \n", '"yes" or ', "scale of 9", "[x ", "Question:\n```\n"),
+)
+
+_ASKED = "[User Question]\nq\n[The Start of Assistant's Answer]\nr\n[The End of Assistant's Answer]\n"
+"""A prompt of a judge: what follows is read for criteria and a scale."""
+
+_OURS = "indexes, token ids or figures of ours: no text of a stranger"
+_OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
+_BOUNDED = "bounded by its quantifiers: `{1,64}` and the like"
+FIXED = "repeats nothing without bound"
+"""The test looks whether that is so."""
+
+INVENTORY: dict[str, Case | str] = {
+    # The judge.
+    "tirjudge.alternatives:_name_in": "splits a token once, at the first character that is no letter or digit",
+    "tirjudge.cli:missing_module": _OURS,
+    "tirjudge.cohort:_knockout": _OURS,
+    "tirjudge.cohort:_listwise": _OURS,
+    "tirjudge.best_of_n:best_first": Case(
+        lambda text: best_first([0.0] * len(text.split()), answers=text.split()), LINES
+    ),
+    "tirjudge.cohort:standings": Case(_met, LINES),
+    "tirjudge.counting:credit": Case(_credited, runs("x")),
+    "tirjudge.detemplate:*": Case(
+        detemplate,
+        ODD
+        | runs(*_CHAT_MARKERS)
+        | mixed(*_CHAT_MARKERS)
+        | runs(" ", "</s>", "<|im_end|> ", "<|call|>", before="<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"),
+    ),
+    "tirjudge.engines.chat:ChatEngine._written": "searches the few stop strings, all ours, once each",
+    "tirjudge.engines.chat:_parts": Case(
+        lambda text: messages_of(_tokens(text)), runs("a||", "a|b|", "x", before="q|", after="a|"), first_size=1 << 15
+    ),
+    "tirjudge.engines.chat:places_of": Case(
+        lambda text: places_of(_answer(text)), runs("a", "b") | {"ab...": lambda n: "ab" + "a" * n}
+    ),
+    "tirjudge.engines.chat_wire:_REFUSES": FIXED,
+    "tirjudge.engines.chat_wire:_TOO_LONG": FIXED,
+    "tirjudge.engines.chat_wire:_WITH_THE_ANSWER": FIXED,
+    "tirjudge.engines.chat_wire:_is_about_the_number": "a single character class",
+    "tirjudge.engines.chat_wire:_is_named": "a word of ours between two borders",
+    "tirjudge.engines.embedded:EmbeddedEngine._schedule": _OURS,
+    "tirjudge.engines.embedded:Qwen3._groups": _OURS,
+    "tirjudge.engines.fleet_urls:_urls_in": _OPERATOR,
+    "tirjudge.engines.scripted:ScriptedEngine.generate": "for tests",
+    "tirjudge.engines.tokenization:find_stop": "goes on from where the search before it ended; the stop strings are ours",
+    "tirjudge.engines.vllm:_PROGRESS": _OPERATOR,
+    "tirjudge.engines.vllm_answer:_ends_with": "the texts of the last few tokens",
+    "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; after a few steps each drops twice as many",
+    "tirjudge.judge:_Session._best_of": _OURS,
+    "tirjudge.judge:_Session._group_size": _OURS,
+    "tirjudge.loop:read_labels.descend": _OURS,
+    "tirjudge.parse:_PYTHON_BLOCK": Case(lambda text: (parse_code(text), asks_for_run(text)), ODD | FENCES),
+    "tirjudge.parse:find_verdict": Case(
+        lambda text: find_verdict([text], mode=Mode.POINTWISE, labels=("1",)),
+        ODD
+        | runs("<score>", "<score> ", "<score>1 </score", "<score>1</score>")
+        | runs(" ", "1", "1 ", before="<score>"),
+    ),
+    "tirjudge.render:_DELIMITERS": Case(
+        neutralise,
+        ODD | FENCES | runs("<", "<|", "</", "<response_", "<response_a>", "[/", "[INST]", "a", before="<response_"),
+    ),
+    "tirjudge.render:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
+    "tirjudge.render:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
+    "tirjudge.trace_context:_TRACEPARENT": _BOUNDED,
+    "tirjudge.types:_SURROGATE": Case(
+        lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
+    ),
+    "tirjudge.verdict:pointwise_verdict": Case(_voted, runs("x")),
+    "tirjudge.web.body:parse_body": Case(
+        _or_refused(lambda text: parse_body(text.encode("utf-8", "surrogatepass"), JudgeRequest)),
+        runs("0,", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
+        | runs("0,", before='{"mode":"listwise","prompt":"x","responses":[', after="0]}")
+        | runs("{},", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
+        | {"unknown fields": lambda n: json.dumps({str(i): 0 for i in range(n // 12)})}
+        | runs("[", '{"":', "9", "\\u0000"),
+    ),
+    "tirjudge.web.identity:_SANE_ID": _BOUNDED,
+    # The sandbox.
+    "tirjudge_sandbox.cgroups:Cgroup.was_out_of_memory": _OPERATOR,
+    "tirjudge_sandbox.cgroups:_mounts": _OPERATOR,
+    "tirjudge_sandbox.containers:_Output._next_chunk": "keeps the last few bytes",
+    "tirjudge_sandbox.frames:report_from": "two outputs, cut once each",
+    "tirjudge_sandbox.outcome:_BOX_BORDER": Case(_outcome, ODD | runs("| ", "+-", "\n|", "- \n")),
+    "tirjudge_sandbox.packages:_BARE_MODULE": _OPERATOR,
+    "tirjudge_sandbox.packages:_REQUIREMENT": _OPERATOR,
+    "tirjudge_sandbox.packages:_normal": _OPERATOR,
+    "tirjudge_sandbox.presets:_IMPORT": Case(
+        imported,
+        runs(" ", "\n", ";", "; ", "import ", "from ", ";import\t", "import numpy;", "  \n", before="numpy\n")
+        | runs(" ", " \t", before="numpy;import", after="#"),
+    ),
+    "tirjudge_sandbox.presets:_MENTION": FIXED,
+    "tirjudge_sandbox.presets:_WORD": "a single character class; what is searched is part of one pass",
+    "tirjudge_sandbox.request:_NAME": _BOUNDED,
+    "tirjudge_sandbox.verl_tool:_PYTHON_TAG": FIXED,
+    "tirjudge_sandbox.verl_tool:_PYTHON_FENCE": FIXED,
+    "tirjudge_sandbox.verl_tool:_INPUT_FENCE": FIXED,
+    "tirjudge_sandbox.verl_tool:_between": Case(
+        lambda text: (find_program(text), find_stdin(text, extra={}), framed("", action=text)),
+        ODD
+        | FENCES
+        | runs(
+            "<python>", "<python", "</python>", "<python></python", "<python>x</python>", "```\npython", "```input\n"
+        )
+        | halves("<python>", "</python>")
+        | halves("```input\n", "\n```"),
+    ),
+    "tirjudge_sandbox.zygote:_serve_slot": _OURS,
+    # The server.
+    "tirjudge_server.access.keys:_NAME": _BOUNDED,
+    "tirjudge_server.demo:_READY": _OURS,
+    "tirjudge_server.demo:_show_rollout": _OURS,
+    "tirjudge_server.dialects.desk:_NO_TEXT": FIXED,
+    "tirjudge_server.dialects.desk:options_of": Case(
+        _or_refused(lambda text: options_of({"scale": text, "votes": text})),
+        runs("[", '{"":', "9", "0,", "-", "1e", " "),
+    ),
+    "tirjudge_server.joining:Flight._follow": _OURS,
+    "tirjudge_server.moment:_SPAN": _OPERATOR,
+    "tirjudge_server.openai.answering:cut_at": Case(
+        lambda text: cut_at(text, stops=[f"{text[: len(text) // 2]}b", "b"]),
+        runs("a", "aab") | {"ab...": lambda n: "ab" + "a" * n},
+    ),
+    "tirjudge_server.openai.batches:_WINDOW": _BOUNDED,
+    "tirjudge_server.openai.conversation:_answered": _OURS,
+    "tirjudge_server.openai.formula:Formula.__init__": "at most MAX_CHARS characters",
+    "tirjudge_server.openai.forms:json_form": Case(_or_refused(_schema), LINES),
+    "tirjudge_server.openai.placeholders:_pieces": Case(
+        _filled,
+        ODD
+        | runs("{", "}", "{{", "{{ ", "{{}", "{{item", "{{item.a}}", "{{ sample.output_text }}", "{{x}}")
+        | halves("{{", "}}")
+        | halves("{{ ", " }}"),
+    ),
+    "tirjudge_server.openai.placeholders:_PATH": Case(
+        _filled,
+        runs(".a", "[0]", '["a"]', "['", '["', " ", "a", "[9", "9", before="{{item.a", after="}}")
+        | runs(".a", "[0]", "['a'", " ", "9", before="{{item.a[0", after="!}}"),
+    ),
+    "tirjudge_server.openai.placeholders:_STEP": "finds again what `_PATH` has found",
+    "tirjudge_server.openai.similarity:_WORD": "a single character class",
+    "tirjudge_server.openai.similarity:_ngrams": "n-grams of at most five words",
+    "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, for the work grows with the product",
+    "tirjudge_server.openai.templates:*": Case(
+        _or_refused(recognise),
+        ODD
+        | FENCES
+        | runs(*_JUDGE_MARKERS)
+        | mixed(*_JUDGE_MARKERS)
+        | runs(" ", "\n", ". ", "[x", "from 1 ", "1", "9 ", "from 9\n", before=_ASKED),
+    ),
+    "tirjudge_server.openai.wire:_without_branches": "a path into a model: a few parts of at most 80 characters",
+    "tirjudge_server.records.endpoints:_ID": _BOUNDED,
+    "tirjudge_server.records.endpoints:router.judgments": _OURS,
+    "tirjudge_server.vllm_command:shares": _OPERATOR,
+    "tirjudge_server.worker_guard:_children": _OPERATOR,
+    # The harness.
+    "tirjudge_harness.bench_run:judge_plan": _OURS,
+    "tirjudge_harness.benchmarks.rewardbench2:_kind_and_pair": "one repeat, at the end",
+    "tirjudge_harness.best_of_n.graders.aime:_DECORATION": Case(
+        lambda text: integer_answer(rf"\boxed{{{text}}}"),
+        ODD | runs(r"\text", r"\text{", r"\text {} ", "^{", "=", "9", "{,}", ","),
+    ),
+    "tirjudge_harness.best_of_n.graders.aime:integer_answer": "one repeat, and at most MAX_DIGITS digits are read",
+    "tirjudge_harness.best_of_n.graders.code:CodeGrader._grade": "ten names of at most 200 characters",
+    "tirjudge_harness.best_of_n.graders.code:CodeGrader._not_graded": "ten complaints of at most 300 characters",
+    "tirjudge_harness.best_of_n.graders.code:Tests.is_unit_test": "a word of ours, without a repeat",
+    "tirjudge_harness.best_of_n.graders.code:Tests.mention": "a name of at most 500 characters, which a sandbox cuts there",
+    "tirjudge_harness.best_of_n.graders.code:_FENCED": Case(
+        lambda text: program_of(text, entry_point="f"), ODD | FENCES
+    ),
+    "tirjudge_harness.best_of_n.graders.code:_LACKS": "complaints of at most 500 characters",
+    "tirjudge_harness.best_of_n.graders.code:_is_python": Case(
+        lambda text: program_of(text, entry_point=None),
+        runs("x\n", "(", "[", "-", "f(", "'", '"""', after="\n```\n```"),
+    ),
+    "tirjudge_harness.best_of_n.graders.code:program_of": Case(
+        lambda text: program_of(text, entry_point="f"),
+        runs(" ", "async ", "f ", "def ", "def f\n", " \n", before="```\n"),
+    ),
+    "tirjudge_harness.best_of_n.graders.final_answer:_BARE_BOX": Case(
+        last_boxed, ODD | runs(r"\boxed ", r"\boxed", "\\boxed \n", "5", " ", before=r"\boxed ")
+    ),
+    "tirjudge_harness.best_of_n.graders.final_answer:_BRACES": Case(
+        last_boxed,
+        runs("\\", "{", "}", r"\boxed{", r"\boxed {", r"\fbox  ", "{}")
+        | halves(r"\boxed{", "}")
+        | runs("{}", before=r"\boxed{"),
+    ),
+    "tirjudge_harness.best_of_n.graders.final_answer:last_boxed": Case(
+        last_boxed, runs(r"\boxed{1}", r"\boxed{1}\boxed{")
+    ),
+    "tirjudge_harness.best_of_n.graders.final_answer:_NUMBER": Case(
+        last_number,
+        ODD
+        | runs("9", "-", ".", "1,", "1,111", "1,111,", ".1", "1.", "-1", "-.")
+        | runs(",111", before="1", after="1"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_BOLD": Case(
+        _checked("detectable_format:number_highlighted_sections", num_highlights=2),
+        ODD | runs("*", "**", "* ", "** ", "**x*", "*\n"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_HIGHLIGHT": "with `_BOLD`: the same instruction",
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_DASHED_ITEM": Case(
+        _checked("detectable_format:number_bullet_lists", num_bullets=2),
+        ODD | runs("-", " -", "- \n", "*", "* x\n", " *", "*\n", "\t", " \n"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_STARRED_ITEM": "with `_DASHED_ITEM`: the same instruction",
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_FENCE": FIXED,
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_POSTSCRIPTS": FIXED,
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_POSTSCRIPTS#2": "with `_POSTSCRIPTS`: the same dict",
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_existence": Case(
+        lambda text: CHECKS["keywords:existence"](text, keywords=[f"{text[: len(text) // 2]}b"]), runs("a", "ab", " ")
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_forbidden_words": Case(
+        lambda text: CHECKS["keywords:forbidden_words"](text, forbidden_words=[f"{text[: len(text) // 2]}b"]),
+        runs("a", "a ", "ab"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_frequency": Case(
+        lambda text: CHECKS["keywords:frequency"](
+            text, keyword=f"{text[: len(text) // 2]}b", frequency=1, relation="at least"
+        ),
+        runs("a", "ab", " "),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_multiple_sections": Case(
+        lambda text: CHECKS["detectable_format:multiple_sections"](
+            text, section_spliter=f"{text[: len(text) // 2]}b", num_sections=1
+        ),
+        runs("a", "ab", "9"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_nth_paragraph_first_word": "splits a word once",
+    "tirjudge_harness.best_of_n.graders.ifeval.instructions:_title": Case(
+        _checked("detectable_format:title"), ODD | runs("<", ">", "<<", "<< >>", "<<\n") | halves("<<", ">>")
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.words:_WORD": Case(
+        _checked("length_constraints:number_words", num_words=1, relation="at least"), ODD | runs("a ")
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.words:_language_detector": "profiles that come with the package",
+    "tirjudge_harness.best_of_n.graders.ifeval.words:_sentence_splitter": Case(
+        _checked("length_constraints:number_sentences", num_sentences=1, relation="at least"),
+        runs(".", "a. ", "?", "? ", ")", '."', "A."),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.words:_word_splitter": Case(
+        _checked("change_case:capital_word_frequency", capital_frequency=1, capital_relation="at least"),
+        runs("A ", "'", "can't ", "--", "$", '"', "A", ".", ",", "[A"),
+    ),
+    "tirjudge_harness.best_of_n.graders.ifeval.words:is_in_language": Case(
+        _checked("language:response_language", language="en"), runs("a", "a@", "a ", "http://", "-")
+    ),
+    "tirjudge_harness.best_of_n.graders.math_worker:final_answer": "in a process with a time limit, which is killed",
+    "tirjudge_harness.best_of_n.graders.math_worker:same_answer": "in a process with a time limit, which is killed",
+    "tirjudge_harness.decisions:Judged.by_judgment": _OURS,
+    "tirjudge_harness.external:_DECISION": Case(
+        lambda text: chosen(text, shown=[0, 1]),
+        ODD | runs(" ", "A", "[", "]]", ">", "A ", before="A", after="!") | runs(" ", after="[["),
+    ),
+    "tirjudge_harness.journal:Journal._put": _OURS,
+    "tirjudge_harness.portion:_shares": _OURS,
+    "tirjudge_harness.portion:sample": _OURS,
+    "tirjudge_harness.reports.formats:_md": "a single character class",
+    "tirjudge_harness.reports.formats:_tex": "repeats nothing",
+    "tirjudge_harness.reports.shapes:_parts_without_value": _OURS,
+    "tirjudge_harness.row_files:read_rows": Case(
+        _csv,
+        {"columns and rows": lambda n: "a," * (n // 4) + "b\n" + "x\n" * (n // 4)}
+        | runs('"', '"",', "a\n", ",\n", '"\n', before="a,b\n"),
+    ),
+    "tirjudge_harness.runner:Runner.judge": _OURS,
+    "tirjudge_harness.sources:Collection": Case(_collected, runs("\n")),
+    "tirjudge_harness.statistics.agreement:agreement_with_labels": _OURS,
+    "tirjudge_harness.statistics.calibration:_of_choices": _OURS,
+    "tirjudge_harness.statistics.intervals:_mean": _OURS,
+}
+"""By the name of the place; `module:*` speaks for a whole module. Functions without a site of their own may be named too."""

@@ -1,0 +1,150 @@
+"""Every place in the packages that searches text: patterns, scanners, and libraries that may take long."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "tirjudge": "judge",
+    "tirjudge_sandbox": "sandbox",
+    "tirjudge_server": "server",
+    "tirjudge_harness": "harness",
+}
+
+SEARCHES = frozenset({"find", "rfind", "index", "rindex", "partition", "rpartition"})
+"""String methods that walk through a text; in a loop they can walk through it again and again."""
+
+LIBRARIES = frozenset({"difflib", "langdetect", "math_verify", "nltk", "punkt", "rapidfuzz", "regex", "sympy"})
+"""Packages whose work can grow with the square of a text, or that have patterns of their own."""
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Site:
+    """One place that searches text."""
+
+    name: str
+    """`module:qualified name`; of a pattern at the level of a module, the name that it is assigned to."""
+    kind: str
+    """`pattern`, `scanner` or `library`."""
+    line: int
+    path: Path
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The syntax of every file of the packages, by its path."""
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for package, room in PACKAGES.items()
+        for path in sorted((ROOT / room / package).rglob("*.py"))
+    }
+
+
+@cache
+def sites() -> list[Site]:
+    """All of them, by name."""
+    found: list[Site] = []
+    for path, tree in trees().items():
+        _, *parts = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(parts).removesuffix(".__init__")
+        found += [
+            Site(name=f"{module}:{name}", kind=kind, line=line, path=path.relative_to(ROOT))
+            for name, kind, line in _searches_in(tree, inside="")
+        ]
+    return _numbered(sorted(found))
+
+
+def _numbered(found: list[Site]) -> list[Site]:
+    """The second pattern under one name is `name#2`, so that it needs an entry of its own."""
+    counted: Counter[str] = Counter()
+    numbered: list[Site] = []
+    for site in found:
+        counted[site.name] += site.kind == "pattern"
+        again = site.kind == "pattern" and counted[site.name] > 1
+        numbered.append(replace(site, name=f"{site.name}#{counted[site.name]}") if again else site)
+    return numbered
+
+
+def _searches_in(node: ast.AST, *, inside: str) -> Iterator[tuple[str, str, int]]:
+    """Name, kind and line of each place beneath a node, each function by itself."""
+    for child in ast.iter_child_nodes(node):
+        name = inside
+        if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+            name = f"{inside}.{child.name}" if inside else child.name
+            if isinstance(child, _FUNCTIONS) and _is_scanner(child):
+                yield name, "scanner", child.lineno
+        elif not inside and isinstance(child, ast.Assign | ast.AnnAssign):
+            name = _assigned(child)
+        if _is_pattern(child):
+            yield inside or "module", "pattern", getattr(child, "lineno", 0)
+        elif _is_library(child):
+            yield inside or "module", "library", getattr(child, "lineno", 0)
+        yield from _searches_in(child, inside=name)
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> str:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return ast.unparse(target)
+
+
+def _is_pattern(node: ast.AST) -> bool:
+    """A call of a function of `re` that takes a pattern."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "re"
+        and node.func.attr not in ("escape", "purge")
+    )
+
+
+def _is_library(node: ast.AST) -> bool:
+    match node:
+        case ast.Import(names=names):
+            return any(alias.name.partition(".")[0] in LIBRARIES for alias in names)
+        case ast.ImportFrom(module=str(module)):
+            return module.partition(".")[0] in LIBRARIES
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="ast"), attr="parse" | "literal_eval")):
+            return True
+        case _:
+            return False
+
+
+def _is_scanner(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a loop of its own searches a text, or cuts one: where a variable says, or in a `while` anywhere."""
+    loops = [loop for loop in _own(function) if isinstance(loop, _LOOPS)]
+    return any(_searches(inner, is_while=isinstance(loop, ast.While)) for loop in loops for inner in _own(loop))
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is beneath it, without the functions inside it, which are listed by themselves."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _FUNCTIONS):
+            yield from _own(child)
+
+
+def _searches(node: ast.AST, *, is_while: bool) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in SEARCHES
+        case ast.Subscript(slice=ast.Slice(lower=lower, upper=upper)):
+            bounds = [bound for bound in (lower, upper) if bound is not None]
+            return isinstance(node.ctx, ast.Load) and any(is_while or not _is_fixed(bound) for bound in bounds)
+        case _:
+            return False
+
+
+def _is_fixed(bound: ast.expr) -> bool:
+    if isinstance(bound, ast.UnaryOp):
+        bound = bound.operand
+    return isinstance(bound, ast.Constant) or (isinstance(bound, ast.Name) and bound.id.strip("_").isupper())

@@ -1,0 +1,96 @@
+"""No text of a stranger makes the work grow faster than the text: every place that searches text is on a list."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.parsing.inventory import FIXED, INVENTORY, Case, Shape
+from tests.parsing.sites import sites, trees
+from tests.parsing.work import growth_of
+
+CASES = [
+    pytest.param(case, shape, id=f"{name} {label}")
+    for name, case in INVENTORY.items()
+    if isinstance(case, Case)
+    for label, shape in case.shapes.items()
+]
+
+
+@pytest.mark.parametrize(("case", "shape"), CASES)
+def test_work_grows_no_faster_than_the_text(case: Case, shape: Shape) -> None:
+    growth = growth_of(case.feed, shape, first_size=case.first_size)
+    assert growth.is_linear, (
+        f"four times {growth.size} characters take {growth.ratio:.0f} times as long "
+        f"({growth.small_s:.3f} s, {growth.large_s:.3f} s); read the text in one pass, or bound it"
+    )
+
+
+def test_every_place_that_searches_text_is_on_the_list() -> None:
+    missing = [
+        f"{site.path}, line {site.line}: the {site.kind} {site.name}"
+        for site in sites()
+        if _entry_of(site.name) is None
+    ]
+    assert not missing, (
+        f"INVENTORY of tests/parsing/inventory.py lacks {len(missing)} places that search text; for each add a Case with the "
+        "public function that leads there and shapes that would make it slow, or the reason why no stranger's text can: "
+        f"{'; '.join(missing)}"
+    )
+
+
+def test_the_list_names_nothing_that_is_gone() -> None:
+    there = {site.name for site in sites()}
+    assert [name for name in INVENTORY if name not in there and not _is_there(name)] == []
+
+
+def test_re_is_imported_under_its_own_name() -> None:
+    """Else the list would not see its patterns."""
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "re"), path
+            assert not (isinstance(node, ast.alias) and node.name == "re" and node.asname), path
+
+
+@pytest.mark.parametrize("name", [name for name, entry in INVENTORY.items() if entry == FIXED])
+def test_what_is_said_to_repeat_nothing_without_bound_does_not(name: str) -> None:
+    patterns = list(_patterns_at(name))
+    assert patterns, f"{name}: no pattern found there"
+    assert not any(_repeats_without_bound(re._parser.parse(each.pattern, each.flags)) for each in patterns)  # type: ignore[attr-defined]
+
+
+def _entry_of(name: str) -> Case | str | None:
+    return INVENTORY.get(name) or INVENTORY.get(f"{name.partition(':')[0]}:*")
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module has something of that name; `module:*` asks for the module alone."""
+    module, _, inside = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in [] if inside == "*" else inside.split("."):
+        found = getattr(found, part, None)
+    return found is not None
+
+
+def _patterns_at(name: str) -> Iterator[re.Pattern[str]]:
+    module, _, inside = name.partition(":")
+    found = getattr(importlib.import_module(module), inside)
+    for each in found.values() if isinstance(found, dict) else [found]:
+        assert isinstance(each, re.Pattern)
+        yield each
+
+
+def _repeats_without_bound(parsed: Any) -> bool:
+    """Whether a pattern, as `re` has parsed it, has `*` or `+` anywhere."""
+    for part in parsed:
+        if isinstance(part, tuple | list | re._parser.SubPattern):  # type: ignore[attr-defined]
+            if _repeats_without_bound(part):
+                return True
+        elif part is re._parser.MAXREPEAT:  # type: ignore[attr-defined]
+            return True
+    return False
