@@ -7,7 +7,7 @@ import hashlib
 import struct
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
@@ -402,6 +402,24 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def in_turn(coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int) -> list[T]:
+    """All of them, in order, so many side by side. Each is made when its turn comes, so that `coroutines` may generate
+    many; before each the event loop goes round. The first failure cancels the others and is raised as it is."""
+    results: dict[int, T] = {}
+    numbered = enumerate(coroutines)
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if (taken := next(numbered, None)) is None:
+                return
+            number, coroutine = taken
+            results[number] = await coroutine
+
+    await together([work() for _ in range(num_at_once)])
+    return [results[number] for number in range(len(results))]
 
 
 def _is_empty(vote: Vote) -> bool:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
@@ -207,20 +208,24 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
     """Rewards from 1 to 5: the mean over a response's comparisons.
 
     Raises:
+        Refused: 413, the comparisons cost too much.
         QueueFull, EngineUnavailable, ...: a response could not be compared with any other, and not by its own fault.
     """
     desk.scoring = desk.scoring.on((WORST, BEST), mode=RewardMode.COHORT)
     if asked.principle is not None:
         desk.scoring = desk.scoring.judged_with(rubric=asked.principle)
+    desk.check_samples(len(asked.response_objs))
     texts = [response_in(response, view=desk.view) or "" for response in asked.response_objs]
     history = tuple(chat_message(message) for message in asked.conversation_history)
     if len(texts) < 2 or not any(message.content for message in history):
         desk.note([absent(Absence.UNREADABLE, reason="nothing to compare") for _ in texts])
         return {"rewards": [NEUTRAL] * len(texts), "comparison_results": None, "metrics": None}
     strategy = Strategy.ALL_PAIRS if desk.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
-    pairs = pairs_of(len(texts), strategy=strategy)
-    requests = [_pair_request(history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
-    answers = await desk.inquiry.ask_all(requests)
+    group, scoring = Group(prompt=history, responses=tuple(texts)), replace(desk.scoring, strategy=strategy)
+    desk.cost_limits.check(desk.cost_of(group, scoring=scoring))
+    pairs = list(pairs_of(len(texts), strategy=strategy))
+    questions = [partial(_pair_request, history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
+    answers = await desk.inquiry.ask_all(questions)
     rows = []
     points: list[list[float]] = [[] for _ in texts]
     absences: list[list[Reward]] = [[] for _ in texts]

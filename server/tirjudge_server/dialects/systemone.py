@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
+from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, text_of
 from tirjudge_server.failure import Absence, absence_in
 from tirjudge_server.scoring import Group, Reward, absent, failed, judge_request
@@ -117,9 +119,12 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
-    requests = [_request(asked, question, desk=desk) for question in asked.questions.values()]
-    answered = iter(await desk.inquiry.ask_all([request for request in requests if request is not None]))
-    found = [CERTAIN if request is None else _found(next(answered)) for request in requests]
+    state, questions = text_of(asked.state) or "", list(asked.questions.values())
+    open_ones = [question for question in questions if len(_texts(question)) > 1]
+    if open_ones:
+        _check_cost(open_ones, state=state, desk=desk)
+    answered = iter(await desk.inquiry.ask_all([partial(_request, state, one, desk=desk) for one in open_ones]))
+    found = [_found(next(answered)) if len(_texts(question)) > 1 else CERTAIN for question in questions]
     desk.note([Reward(value=one.confidence) if isinstance(one, _Found) else one for one in found])
     answers = zip(asked.questions.items(), found, strict=True)
     return {
@@ -132,16 +137,36 @@ async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
     }
 
 
-def _request(
-    asked: SystemOne, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk
-) -> JudgeRequest | None:
-    """The judgment that answers a question; None if there is nothing to choose."""
+@cache
+def _template() -> str:
+    return resources.files("tirjudge_server.dialects").joinpath("systemone.txt").read_text(encoding="utf-8").strip()
+
+
+def _check_cost(
+    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, desk: Desk
+) -> None:
+    """
+    Raises:
+        Refused: 413, the questions cost too much together.
+    """
+    size, like = desk.inquiry.service.judge.profile.group_size, _request(state, questions[0], desk=desk)
+    costs = (
+        question_cost(
+            len(_template()) + len(state) + len(text_of(question.instructions) or ""),
+            _texts(question),
+            like=like,
+            group_size=size,
+        )
+        for question in questions
+    )
+    desk.cost_limits.check(sum(costs, Cost()), param="questions")
+
+
+def _request(state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk) -> JudgeRequest:
+    """The judgment that answers a question with several answers."""
     texts = _texts(question)
-    if len(texts) == 1:
-        return None
-    template = resources.files("tirjudge_server.dialects").joinpath("systemone.txt").read_text(encoding="utf-8")
-    values = {"state": text_of(asked.state) or "", "instructions": text_of(question.instructions) or ""}
-    group = Group(prompt=fill(template.strip(), values), responses=tuple(texts))
+    values = {"state": state, "instructions": text_of(question.instructions) or ""}
+    group = Group(prompt=fill(_template(), values), responses=tuple(texts))
     mode = Mode.PAIRWISE if len(texts) == 2 else Mode.LISTWISE
     return judge_request(group, mode=mode, responses=texts, scoring=desk.scoring)
 

@@ -23,6 +23,7 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge.web.body import read_body
 from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
+from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
 from tirjudge_server.service import Service
 
@@ -153,7 +154,11 @@ async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Ca
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded: a
             question that could not be judged is no refusal by the model, so that none is answered.
     """
-    requests = [request_of(asked, question, service=service) for question in asked.questions]
+    given = input_text(asked.input)
+    # What is wrong with `judge` is told before anything is judged.
+    first = request_of(asked, asked.questions[0], given=given, service=service)
+    _check_cost(asked, given=given, like=first, service=service)
+    requests = (request_of(asked, question, given=given, service=service) for question in asked.questions)
     judgments = await service.answer_all(requests, call=call)
     answers, usages = [], []
     for question, judgment in zip(asked.questions, judgments, strict=True):
@@ -172,16 +177,39 @@ async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Ca
     }
 
 
+def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: Service) -> None:
+    """
+    Raises:
+        Refused: 413, the questions cost too much together.
+    """
+    size, chars = service.judge.profile.group_size, len(_template()) + len(given)
+    costs = (
+        question_cost(chars + len(question.instructions), options_of(question).texts, like=like, group_size=size)
+        for question in asked.questions
+    )
+    service.cost_limits.check(sum(costs, Cost()), param="questions")
+
+
 def request_of(
-    asked: DecisionRequest, question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, *, service: Service
+    asked: DecisionRequest,
+    question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
+    *,
+    given: str,
+    service: Service,
 ) -> JudgeRequest:
     """The judgment that answers one question.
+
+    Args:
+        asked: the whole request.
+        question: one of its questions.
+        given: its `input_text`.
+        service: judges.
 
     Raises:
         Refused: `judge` holds no options of a request.
     """
     options = options_of(question)
-    values = {"input": input_text(asked.input), "instructions": question.instructions}
+    values = {"input": given, "instructions": question.instructions}
     found = {
         "mode": options.mode,
         "model": asked.model,
