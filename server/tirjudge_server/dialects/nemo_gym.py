@@ -127,7 +127,7 @@ async def _verify(asked: NemoVerify, desk: Desk, *, gathering: Gathering[Group, 
         return _verified(asked, reward)
     try:
         compare = partial(_together, desk=desk)
-        key, name = _group_key(asked, group), _member_name(asked)
+        key, name = (desk.inquiry.call.caller, _group_key(asked, group)), _member_name(asked)
         reward = await gathering.result(key, group, name=name, compare=compare)
     except Exception as error:
         reward = failed(error)
@@ -160,7 +160,7 @@ def _reference(extras: Mapping[str, Any]) -> str | None:
 
 
 def _group_key(asked: NemoVerify, group: Group) -> str:
-    """The caller's name of the group and its attempt, or what is asked in it."""
+    """The caller's name of the group and its attempt, or what is asked in it. It says nothing of who the caller is."""
     extras = asked.model_extra or {}
     named = [extras.get("_ng_group_id"), extras.get("_ng_group_attempt")]
     asked_for = asked.responses_create_params.get("input"), extras.get("principle"), group.reference

@@ -109,7 +109,7 @@ class FileStore:
         self,
         folder: Path,
         *,
-        quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+        quota: Quota = Quota(),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder

@@ -211,7 +211,10 @@ class Records:
             with self.database.reading() as connection:
                 statement = wanted
                 if after is not None:
-                    seq = connection.execute(select(records.c.seq).where(records.c.id == after)).scalar()
+                    known = select(records.c.seq).where(records.c.id == after)
+                    # Whether others have a judgment of that id is not told either.
+                    known = known if caller is None else known.where(records.c.caller == caller)
+                    seq = connection.execute(known).scalar()
                     if seq is None:
                         raise unknown_judgment(after, param="after")
                     statement = wanted.where(records.c.seq < seq)

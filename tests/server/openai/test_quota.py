@@ -168,7 +168,7 @@ async def test_only_so_many_batches_of_a_caller_wait_or_run(connect: Any, tmp_pa
             return batch["status"] == "cancelled"
 
         async with asyncio.timeout(20):
-            while not await has_ended():
+            while not await has_ended():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (await client.post("/v1/batches", json=asked)).status_code == 200
 
