@@ -10,14 +10,12 @@ import signal
 from tirjudge.observation import TRUNCATED
 from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.levels import Level
-from tirjudge_sandbox.limits import Limits
+from tirjudge_sandbox.limits import STDERR_BYTES, Limits
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, Report, StoppedBy
 
 _BOX_BORDER = re.compile(r"[\s|+-]*")
 """The frame that Python draws around the parts of an ExceptionGroup."""
-
-_STDERR_TAIL_BYTES = 16_384
 
 
 def result_of(report: Report, *, limits: Limits, level: Level, preset: Preset, queue_s: float) -> ExecResult:
@@ -99,7 +97,7 @@ def _signal_name(number: int) -> str:
 
 
 def _last_part(stderr: Printed) -> str:
-    return (stderr.head + stderr.tail)[-_STDERR_TAIL_BYTES:].decode(errors="replace")
+    return (stderr.head + stderr.tail)[-STDERR_BYTES:].decode(errors="replace")
 
 
 def _last_line(text: str) -> str:

@@ -258,7 +258,7 @@ def says(sequence: str) -> str:
 @pytest.fixture
 async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
     own = Two()
-    own.engine = Watched(says, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
+    own.engine = Watched(says, delay_s=0.02, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
     judge = Judge(engine=own.engine, sandbox=None, gate=Gate(version="f" * 16), profile=Profile(name="judge"))
     versions = versions_of(judge, fingerprint="f" * 16, isolation=None)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
@@ -318,10 +318,10 @@ async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) 
 
 
 async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
-    two.engine.delay_s = 0.2
+    num_before = two.service.flights.num_joined
     first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
     assert first == again != foreign
-    assert len(two.engine.calls) >= 2
+    assert two.service.flights.num_joined + two.service.num_recalled == num_before + 1
 
 
 async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:

@@ -123,9 +123,7 @@ class Gathering(Generic[Value, Result]):
         results = await asyncio.shield(group.results)
         return results[list(group.members).index(name)]
 
-    def _join(
-        self, group: _Group[Value, Result], value: Value, *, name: str, digest: bytes, num_chars: int
-    ) -> None:
+    def _join(self, group: _Group[Value, Result], value: Value, *, name: str, digest: bytes, num_chars: int) -> None:
         if name not in group.members:
             group.members[name] = digest
             group.values.append(value)
@@ -139,7 +137,9 @@ class Gathering(Generic[Value, Result]):
         own = [group for (caller, _), group in self._open.items() if caller == key[0]]
         group, held = self._open.get(key), sum(group.num_chars for group in own)
         if held + num_chars > self._max_open_chars:
-            message = f"{len(own)} groups are open already and hold {held:,} characters, at most {self._max_open_chars:,}"
+            message = (
+                f"{len(own)} groups are open already and hold {held:,} characters, at most {self._max_open_chars:,}"
+            )
             raise QueueFull(message, retry_after_s=1.0)
         if group is not None:
             return group

@@ -12,7 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.server.speaking import service_of
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.judge import Judge
 from tirjudge.web.errors import Refused
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
@@ -20,6 +21,7 @@ from tirjudge_server.app import create_app
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.filestore import FileStore, Quota
 from tirjudge_server.records.database import Database, open_database
+from tirjudge_server.service import Service
 
 KIB = 1024
 
@@ -39,8 +41,8 @@ async def serving(
     if database is not None:
         access = Access(database)
         await access.load()
-    service = service_of(lambda sequence: "<score>7</score>")
-    service.judge.engine.delay_s = delay_s  # type: ignore[attr-defined]
+    engine = ScriptedEngine(lambda sequence: "<score>7</score>", delay_s=delay_s)
+    service = Service(Judge(engine=engine, sandbox=None))
     app = create_app(service, files=tmp_path / "files", quota=quota, access=access)
     async with app.router.lifespan_context(app), connect(app) as client:
         yield client
