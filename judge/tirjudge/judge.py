@@ -247,7 +247,8 @@ class _Session:
         """The verdict over all responses."""
         num_responses = len(self.request.responses)
         if self.request.mode is Mode.POINTWISE:
-            ballots = await together([self._vote((index,)) for index in range(num_responses)])
+            works = (self._vote((index,)) for index in range(num_responses))
+            ballots = await in_turn(works, num_at_once=min(num_responses, MAX_ROLLOUTS))
             return pointwise_verdict([vote for ballot in ballots for vote in ballot], num_responses=num_responses)
         order = content_order(self.request)
         return await self._best_of(order, size=await self._group_size())

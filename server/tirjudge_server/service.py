@@ -150,10 +150,13 @@ class Service:
             EngineUnavailable, SandboxUnavailable: it is known not to work, and nothing is begun.
         """
         self.check(request)
+        # Hashing a large request takes a while, here and where it is looked up: the loop goes round before each.
+        await asyncio.sleep(0)
         content, deadline = content_hash(request), Deadline.after(self.deadline_s(request, call=call))
         key = flight_key(content, call=call)
         flight = self.flights.find(key, content=content, deadline=deadline)
         if flight is None and self.memory is not None:
+            await asyncio.sleep(0)
             remembered = await self.memory.recall(request, call=call)
             if remembered is not None:
                 self.num_recalled += 1
