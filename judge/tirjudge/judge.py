@@ -405,17 +405,26 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def in_turn(coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int) -> list[T]:
-    """All of them, in order, so many side by side. Each is made when its turn comes, so that `coroutines` may generate
-    many; before each the event loop goes round. The first failure cancels the others and is raised as it is."""
+async def in_turn(
+    coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int, one_by_one: bool = False
+) -> list[T]:
+    """All of them, in order, so many side by side. The first failure cancels the others and is raised as it is.
+
+    Args:
+        coroutines: each is made when its turn comes, so that this may generate many; before that the event loop goes round.
+        num_at_once: how many are under way.
+        one_by_one: whether the event loop goes round between any two that begin, because making one takes a while.
+    """
     results: dict[int, T] = {}
     numbered = enumerate(coroutines)
+    taking = asyncio.Semaphore(1 if one_by_one else num_at_once)
 
     async def work() -> None:
         while True:
-            await asyncio.sleep(0)
-            if (taken := next(numbered, None)) is None:
-                return
+            async with taking:
+                await asyncio.sleep(0)
+                if (taken := next(numbered, None)) is None:
+                    return
             number, coroutine = taken
             results[number] = await coroutine
 

@@ -34,6 +34,7 @@ from tirjudge_sandbox.wire import (
     BatchRequest,
     ExecuteRequest,
     body_of,
+    result_json,
     to_json,
 )
 
@@ -178,9 +179,7 @@ async def _listed(results: list[bytes]) -> AsyncIterator[bytes]:
 
 async def _encoded(result: ExecResult) -> bytes:
     """A result as JSON. Files take a while, so that it is done in a thread if there are any."""
-    if not result.files:
-        return to_json(body_of(result))
-    return await asyncio.to_thread(lambda: to_json(body_of(result)))
+    return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
 
 
 async def _execute_item(asked: ExecuteRequest, *, service: Service) -> bytes:

@@ -78,6 +78,7 @@ class Service:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue, max_running_of=max_running_of)
         self.flights = Flights()
+        self._hashing = asyncio.Lock()
         self.readiness = Readiness()
         self.draining = Draining()
         self.cost_limits = cost_limits
@@ -124,7 +125,7 @@ class Service:
         self.draining.check()
         self.admission.check()
         works = (self._answer_one(request, call=_part(call, number)) for number, request in enumerate(requests))
-        return await in_turn(works, num_at_once=self.admission.max_running)
+        return await in_turn(works, num_at_once=self.admission.max_running, one_by_one=True)
 
     async def _answer_one(self, request: JudgeRequest, *, call: Call) -> Judgment | Exception:
         ends_at = Deadline.after(self.deadline_s(request, call=call)).ends_at
@@ -150,13 +151,14 @@ class Service:
             EngineUnavailable, SandboxUnavailable: it is known not to work, and nothing is begun.
         """
         self.check(request)
-        # Hashing a large request takes a while, here and where it is looked up: the loop goes round before each.
-        await asyncio.sleep(0)
-        content, deadline = content_hash(request), Deadline.after(self.deadline_s(request, call=call))
+        deadline = Deadline.after(self.deadline_s(request, call=call))
+        # Hashing a large request takes a while: they take turns, and the loop goes round before each.
+        async with self._hashing:
+            await asyncio.sleep(0)
+            content = content_hash(request)
         key = flight_key(content, call=call)
         flight = self.flights.find(key, content=content, deadline=deadline)
         if flight is None and self.memory is not None:
-            await asyncio.sleep(0)
             remembered = await self.memory.recall(request, call=call)
             if remembered is not None:
                 self.num_recalled += 1
