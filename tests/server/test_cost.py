@@ -208,7 +208,7 @@ async def test_one_sample_that_costs_too_much_leaves_the_rest_of_its_batch_judge
 
 async def test_a_prompt_that_all_samples_share_is_counted_for_each(connect: Connect) -> None:
     service = service_of(never, cost_limits=CostLimits(chars=100_000))
-    body = {"query": ["x" * 90_000 + "Hello."] * 4, "prompts": "x" * 90_000}
+    body = {"query": ["x" * 90_000 + "Hello."] * 4, "prompts": "x" * 90_000, "labels": {"answer": "x" * 90_000}}
     async with connect(create_app(service)) as client:
         answer = await client.post("/get_reward", json=body)
         score = await client.post("/score", json={"text_1": "x" * 90_000, "text_2": ["a", "b"]})

@@ -53,10 +53,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 async def _reply(asked: LlamaFactoryRequest, desk: Desk) -> dict[str, Any]:
     desk.check_samples(len(asked.messages))
-    exchanges = []
-    for text in asked.messages:
-        exchanges.append(detemplate(text, view=desk.view))
-        await asyncio.sleep(0)
+    exchanges = await asyncio.to_thread(lambda: [detemplate(text, view=desk.view) for text in asked.messages])
     groups = [None if e is None else Group(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
     rewards = await desk.score_each(groups)
     return {

@@ -7,6 +7,7 @@ until the group is complete, and rewards them by comparison.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import uuid
@@ -121,7 +122,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _verify(asked: NemoVerify, desk: Desk, *, gathering: Gathering[Group, Reward]) -> dict[str, Any]:
-    group = _group(asked, desk=desk)
+    group = await asyncio.to_thread(_group, asked, desk=desk)
     if group is None or gathering.size == 1:
         (reward,) = await desk.score_each([group])
         return _verified(asked, reward)
@@ -215,7 +216,9 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
     if asked.principle is not None:
         desk.scoring = desk.scoring.judged_with(rubric=asked.principle)
     desk.check_samples(len(asked.response_objs))
-    texts = [response_in(response, view=desk.view) or "" for response in asked.response_objs]
+    texts = await asyncio.to_thread(
+        lambda: [response_in(response, view=desk.view) or "" for response in asked.response_objs]
+    )
     history = tuple(chat_message(message) for message in asked.conversation_history)
     if len(texts) < 2 or not any(message.content for message in history):
         desk.note([absent(Absence.UNREADABLE, reason="nothing to compare") for _ in texts])

@@ -70,12 +70,17 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 async def _reply(asked: OpenRlhfRequest, desk: Desk) -> dict[str, Any]:
     """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
     prompts = _each(asked.prompts, num=len(asked.queries))
-    labels = _each(asked.labels, num=len(asked.queries))
+    # A label that all samples share is spelled once.
+    labels = _each(asked.labels if isinstance(asked.labels, list) else text_of(asked.labels), num=len(asked.queries))
     read = desk.affordable([_cost_of_reading(*sample) for sample in zip(asked.queries, prompts, strict=True)])
-    groups: list[Group | Reward | None] = []
-    for query, prompt, label, may_be in zip(asked.queries, prompts, labels, read, strict=True):
-        groups.append(_group(query, prompt=prompt, label=label, desk=desk) if may_be else TOO_COSTLY)
-        await asyncio.sleep(0)
+
+    def found() -> list[Group | Reward | None]:
+        return [
+            _group(query, prompt=prompt, label=label, desk=desk) if may_be else TOO_COSTLY
+            for query, prompt, label, may_be in zip(asked.queries, prompts, labels, read, strict=True)
+        ]
+
+    groups = await asyncio.to_thread(found)
     rewards = await desk.score_each(groups)
     numbers = [desk.number(reward) for reward in rewards]
     worst, best = desk.scoring.ends

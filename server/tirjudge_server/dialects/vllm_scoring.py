@@ -7,6 +7,7 @@ it says where a number stands in.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Any
@@ -144,13 +145,13 @@ async def _score(asked: VllmScore, desk: Desk) -> dict[str, Any]:
 
 
 async def _classify(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
-    rewards = await desk.score_each(_groups(asked, desk=desk))
+    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"label": "LABEL_0", "probs": [desk.number(reward)], "num_classes": 1} for reward in rewards]
     return _listing("classify", rows, rewards=rewards, desk=desk)
 
 
 async def _pooling(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
-    rewards = await desk.score_each(_groups(asked, desk=desk))
+    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"object": "pooling", "data": [desk.number(reward)]} for reward in rewards]
     return _listing("pool", rows, rewards=rewards, desk=desk)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Annotated, Any, Literal
@@ -87,7 +88,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
         asked = parse_chat(body)
         call = call_of(request, dialect="openai.chat")
         if asked.stream:
-            wanted = interpret(service, asked, chat_messages(asked))
+            wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked))
             return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
         answer = await while_connected(request.receive, answer_chat(service, asked, call=call))
         return JSONResponse(answer, headers=judgment_header(answer["choices"]))
@@ -126,7 +127,9 @@ async def answer_chat(service: Service, asked: ChatRequest, *, call: Call) -> di
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    choices = await choose(service, interpret(service, asked, chat_messages(asked)), asked, call=call)
+    # In a thread, because long texts take a while to be searched for a judge's prompt.
+    wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked))
+    choices = await choose(service, wanted, asked, call=call)
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
