@@ -77,6 +77,11 @@ def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
         "max-queue": defaults.max_queue,
         "deadline-s": defaults.max_deadline_s,
         "max-body-mb": defaults.max_body_bytes / 1024**2,
+        "max-rollouts": defaults.cost_limits.rollouts,
+        "max-prompt-chars": defaults.cost_limits.chars,
+        "max-files-mb": defaults.quota.num_bytes / 1024**2,
+        "max-files": defaults.quota.num_files,
+        "max-batches": defaults.quota.num_batches,
         "grace-s": defaults.grace_s,
         "cohort-size": defaults.dialect_settings.cohort_size,
     }

@@ -13,12 +13,12 @@ that were. Equal texts are one contestant and share what it gets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
 
-from tirjudge.judge import together
+from tirjudge.judge import in_turn, together
 from tirjudge.rewards import Strategy
 from tirjudge.types import Judgment
 
@@ -27,6 +27,9 @@ Meeting = Judgment | Exception
 
 Meet = Callable[[Sequence[int]], Awaitable[Meeting]]
 """Compares the responses of these indexes; the verdict speaks of them in this order."""
+
+MAX_AT_ONCE = 64
+"""Most comparisons of one cohort under way at a time; the others are not made yet."""
 
 EQUAL = 0.5
 """What equals get who have nobody else to meet."""
@@ -67,20 +70,21 @@ async def standings(
     elif strategy is Strategy.KNOCKOUT:
         own = await _knockout(places, texts=contestants, meet=meet, seed=seed)
     else:
-        own = await _round_robin(places, pairs=pairs_of(len(places), strategy=strategy), meet=meet)
+        pairs = list(pairs_of(len(places), strategy=strategy))
+        own = await _round_robin(places, pairs=pairs, meet=meet)
     by_text = dict(zip(contestants, own, strict=True))
     return [by_text[text] for text in responses]
 
 
-def pairs_of(num_responses: int, *, strategy: Strategy) -> list[tuple[int, int]]:
-    """The comparisons of a strategy that knows them beforehand.
+def pairs_of(num_responses: int, *, strategy: Strategy) -> Iterable[tuple[int, int]]:
+    """The comparisons of a strategy that knows them beforehand, made one by one.
 
-    >>> pairs_of(4, strategy=Strategy.CIRCULAR)
+    >>> list(pairs_of(4, strategy=Strategy.CIRCULAR))
     [(0, 1), (1, 2), (2, 3), (3, 0)]
     """
     if strategy is Strategy.ALL_PAIRS or num_responses == 2:
-        return list(combinations(range(num_responses), 2))
-    return [(i, (i + 1) % num_responses) for i in range(num_responses)]
+        return combinations(range(num_responses), 2)
+    return ((i, (i + 1) % num_responses) for i in range(num_responses))
 
 
 def chances(meeting: Meeting, *, num_met: int) -> list[float] | None:
@@ -97,7 +101,8 @@ def chances(meeting: Meeting, *, num_met: int) -> list[float] | None:
 
 
 async def _round_robin(places: Sequence[int], *, pairs: Sequence[tuple[int, int]], meet: Meet) -> list[Standing]:
-    meetings = await together([_met(meet, (places[i], places[j])) for i, j in pairs])
+    works = (_met(meet, (places[i], places[j])) for i, j in pairs)
+    meetings = await in_turn(works, num_at_once=min(len(pairs), MAX_AT_ONCE))
     won: list[list[float]] = [[] for _ in places]
     standing = [Standing() for _ in places]
     for pair, meeting in zip(pairs, meetings, strict=True):

@@ -7,7 +7,7 @@ import hashlib
 import struct
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
@@ -248,7 +248,8 @@ class _Session:
         """The verdict over all responses."""
         num_responses = len(self.request.responses)
         if self.request.mode is Mode.POINTWISE:
-            ballots = await together([self._vote((index,)) for index in range(num_responses)])
+            works = (self._vote((index,)) for index in range(num_responses))
+            ballots = await in_turn(works, num_at_once=min(num_responses, MAX_ROLLOUTS))
             return pointwise_verdict([vote for ballot in ballots for vote in ballot], num_responses=num_responses)
         order = content_order(self.request)
         return await self._best_of(order, size=await self._group_size())
@@ -403,6 +404,33 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def in_turn(
+    coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int, one_by_one: bool = False
+) -> list[T]:
+    """All of them, in order, so many side by side. The first failure cancels the others and is raised as it is.
+
+    Args:
+        coroutines: each is made when its turn comes, so that this may generate many; before that the event loop goes round.
+        num_at_once: how many are under way.
+        one_by_one: whether the event loop goes round between any two that begin, because making one takes a while.
+    """
+    results: dict[int, T] = {}
+    numbered = enumerate(coroutines)
+    taking = asyncio.Semaphore(1 if one_by_one else num_at_once)
+
+    async def work() -> None:
+        while True:
+            async with taking:
+                await asyncio.sleep(0)
+                if (taken := next(numbered, None)) is None:
+                    return
+            number, coroutine = taken
+            results[number] = await coroutine
+
+    await together([work() for _ in range(num_at_once)])
+    return [results[number] for number in range(len(results))]
 
 
 def _is_empty(vote: Vote) -> bool:

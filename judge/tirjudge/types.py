@@ -281,7 +281,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def _replace_lone_surrogates(value: Any) -> Any:
     """JSON can spell half a surrogate pair; no tokenizer and no file takes one. It becomes U+FFFD, its neighbours stay."""
-    if isinstance(value, str) and _SURROGATE.search(value):
+    if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return value
 

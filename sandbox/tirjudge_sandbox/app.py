@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
@@ -34,6 +34,7 @@ from tirjudge_sandbox.wire import (
     BatchRequest,
     ExecuteRequest,
     body_of,
+    result_json,
     to_json,
 )
 
@@ -50,7 +51,7 @@ OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
 ERROR_STATUSES = {
     "400": "The request is wrong; `param` names the field.",
     "401": "A key is needed.",
-    "413": "The body is too large.",
+    "413": "The body is too large, or the answer could become too large.",
     "429": "The queue is full; `retry-after` says when to ask again.",
     "503": "The sandbox failed, or the service is shutting down; `started` says whether the program may have run.",
 }
@@ -98,16 +99,19 @@ def create_app(service: Service, *, keys: Collection[str] = (), max_body_bytes: 
     async def execute(request: Request) -> Response:
         """Run a program."""
         asked = await read(request, ExecuteRequest)
+        service.check_answer([asked], param="limits")
         result = await while_connected(request.receive, service.execute_request(asked))
-        return _answer(body_of(result))
+        return _json(await _encoded(result))
 
     @app.post(BATCH_PATH)
     async def execute_batch(request: Request) -> Response:
         """Run several programs; the results come in their order, and one that fails does not stop the others."""
         asked = await read(request, BatchRequest)
+        service.check_answer(asked.programs, param="programs")
         works = [partial(_execute_item, program, service=service) for program in asked.programs]
         results = await while_connected(request.receive, service.side_by_side(works))
-        return _answer({"results": results})
+        # Sent piece by piece, so that no second copy of all of them is made.
+        return StreamingResponse(_listed(results), media_type="application/json")
 
     @app.post(RUN_CODE_PATH)
     async def sandbox_fusion(request: Request) -> Response:
@@ -159,18 +163,35 @@ def create_app(service: Service, *, keys: Collection[str] = (), max_body_bytes: 
 
 
 def _answer(body: Any) -> Response:
-    return Response(to_json(body), media_type="application/json")
+    return _json(to_json(body))
 
 
-async def _execute_item(asked: ExecuteRequest, *, service: Service) -> dict[str, Any]:
-    """The result of one of several programs. What fails is told in the form of a result, so that they all have one form."""
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+async def _listed(results: list[bytes]) -> AsyncIterator[bytes]:
+    yield b'{"results":['
+    for number, result in enumerate(results):
+        yield result if number == 0 else b"," + result
+    yield b"]}"
+
+
+async def _encoded(result: ExecResult) -> bytes:
+    """A result as JSON. Files take a while, so that it is done in a thread if there are any."""
+    return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
+
+
+async def _execute_item(asked: ExecuteRequest, *, service: Service) -> bytes:
+    """The result of one of several programs, as JSON at once, which is all that is kept of it. What fails is told in the form
+    of a result, so that they all have one form."""
     try:
-        return body_of(await service.execute_request(asked))
+        return await _encoded(await service.execute_request(asked))
     except Refused as error:
-        return body_of(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
+        return await _encoded(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
     except SandboxUnavailable as error:
         told = body_of(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
-        return told | {"outcome": SANDBOX_ERROR, "started": not isinstance(error, SandboxBusy)}
+        return to_json(told | {"outcome": SANDBOX_ERROR, "started": not isinstance(error, SandboxBusy)})
 
 
 def _not_run(request: Request, error: Exception, *, status: int | None = None) -> Response:

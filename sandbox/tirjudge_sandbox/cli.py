@@ -122,6 +122,9 @@ def serve(
     image: Image = None,
     allow_unsafe: AllowUnsafe = False,
     max_body_mb: Annotated[int, typer.Option(min=1, help="Largest request, MiB; a larger one gets a 413.")] = 16,
+    max_answer_mb: Annotated[
+        int, typer.Option(min=1, help="Output and files of all programs of one request, MiB; more get a 413.")
+    ] = 64,
     grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds that programs get to end after SIGTERM.")] = 10.0,
     log_level: Annotated[LogLevel, typer.Option(envvar="TIRJUDGE_LOG_LEVEL")] = LogLevel.WARNING,
 ) -> None:
@@ -150,7 +153,12 @@ def serve(
         )
         with bind(host, port=port) as bound:
             serving = serve_pool(
-                pool, bound=bound, keys=keys, max_body_bytes=max_body_mb * 1024 * 1024, grace_s=grace_s
+                pool,
+                bound=bound,
+                keys=keys,
+                max_body_bytes=max_body_mb * 1024 * 1024,
+                max_answer_bytes=max_answer_mb * 1024 * 1024,
+                grace_s=grace_s,
             )
             run(serving, log_level=log_level, secrets=keys)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+STDERR_BYTES = 16_384
+"""Most that is handed back of a program's standard error."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -22,6 +25,8 @@ class Limits:
     """The largest file, MiB. Printing more than this is the outcome `output_limit`."""
     scratch_mb: int = 16
     """Size of the private /tmp, MiB (namespaces levels; the landlock level has no writable directory)."""
+    fetch_bytes: int = 8_388_608
+    """Files handed back, all together; one that does not fit any more counts as not there."""
     error_chars: int = 500
     """Length of the error line handed back."""
     source_bytes: int = 262_144

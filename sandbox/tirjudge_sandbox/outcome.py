@@ -10,7 +10,7 @@ import signal
 from tirjudge.observation import TRUNCATED
 from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.levels import Level
-from tirjudge_sandbox.limits import Limits
+from tirjudge_sandbox.limits import STDERR_BYTES, Limits
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, Report, StoppedBy
 
@@ -19,8 +19,6 @@ _CONTINUATION = bytes(range(0b1000_0000, 0b1100_0000))
 
 _BOX_BORDER = re.compile(r"[\s|+-]*")
 """The frame that Python draws around the parts of an ExceptionGroup."""
-
-_STDERR_TAIL_BYTES = 16_384
 
 
 def result_of(report: Report, *, limits: Limits, level: Level, preset: Preset, queue_s: float) -> ExecResult:
@@ -102,7 +100,7 @@ def _signal_name(number: int) -> str:
 
 
 def _last_part(stderr: Printed) -> str:
-    return (stderr.head + stderr.tail)[-_STDERR_TAIL_BYTES:].decode(errors="replace")
+    return (stderr.head + stderr.tail)[-STDERR_BYTES:].decode(errors="replace")
 
 
 def _last_line(text: str) -> str:

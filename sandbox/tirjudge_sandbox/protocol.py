@@ -86,6 +86,8 @@ class Job:
     scratch_bytes: int
     fetch: tuple[str, ...] = ()
     """Paths beneath the private directory, to be read when it has ended."""
+    fetch_bytes: int = 0
+    """Of all these together, at most."""
     attachments: tuple[Attachment, ...] = ()
 
     def to_packet(self) -> bytes:

@@ -98,6 +98,7 @@ class Program:
             file_bytes=limits.file_mb << 20,
             scratch_bytes=limits.scratch_mb << 20,
             fetch=self.fetch,
+            fetch_bytes=limits.fetch_bytes,
             attachments=self.attachments,
         )
 

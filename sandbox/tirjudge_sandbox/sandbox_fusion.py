@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from tirjudge.types import ExecResult, Outcome, Received, Text
+from tirjudge_sandbox.cost import answer_bytes, check_answer
 from tirjudge_sandbox.service import Service
 from tirjudge_sandbox.wire import SANDBOX_ERROR, Base64, encoded
 
@@ -53,15 +54,19 @@ async def run_code(asked: RunCodeRequest, *, service: Service) -> dict[str, Any]
     Raises:
         Refused, SandboxBusy, SandboxUnavailable, ShuttingDown: as `Service.execute`.
     """
+    limits = service.capped(
+        time_s=asked.run_timeout if asked.run_timeout > 0 else None,
+        memory_mb=asked.memory_limit_MB if asked.memory_limit_MB > 0 else None,
+    )
+    check_answer(
+        [answer_bytes(limits, fetches=bool(asked.fetch_files))], most=service.max_answer_bytes, param="fetch_files"
+    )
     result = await service.execute(
         asked.code,
         stdin=asked.stdin or "",
         files={path: content for path, content in asked.files.items() if content is not None},
         fetch=asked.fetch_files,
-        limits=service.capped(
-            time_s=asked.run_timeout if asked.run_timeout > 0 else None,
-            memory_mb=asked.memory_limit_MB if asked.memory_limit_MB > 0 else None,
-        ),
+        limits=limits,
     )
     return _answer(result)
 

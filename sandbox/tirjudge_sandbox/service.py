@@ -14,6 +14,7 @@ from tirjudge.protocol import invalid
 from tirjudge.types import ExecResult
 from tirjudge.web.draining import Draining
 from tirjudge.web.errors import Refused
+from tirjudge_sandbox.cost import MAX_ANSWER_BYTES, answer_bytes, check_answer
 from tirjudge_sandbox.doctor import Diagnosis, diagnose
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.metrics import Metrics
@@ -32,10 +33,12 @@ class Service:
 
     Args:
         pool: open; closing it is left to whoever opened it.
+        max_answer_bytes: output and files of all programs of one request.
     """
 
-    def __init__(self, pool: SandboxPool) -> None:
+    def __init__(self, pool: SandboxPool, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self.pool = pool
+        self.max_answer_bytes = max_answer_bytes
         self.draining = Draining()
         self.metrics = Metrics(pool.stats)
         self._started = time.time()
@@ -88,6 +91,28 @@ class Service:
         return await self.execute(
             asked.code, bindings=asked.bindings, stdin=asked.stdin, files=asked.files, fetch=asked.fetch, limits=limits
         )
+
+    def check_answer(self, programs: Sequence[ExecuteRequest], *, param: str) -> None:
+        """Whether the answer to these programs cannot become too large.
+
+        Raises:
+            Refused: 413, it can.
+        """
+        sizes = (
+            answer_bytes(limits, fetches=bool(program.fetch))
+            for program in programs
+            if (limits := self._limits_of(program)) is not None
+        )
+        check_answer(sizes, most=self.max_answer_bytes, param=param)
+
+    def _limits_of(self, asked: ExecuteRequest) -> Limits | None:
+        """The limits of a program; None: it asks for some that it cannot have, and does not run."""
+        try:
+            limits = limits_of(asked.limits, base=self.pool.limits)
+            limits.check_within(self.pool.max_limits)
+        except ValueError:
+            return None
+        return limits
 
     async def side_by_side(self, works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
         """Do several things that each run a program, in order of their results; they leave room for those of others."""

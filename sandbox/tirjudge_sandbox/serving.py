@@ -13,7 +13,13 @@ from tirjudge_sandbox.service import Service
 
 
 async def serve_pool(
-    pool: SandboxPool, *, bound: socket.socket, keys: Collection[str], max_body_bytes: int, grace_s: float
+    pool: SandboxPool,
+    *,
+    bound: socket.socket,
+    keys: Collection[str],
+    max_body_bytes: int,
+    max_answer_bytes: int,
+    grace_s: float,
 ) -> None:
     """Serve programs until a signal comes; one line of JSON on stdout says when they can come, and where to.
 
@@ -21,7 +27,7 @@ async def serve_pool(
         SandboxUnavailable: nothing that is allowed isolates here.
     """
     async with pool:
-        service = Service(pool)
+        service = Service(pool, max_answer_bytes=max_answer_bytes)
 
         def announce() -> None:
             ready = {

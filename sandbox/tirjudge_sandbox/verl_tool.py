@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import ExecResult, Received, Text
+from tirjudge_sandbox.cost import shared_output
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.service import Service
 
@@ -61,10 +62,14 @@ async def observe(asked: ObservationRequest, *, service: Service) -> dict[str, A
     """The answer to a batch of actions.
 
     Raises:
-        Refused, ShuttingDown: as `Service.execute`.
+        Refused, ShuttingDown: as `Service.execute`; 413, there are too many actions.
     """
     arrived = time.perf_counter()
-    limits = service.capped(time_s=TIMEOUT_S, memory_mb=None)
+    limits = shared_output(
+        service.capped(time_s=TIMEOUT_S, memory_mb=None),
+        num_programs=len(asked.actions),
+        most=service.max_answer_bytes,
+    )
     works = [
         partial(
             _observe_one,

@@ -169,7 +169,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         _packet_in(to_slot)  # a job that its process did not live to read: the next one must not find it
         if job.fetch:
             if not ending.failure:
-                sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.scratch_bytes)
+                sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.fetch_bytes)
                 ending = replace(ending, fetched=sizes)
             os.close(files.fetched)
         try:

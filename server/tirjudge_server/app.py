@@ -21,6 +21,7 @@ from tirjudge_server.access import Access, needs
 from tirjudge_server.call import Call
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai import routes as openai
+from tirjudge_server.openai.filestore import Quota
 from tirjudge_server.openapi import describe
 from tirjudge_server.records import endpoints
 from tirjudge_server.records.store import Records
@@ -41,6 +42,7 @@ def create_app(
     access: Access | None = None,
     records: Records | None = None,
     files: Path | None = None,
+    quota: Quota = Quota(),  # noqa: B008 (it is frozen)
     model: Model | None = None,
     metrics: Metrics | None = None,
     tracing: Tracing | None = None,
@@ -55,6 +57,7 @@ def create_app(
         access: who may call; None: everybody.
         records: answer for judgments made before; None: there are none.
         files: folder of files and batches; None: there are none.
+        quota: what one caller may keep there.
         model: what `service` judges with, so that its weights can be exchanged; None: they cannot. It takes `access`.
         metrics: of `service`; None: without those of engine and sandbox.
         tracing: traces; None: nobody does.
@@ -78,7 +81,7 @@ def create_app(
         openai.router(service, max_body_bytes=max_body_bytes),
     ]
     if files is not None:
-        judging.append(openai.batch_router(service, folder=files, max_body_bytes=max_body_bytes))
+        judging.append(openai.batch_router(service, folder=files, max_body_bytes=max_body_bytes, quota=quota))
     rewarding = [
         rewards.router(service, max_body_bytes=max_body_bytes, fallbacks=settings.fallbacks),
         *dialects.routers(service, names=names, settings=settings),

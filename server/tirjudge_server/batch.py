@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,6 +16,7 @@ from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused, problem_from
 from tirjudge_server.call import Priority, call_of
+from tirjudge_server.cost import Cost
 from tirjudge_server.failure import FAILED_HEADER, absence_from, absence_in
 from tirjudge_server.inquiry import Inquiry
 from tirjudge_server.service import Service
@@ -45,11 +48,17 @@ async def _answer(asked: BatchRequest, *, inquiry: Inquiry) -> Response:
     """Every request's judgment or error.
 
     Raises:
+        Refused: 413, they cost too much together.
         QueueFull, EngineUnavailable, ...: all requests are in order and none could be judged, for this reason first.
     """
-    requests = [_parsed(fields) for fields in asked.requests]
+    requests: list[JudgeRequest | Refused] = []
+    for fields in asked.requests:
+        requests.append(_parsed(fields))
+        await asyncio.sleep(0)
     good = [request for request in requests if isinstance(request, JudgeRequest)]
-    answered = iter(await inquiry.ask_all(good))
+    service = inquiry.service
+    service.cost_limits.check(sum(map(service.cost_of, good), Cost()), param="requests")
+    answered = iter(await inquiry.ask_all([partial(_given, request) for request in good]))
     answers = [next(answered) if isinstance(request, JudgeRequest) else request for request in requests]
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     if len(errors) == len(answers) and all(_is_ours(error) for error in errors):
@@ -68,6 +77,10 @@ def _parsed(fields: dict[str, Any]) -> JudgeRequest | Refused:
         return Refused(problem_of(error))
     if request.stream:
         return Refused(invalid("stream: true given, a batch is answered as a whole", param="stream", code="no_stream"))
+    return request
+
+
+def _given(request: JudgeRequest) -> JudgeRequest:
     return request
 
 

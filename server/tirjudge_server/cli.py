@@ -100,6 +100,16 @@ def serve(
     max_body_mb: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_BODY_MB", min=1, help="Largest request, MiB; a larger one gets a 413.")
     ] = 16,
+    max_rollouts: Annotated[
+        int,
+        typer.Option(
+            envvar="TIRJUDGE_MAX_ROLLOUTS", min=1, help="Of one request: judgments x orders x votes; more get a 413."
+        ),
+    ] = 16_384,
+    max_prompt_chars: Annotated[
+        int,
+        typer.Option(envvar="TIRJUDGE_MAX_PROMPT_CHARS", min=1, help="Of all rollouts of one request; more get a 413."),
+    ] = 67_108_864,
     grace_s: Grace = 30.0,
     allow_unsafe_sandbox: AllowUnsafeSandbox = False,
     records: RecordsUrl = None,
@@ -126,6 +136,15 @@ def serve(
             help="Folder of files and batches, or none; default: tirjudge/files in the user's state directory.",
         ),
     ] = None,
+    max_files_mb: Annotated[
+        int, typer.Option(envvar="TIRJUDGE_MAX_FILES_MB", min=1, help="That one key may keep in /v1/files, MiB.")
+    ] = 2048,
+    max_files: Annotated[
+        int, typer.Option(envvar="TIRJUDGE_MAX_FILES", min=1, help="Files that one key may keep.")
+    ] = 1000,
+    max_batches: Annotated[
+        int, typer.Option(envvar="TIRJUDGE_MAX_BATCHES", min=1, help="Unfinished batches that one key may have.")
+    ] = 16,
     insecure_open: Annotated[
         bool,
         typer.Option(
@@ -175,7 +194,9 @@ def serve(
 ) -> None:
     """Judge over HTTP: natively, for OpenAI's clients, and for trainers."""
     from tirjudge.web.process import bind, run
+    from tirjudge_server.cost import CostLimits
     from tirjudge_server.dialects import DialectSettings
+    from tirjudge_server.openai.filestore import Quota
     from tirjudge_server.records.store import Policy
     from tirjudge_server.scoring import Scoring
     from tirjudge_server.serving import serve_judge
@@ -204,12 +225,14 @@ def serve(
         max_queue=max_queue,
         max_deadline_s=deadline_s,
         max_body_bytes=max_body_mb * 1024 * 1024,
+        cost_limits=CostLimits(rollouts=max_rollouts, chars=max_prompt_chars),
         grace_s=grace_s,
         records=records,
         policy=Policy(
             cache=cache, required=require_records, withheld=frozenset(withhold or ()), retention_days=retention_days
         ),
         files=files,
+        quota=Quota(num_bytes=max_files_mb * 1024 * 1024, num_files=max_files, num_batches=max_batches),
         dialects=dialects_named(dialects),
         dialect_settings=DialectSettings(
             scoring=Scoring(mode=reward_mode), fallback=fallback, response_view=response_view, cohort_size=cohort_size

@@ -34,6 +34,8 @@ class Absence(StrEnum):
     there."""
     TOO_LONG = "too_long"
     """The prompt does not fit the judge's context."""
+    TOO_COSTLY = "too_costly"
+    """It asks for more work than one request may (`tirjudge_server.cost`)."""
     DEADLINE = "deadline_exceeded"
     """Its time was up before there was anything that a verdict could rest on."""
     OVERLOADED = "overloaded"
@@ -63,7 +65,8 @@ class Says(StrEnum):
 
 
 def _row(judge: Says, *, ours: Says) -> Mapping[Absence, Says]:
-    return {absence: ours if absence.is_ours else judge for absence in Absence}
+    """Where an HTTP error does no harm, it also answers a request that costs too much: a 413, which says how to split it."""
+    return {absence: ours if absence.is_ours or absence is Absence.TOO_COSTLY else judge for absence in Absence}
 
 
 FAILURES: Mapping[str, Mapping[Absence, Says]] = {
@@ -129,7 +132,8 @@ class Fallbacks:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, Absence]] = Counter()
 
-    def add(self, dialect: str, absence: Absence, *, reason: str) -> None:
-        """One more."""
-        self.counts[dialect, absence] += 1
-        logger.warning("%s: no score (%s), told as %s: %s", dialect, absence, FAILURES[dialect][absence], reason)
+    def add(self, dialect: str, absence: Absence, *, reason: str, num: int = 1) -> None:
+        """So many more, for one reason."""
+        self.counts[dialect, absence] += num
+        said = FAILURES[dialect][absence]
+        logger.warning("%s: %d without a score (%s), told as %s: %s", dialect, num, absence, said, reason)

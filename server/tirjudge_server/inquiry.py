@@ -10,10 +10,11 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tirjudge.errors import DeadlineExceeded, SandboxBusy
+from tirjudge.judge import in_turn
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge.web.errors import FAILURES, UNAVAILABLE, UNAVAILABLE_RETRY_S, QueueFull
 from tirjudge_server.call import Call
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 MAX_SIDE_BY_SIDE = 64
 """Most questions of one request under way at a time, so that a large one does not fill the queue."""
+
+Question = Callable[[], JudgeRequest]
+"""Makes a request, once there is a place for it: a large inquiry never has more of them than are judged."""
 
 Answer = Judgment | Exception
 """A judgment, or what was raised instead of one."""
@@ -48,16 +52,20 @@ class Inquiry:
         self.input_tokens = 0
         self.output_tokens = 0
         self._places = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+        self._beginning = asyncio.Lock()
         self._num_asked = 0  # questions that the service has now
         now = asyncio.get_running_loop().time()
         self._patient_until = now + patience_s
         self._ends_at = None if call.deadline_s is None else now + call.deadline_s
 
-    async def ask(self, request: JudgeRequest) -> Answer:
+    async def ask(self, question: Question) -> Answer:
         """The answer to one question; a failure is handed back and does not stop the others."""
         async with self._places:
+            # One question at a time is made, and between two the loop goes round: making and hashing takes a while.
+            async with self._beginning:
+                await asyncio.sleep(0)
             try:
-                judgment = await self._patiently(request)
+                judgment = await self._patiently(question())
             except Exception as error:
                 if not isinstance(error, FAILURES):
                     logger.exception("%s: a question of this request failed", self.call.request_id)
@@ -67,9 +75,9 @@ class Inquiry:
         self.output_tokens += judgment.usage.output_tokens
         return judgment
 
-    async def ask_all(self, requests: Sequence[JudgeRequest]) -> list[Answer]:
+    async def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
         """The answers, in order."""
-        return list(await asyncio.gather(*(self.ask(request) for request in requests)))
+        return await in_turn(map(self.ask, questions), num_at_once=min(len(questions), MAX_SIDE_BY_SIDE))
 
     async def _patiently(self, request: JudgeRequest) -> Judgment:
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,8 +32,7 @@ NOT_JUDGED = {"stream", "deadline_s"}
 
 def content_hash(request: JudgeRequest) -> str:
     """The same for requests that ask for the same judgment."""
-    content = request.model_dump(mode="json", exclude=NOT_JUDGED)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(request.model_dump_json(exclude=NOT_JUDGED).encode()).hexdigest()
 
 
 Key = tuple[str | None, str, bool]

@@ -5,6 +5,7 @@ The same path is Cohere's and Jina's. A body with `documents` or `texts` is thei
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.failure import Fallbacks
 from tirjudge_server.inquiry import Inquiry
-from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers, response_reward
+from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers, check_groups, response_reward
 from tirjudge_server.scoring import Group, Reward, Scoring, only_failures, score_group
 from tirjudge_server.service import Service
 
@@ -92,12 +93,14 @@ async def score_candidates(group: Group, *, method: Method, judging: dict[str, A
     """A score for each response; one that has nobody to meet is judged by itself.
 
     Raises:
-        Refused: the judge takes no such request.
+        Refused: the judge takes no such request, or it costs too much.
         QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
     """
     if len(group.responses) == 1 and not method.is_by_itself:
         method = Method.EXPECTED_SCORE
-    rewards = await score_group(group, scoring=scoring_of(method, judging=judging), ask=inquiry.ask)
+    scoring = scoring_of(method, judging=judging)
+    check_groups([group], scoring=scoring, service=inquiry.service, param="responses")
+    rewards = await score_group(group, scoring=scoring, ask=inquiry.ask)
     error = only_failures(rewards)
     if error is not None:
         raise error
@@ -117,11 +120,11 @@ async def _answer(asked: RerankRequest, *, inquiry: Inquiry, fallbacks: Fallback
         if reward.absence is not None:
             fallbacks.add("rerank", reward.absence, reason=reward.reason or "")
     order = reward_order(rewards)
-    scores = [reward.value for reward in rewards]
+    scores = sorted((reward.value for reward in rewards if reward.value is not None), reverse=True)
     results = [
         Ranked(
             index=index,
-            rank=_rank(rewards[index].value, among=scores),
+            rank=_rank(rewards[index].value, best_first=scores),
             response=asked.responses[index] if asked.return_responses else None,
             detail=response_reward(rewards[index]),
         )
@@ -142,5 +145,5 @@ async def _answer(asked: RerankRequest, *, inquiry: Inquiry, fallbacks: Fallback
     return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
 
-def _rank(score: float | None, *, among: Sequence[float | None]) -> int | None:
-    return None if score is None else 1 + sum(other is not None and other > score for other in among)
+def _rank(score: float | None, *, best_first: Sequence[float]) -> int | None:
+    return None if score is None else 1 + bisect_left(best_first, -score, key=lambda other: -other)

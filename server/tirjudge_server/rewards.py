@@ -25,6 +25,7 @@ from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import problem_from
 from tirjudge_server.call import Priority, call_of
+from tirjudge_server.cost import Cost, group_cost
 from tirjudge_server.failure import FAILED_HEADER, Fallbacks
 from tirjudge_server.inquiry import Inquiry
 from tirjudge_server.scoring import Group, Reward, Scoring, only_failures, score_groups
@@ -64,11 +65,13 @@ async def _answer(asked: RewardRequest, *, inquiry: Inquiry, fallbacks: Fallback
     """Every item's rewards.
 
     Raises:
-        Refused: the judge takes no such request.
+        Refused: the judge takes no such request, or it costs too much.
         QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
     """
     scoring = _scoring(asked)
-    results = await score_groups([_group(item) for item in asked.all_items], scoring=scoring, ask=inquiry.ask)
+    groups = [_group(item) for item in asked.all_items]
+    check_groups(groups, scoring=scoring, service=inquiry.service, param="prompt" if asked.items is None else "items")
+    results = await score_groups(groups, scoring=scoring, ask=inquiry.ask)
     rewards = [reward for group in results for reward in group]
     error = only_failures(rewards)
     if error is not None:
@@ -95,6 +98,16 @@ async def _answer(asked: RewardRequest, *, inquiry: Inquiry, fallbacks: Fallback
     )
     headers = answer_headers(rewards, judgment_ids=inquiry.judgment_ids)
     return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
+
+
+def check_groups(groups: Sequence[Group], *, scoring: Scoring, service: Service, param: str) -> None:
+    """
+    Raises:
+        Refused: 413, together they cost more than one request may.
+    """
+    group_size = service.judge.profile.group_size
+    costs = (group_cost(group, scoring=scoring, group_size=group_size) for group in groups)
+    service.cost_limits.check(sum(costs, Cost()), param=param)
 
 
 def _group(item: RewardItem) -> Group:

@@ -10,15 +10,16 @@ Each response gets a reward of its own, or the reason why it has none; nobody's 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from tirjudge.best_of_n import written_score
 from tirjudge.cohort import Standing, standings
+from tirjudge.judge import in_turn
 from tirjudge.protocol import problem_of
 from tirjudge.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Verdict
@@ -28,8 +29,11 @@ from tirjudge_server.failure import Absence, absence_from, absence_in
 LOWEST_SCORE, HIGHEST_SCORE = 1, 10
 """What a judge may answer."""
 
-Ask = Callable[[JudgeRequest], Awaitable[Judgment | Exception]]
-"""Gets a judgment, or what was raised instead."""
+Ask = Callable[[Callable[[], JudgeRequest]], Awaitable[Judgment | Exception]]
+"""Makes a request when there is a place for it, and gets its judgment, or what was raised instead."""
+
+MAX_AT_ONCE = 64
+"""Most groups, and most responses of one group, that are worked on side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +121,23 @@ def absent(absence: Absence, *, reason: str, error: Exception | None = None) -> 
 UNREADABLE = absent(Absence.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one")
 
 
-async def score_groups(groups: Sequence[Group | None], *, scoring: Scoring, ask: Ask) -> list[list[Reward]]:
-    """The rewards of each group, in order; a group that is None could not be read, and gets one absence.
+async def score_groups(groups: Sequence[Group | Reward | None], *, scoring: Scoring, ask: Ask) -> list[list[Reward]]:
+    """The rewards of each group, in order; a group that is None could not be read, and gets one absence. A reward in the
+    place of a group is known already.
 
     Raises:
         Refused: the judge takes no such request at all.
     """
-    return list(await asyncio.gather(*(score_group(group, scoring=scoring, ask=ask) for group in groups)))
+    works = (score_group(group, scoring=scoring, ask=ask) for group in groups)
+    return await in_turn(works, num_at_once=min(len(groups), MAX_AT_ONCE))
 
 
-async def score_group(group: Group | None, *, scoring: Scoring, ask: Ask) -> list[Reward]:
+async def score_group(group: Group | Reward | None, *, scoring: Scoring, ask: Ask) -> list[Reward]:
     """One reward a response."""
     if group is None:
         return [UNREADABLE]
+    if isinstance(group, Reward):
+        return [group]
     match scoring.mode:
         case RewardMode.COHORT:
             return await _score_cohort(group, scoring=scoring, ask=ask)
@@ -137,7 +145,8 @@ async def score_group(group: Group | None, *, scoring: Scoring, ask: Ask) -> lis
             one = _versus_reference
         case _:
             one = _by_itself
-    return list(await asyncio.gather(*(one(group, text, scoring=scoring, ask=ask) for text in group.responses)))
+    works = (one(group, text, scoring=scoring, ask=ask) for text in group.responses)
+    return await in_turn(works, num_at_once=min(len(group.responses), MAX_AT_ONCE))
 
 
 def judge_request(group: Group, *, mode: Mode, responses: Sequence[str], scoring: Scoring) -> JudgeRequest:
@@ -156,7 +165,7 @@ def judge_request(group: Group, *, mode: Mode, responses: Sequence[str], scoring
 
 
 async def _by_itself(group: Group, response: str, *, scoring: Scoring, ask: Ask) -> Reward:
-    answer = await ask(judge_request(group, mode=Mode.POINTWISE, responses=[response], scoring=scoring))
+    answer = await ask(partial(judge_request, group, mode=Mode.POINTWISE, responses=[response], scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
     absence, verdict = absence_in(answer.verdict), answer.verdict
@@ -173,7 +182,7 @@ async def _versus_reference(group: Group, response: str, *, scoring: Scoring, as
     if group.reference is None:
         return absent(Absence.UNREADABLE, reason="reference: not given, and the mode compares with it")
     pair = [response, group.reference]
-    answer = await ask(judge_request(group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
+    answer = await ask(partial(judge_request, group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
     absence, chances = absence_in(answer.verdict), answer.verdict.probabilities
@@ -187,7 +196,7 @@ async def _score_cohort(group: Group, *, scoring: Scoring, ask: Ask) -> list[Rew
 
     async def meet(indexes: Sequence[int]) -> Judgment | Exception:
         responses = [group.responses[index] for index in indexes]
-        return await ask(judge_request(group, mode=mode, responses=responses, scoring=scoring))
+        return await ask(partial(judge_request, group, mode=mode, responses=responses, scoring=scoring))
 
     seed = int(scoring.judging.get("seed", 0))
     results = await standings(group.responses, strategy=scoring.strategy, meet=meet, seed=seed)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from tirjudge.deadline import Deadline, until
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.judge import Judge, OnTurn
+from tirjudge.judge import Judge, OnTurn, in_turn
 from tirjudge.origin import coming_from
 from tirjudge.protocol import invalid, shown
 from tirjudge.trace_context import carrying
@@ -21,6 +21,7 @@ from tirjudge.web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
 from tirjudge.workers import Worker
 from tirjudge_server.admission import Admission, Place
 from tirjudge_server.call import Call
+from tirjudge_server.cost import Cost, CostLimits, request_cost
 from tirjudge_server.joining import Flight, Flights, Key, content_hash, flight_key
 from tirjudge_server.readiness import Readiness
 from tirjudge_server.records.memory import Memory
@@ -45,6 +46,7 @@ class Service:
         judge: makes the judgments.
         max_concurrency: how many it makes side by side.
         max_queue: how many requests may wait for that.
+        cost_limits: what one request may cost.
         max_deadline_s: the most that a judgment may take, and what it may take if the request says nothing; None: any
             time.
         max_running_of: how many judgments of one caller are made side by side; None: as many as there is room for.
@@ -65,6 +67,7 @@ class Service:
         *,
         max_concurrency: int = 16,
         max_queue: int = 256,
+        cost_limits: CostLimits = CostLimits(),  # noqa: B008 (it is frozen)
         max_deadline_s: float | None = MAX_DEADLINE_S,
         max_running_of: Callable[[str | None], int | None] = lambda caller: None,
         memory: Memory | None = None,
@@ -75,8 +78,10 @@ class Service:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue, max_running_of=max_running_of)
         self.flights = Flights()
+        self._hashing = asyncio.Lock()
         self.readiness = Readiness()
         self.draining = Draining()
+        self.cost_limits = cost_limits
         self.max_deadline_s = max_deadline_s
         self.memory = memory
         self.isolation = isolation
@@ -106,28 +111,21 @@ class Service:
         async with self.flight(request, call=call) as flight:
             return await flight.judgment(on_turn)
 
-    async def answer_all(self, requests: Sequence[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
-        """Answers side by side, in order; one that fails is its exception and does not stop the others.
+    async def answer_all(self, requests: Iterable[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
+        """Answers side by side, in order; one that fails is its exception and does not stop the others. What all of them
+        cost together is for the caller to check.
 
-        As many are asked for at a time as are judged side by side; those that find the queue full are tried again until
-        the time is up, because the others have been taken already.
+        As many are taken and asked for at a time as are judged side by side; those that find the queue full are tried
+        again until the time is up, because the others have been taken already.
 
         Raises:
             QueueFull, ShuttingDown: none of them is judged.
+            Exception: what `requests` raises; those under way are cancelled.
         """
         self.draining.check()
         self.admission.check()
-        answers: dict[int, Judgment | Exception] = {}
-        numbered = iter(enumerate(requests))
-
-        async def work() -> None:
-            for number, request in numbered:
-                answers[number] = await self._answer_one(request, call=_part(call, number))
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(requests), self.admission.max_running)):
-                group.create_task(work())
-        return [answers[number] for number in range(len(requests))]
+        works = (self._answer_one(request, call=_part(call, number)) for number, request in enumerate(requests))
+        return await in_turn(works, num_at_once=self.admission.max_running, one_by_one=True)
 
     async def _answer_one(self, request: JudgeRequest, *, call: Call) -> Judgment | Exception:
         ends_at = Deadline.after(self.deadline_s(request, call=call)).ends_at
@@ -153,7 +151,11 @@ class Service:
             EngineUnavailable, SandboxUnavailable: it is known not to work, and nothing is begun.
         """
         self.check(request)
-        content, deadline = content_hash(request), Deadline.after(self.deadline_s(request, call=call))
+        deadline = Deadline.after(self.deadline_s(request, call=call))
+        # Hashing a large request takes a while: they take turns, and the loop goes round before each.
+        async with self._hashing:
+            await asyncio.sleep(0)
+            content = content_hash(request)
         key = flight_key(content, call=call)
         flight = self.flights.find(key, content=content, deadline=deadline)
         if flight is None and self.memory is not None:
@@ -174,10 +176,11 @@ class Service:
         """Whether this judge can take the request at all.
 
         Raises:
-            Refused: it asks for another model, or for tools where there are none.
+            Refused: it asks for another model, for tools where there are none, or for more than `cost_limits`.
             ShuttingDown: no more requests are taken.
         """
         self.draining.check()
+        self.cost_limits.check(self.cost_of(request))
         name = self.judge.profile.name
         if request.model not in (None, name):
             message = f"model: {shown(request.model)} given, this server has {shown(name)}"
@@ -185,6 +188,10 @@ class Service:
         if self.judge.sandbox is None and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; "off" would do'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
+
+    def cost_of(self, request: JudgeRequest) -> Cost:
+        """What one judgment costs this judge."""
+        return request_cost(request, group_size=self.judge.profile.group_size)
 
     def deadline_s(self, request: JudgeRequest, *, call: Call) -> float | None:
         """The least of what the request, its call and this server allow; None: any time."""

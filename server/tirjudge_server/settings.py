@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge.errors import TirjudgeError
+from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.openai.filestore import Quota
 from tirjudge_server.records.store import Policy
 from tirjudge_server.service import MAX_DEADLINE_S
 from tirjudge_server.vllm_command import Workers
@@ -48,12 +50,16 @@ class Settings:
     max_queue: int = 256
     max_deadline_s: float = MAX_DEADLINE_S
     max_body_bytes: int = 16 * 1024 * 1024
+    cost_limits: CostLimits = field(default_factory=CostLimits)
+    """What one request may cost."""
     grace_s: float = 30.0
     records: str | None = None
     """URL of the database; None: the default one; `NONE`: nothing is stored."""
     policy: Policy = field(default_factory=Policy)
     files: str | None = None
     """Folder of files and batches; None: the default one; `NONE`: there are none."""
+    quota: Quota = field(default_factory=Quota)
+    """What one caller may keep there."""
     dialects: tuple[str, ...] = tuple(DIALECTS)
     """The dialects that are spoken."""
     dialect_settings: DialectSettings = field(default_factory=DialectSettings)

@@ -14,6 +14,7 @@ from tirjudge.judge import Judge
 from tirjudge.web.errors import answer_errors
 from tirjudge.web.identity import Identity
 from tirjudge_server import batch, rewards
+from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings, routers
 from tirjudge_server.service import Service
 
@@ -63,7 +64,10 @@ Speak = Callable[..., httpx2.AsyncClient]
 def speak(connect: Callable[[FastAPI], httpx2.AsyncClient]) -> Speak:
     """A client of such a server: `speak(texts, error=..., settings=..., names=...)`."""
 
-    def make(texts: Any, *, error: Exception | None = None, **options: Any) -> httpx2.AsyncClient:
-        return connect(dialect_app(service_of(texts, error=error), **options))
+    def make(
+        texts: Any, *, error: Exception | None = None, cost_limits: CostLimits | None = None, **options: Any
+    ) -> httpx2.AsyncClient:
+        service = service_of(texts, error=error, cost_limits=cost_limits or CostLimits())
+        return connect(dialect_app(service, **options))
 
     return make

@@ -12,6 +12,7 @@ import pytest
 from tests.server.speaking import PROGRAM, Speak, speak
 from tirjudge.errors import DeadlineExceeded, PromptTooLong, SandboxUnavailable
 from tirjudge.web.errors import QueueFull
+from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.failure import FAILURES, Absence, Says
 
@@ -167,6 +168,7 @@ EXAMPLES = {
 
 ERRORS: dict[Absence, tuple[Exception, int]] = {
     Absence.TOO_LONG: (PromptTooLong("the prompt has 9 tokens"), 400),
+    Absence.TOO_COSTLY: (AssertionError("nothing is judged"), 413),
     Absence.DEADLINE: (DeadlineExceeded("time is up"), 504),
     Absence.OVERLOADED: (QueueFull("full", retry_after_s=1.0), 429),
     Absence.UNAVAILABLE: (SandboxUnavailable("lost its fork-server"), 503),
@@ -197,11 +199,12 @@ async def ask(speak: Speak, example: Example, absence: Absence) -> tuple[httpx2.
     body = {"requests": [body]} if example.path == "/v1/judge/batch" else body
 
     def script(sequence: str) -> str:
-        # What is unreadable must not be judged at all.
-        assert absence is not Absence.UNREADABLE
+        # What is unreadable or costs too much must not be judged at all.
+        assert absence not in (Absence.UNREADABLE, Absence.TOO_COSTLY)
         return said
 
-    async with speak(script, error=error, settings=settings) as client:
+    cost_limits = CostLimits(chars=1) if absence is Absence.TOO_COSTLY else None
+    async with speak(script, error=error, settings=settings, cost_limits=cost_limits) as client:
         return await client.post(path.rstrip("?&"), json=body), settings
 
 
@@ -220,7 +223,7 @@ async def test_what_the_client_is_told(speak: Speak, dialect: str, absence: Abse
     response, settings = await ask(speak, example, absence)
     if says is Says.ERROR:
         assert response.status_code == ERRORS[absence][1], response.text
-        assert ("retry-after" in response.headers) == (response.status_code != 504)
+        assert ("retry-after" in response.headers) == (response.status_code in (429, 503))
         return
     assert response.status_code == 200, response.text
     example.told(response)

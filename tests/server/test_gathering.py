@@ -10,6 +10,8 @@ from tirjudge.errors import DeadlineExceeded, EngineUnavailable
 from tirjudge.web.errors import QueueFull, Refused
 from tirjudge_server.dialects.gathering import Gathering
 
+K = (None, "k")
+
 
 class Comparing:
     """Gives each value its square."""
@@ -28,7 +30,7 @@ def gathering(**options: float) -> Gathering[int, int]:
 
 async def test_each_gets_its_own_result_and_the_group_is_compared_once() -> None:
     groups, compare = gathering(), Comparing()
-    pair = (groups.result("k", value, name=str(value), compare=compare) for value in (3, 5))
+    pair = (groups.result(K, value, name=str(value), compare=compare) for value in (3, 5))
     assert await asyncio.gather(*pair) == [9, 25]
     assert compare.groups == [[3, 5]]
     assert groups.num_open == 0
@@ -36,37 +38,37 @@ async def test_each_gets_its_own_result_and_the_group_is_compared_once() -> None
 
 async def test_a_retry_of_a_member_takes_no_second_place() -> None:
     groups, compare = gathering(), Comparing()
-    first = asyncio.create_task(groups.result("k", 3, name="a", compare=compare))
-    retry = asyncio.create_task(groups.result("k", 3, name="a", compare=compare))
+    first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
+    retry = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
     assert not first.done()
-    assert await groups.result("k", 5, name="b", compare=compare) == 25
+    assert await groups.result(K, 5, name="b", compare=compare) == 25
     assert (await first, await retry) == (9, 9)
 
 
 async def test_a_finished_group_answers_again_and_a_new_value_begins_another() -> None:
     groups, compare = gathering(), Comparing()
-    await asyncio.gather(*(groups.result("k", value, name=str(value), compare=compare) for value in (3, 5)))
-    assert await groups.result("k", 3, name="3", compare=compare) == 9
+    await asyncio.gather(*(groups.result(K, value, name=str(value), compare=compare) for value in (3, 5)))
+    assert await groups.result(K, 3, name="3", compare=compare) == 9
     assert len(compare.groups) == 1
-    await asyncio.gather(*(groups.result("k", value, name=str(value), compare=compare) for value in (7, 8)))
+    await asyncio.gather(*(groups.result(K, value, name=str(value), compare=compare) for value in (7, 8)))
     assert compare.groups[1] == [7, 8]
 
 
 async def test_a_member_that_hangs_up_keeps_its_place() -> None:
     groups, compare = gathering(), Comparing()
-    gone = asyncio.create_task(groups.result("k", 3, name="a", compare=compare))
+    gone = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
     gone.cancel()
-    assert await groups.result("k", 5, name="b", compare=compare) == 25
+    assert await groups.result(K, 5, name="b", compare=compare) == 25
 
 
 async def test_another_value_under_the_same_name_is_a_conflict() -> None:
     groups, compare = gathering(), Comparing()
-    first = asyncio.create_task(groups.result("k", 3, name="a", compare=compare))
+    first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
     with pytest.raises(Refused) as conflict:
-        await groups.result("k", 4, name="a", compare=compare)
+        await groups.result(K, 4, name="a", compare=compare)
     assert conflict.value.status == 409
     first.cancel()
 
@@ -74,27 +76,27 @@ async def test_another_value_under_the_same_name_is_a_conflict() -> None:
 async def test_a_group_that_stays_incomplete_ends() -> None:
     groups, compare = gathering(wait_s=0.02), Comparing()
     with pytest.raises(DeadlineExceeded, match="1 of 2"):
-        await groups.result("k", 3, name="a", compare=compare)
+        await groups.result(K, 3, name="a", compare=compare)
     assert groups.num_open == 0
     assert compare.groups == []
 
 
 async def test_only_so_many_groups_are_open() -> None:
     groups, compare = gathering(max_open=1), Comparing()
-    first = asyncio.create_task(groups.result("k", 3, name="a", compare=compare))
+    first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
     with pytest.raises(QueueFull):
-        await groups.result("other", 3, name="a", compare=compare)
+        await groups.result((None, "other"), 3, name="a", compare=compare)
     first.cancel()
 
 
 async def test_only_so_many_results_are_kept() -> None:
     groups, compare = gathering(size=1, max_kept=2), Comparing()
     for value in range(4):
-        await groups.result(str(value), value, name="a", compare=compare)
-    await groups.result("3", 3, name="a", compare=compare)
+        await groups.result((None, str(value)), value, name="a", compare=compare)
+    await groups.result((None, "3"), 3, name="a", compare=compare)
     assert len(compare.groups) == 4
-    await groups.result("0", 0, name="a", compare=compare)
+    await groups.result((None, "0"), 0, name="a", compare=compare)
     assert len(compare.groups) == 5
 
 
@@ -103,6 +105,39 @@ async def test_a_comparison_that_fails_fails_for_everybody() -> None:
         raise EngineUnavailable("down")
 
     groups = gathering()
-    pair = (groups.result("k", value, name=str(value), compare=broken) for value in (3, 5))
+    pair = (groups.result(K, value, name=str(value), compare=broken) for value in (3, 5))
     results = await asyncio.gather(*pair, return_exceptions=True)
     assert [type(result) for result in results] == [EngineUnavailable, EngineUnavailable]
+
+
+async def test_two_callers_with_one_key_fill_a_group_each() -> None:
+    groups, compare = gathering(), Comparing()
+    works = [
+        groups.result((caller, "k"), value, name=str(value), compare=compare)
+        for caller, value in (("alice", 3), ("bob", 5), ("alice", 7), ("bob", 9))
+    ]
+    assert await asyncio.gather(*works) == [9, 25, 49, 81]
+    assert compare.groups == [[3, 7], [5, 9]]
+
+
+async def test_one_callers_open_groups_leave_room_for_anothers() -> None:
+    groups, compare = gathering(max_open=1), Comparing()
+    waiting = [
+        asyncio.create_task(groups.result((caller, "k"), 3, name="a", compare=compare)) for caller in ("alice", "bob")
+    ]
+    await asyncio.sleep(0)
+    assert groups.num_open == 2
+    with pytest.raises(QueueFull):
+        await groups.result(("alice", "other"), 3, name="a", compare=compare)
+    for task in waiting:
+        task.cancel()
+
+
+async def test_open_groups_of_a_caller_hold_only_so_many_characters() -> None:
+    groups, compare = gathering(max_open_chars=3), Comparing()
+    waiting = asyncio.create_task(groups.result(("alice", "k"), 11, name="a", compare=compare))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFull, match="2 characters"):
+        await groups.result(("alice", "other"), 22, name="a", compare=compare)
+    assert await groups.result(("alice", "k"), 5, name="b", compare=compare) == 25
+    assert await waiting == 121

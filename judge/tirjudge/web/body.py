@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from tirjudge.protocol import invalid, parse_json, problem_of
+from tirjudge.web.cost import check_json
 from tirjudge.web.errors import Refused
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -39,7 +40,7 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
     """The request in a body.
 
     Raises:
-        Refused: 400, not UTF-8, not JSON, or not a request.
+        Refused: 400, not UTF-8, not JSON, or not a request; 413, too many JSON values.
     """
     try:
         return model.model_validate(_parsed(body))
@@ -48,6 +49,7 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
 
 
 def _parsed(body: bytes) -> Any:
+    check_json(body)
     try:
         return parse_json(body)
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -23,11 +24,17 @@ from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Priority, call_of
+from tirjudge_server.cost import Cost, CostLimits, group_cost
 from tirjudge_server.failure import FAILURES, Absence, Fallbacks, Says, is_patient
 from tirjudge_server.inquiry import Inquiry
 from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers
-from tirjudge_server.scoring import Group, Reward, Scoring, only_failures, score_groups
+from tirjudge_server.scoring import Group, Reward, Scoring, absent, only_failures, score_groups
 from tirjudge_server.service import Service
+
+TOO_COSTLY = absent(
+    Absence.TOO_COSTLY, reason="its request asks for more work than one may; send fewer samples, or ask for fewer votes"
+)
+"""The reward of a sample that costs more than its share of the request."""
 
 _NO_TEXT = re.compile(r"-?\d|true$|false$|null$|\[|\{")
 
@@ -117,18 +124,57 @@ class Desk:
         """Name of the judge."""
         return self.inquiry.service.judge.profile.name
 
-    async def score(self, groups: Sequence[Group | None], *, scoring: Scoring | None = None) -> list[list[Reward]]:
+    @property
+    def cost_limits(self) -> CostLimits:
+        """Of one request."""
+        return self.inquiry.service.cost_limits
+
+    def cost_of(self, group: Group | Reward | None, *, scoring: Scoring) -> Cost:
+        """The cost of the rewards of one group; nothing where there is none to judge."""
+        if not isinstance(group, Group):
+            return Cost()
+        return group_cost(group, scoring=scoring, group_size=self.inquiry.service.judge.profile.group_size)
+
+    def affordable(self, costs: Sequence[Cost]) -> list[bool]:
+        """Which samples of the request are judged, by what each costs.
+
+        Raises:
+            Refused: 413, the request costs too much, and this dialect says so by HTTP; or it has more samples than one
+                request has rollouts.
+        """
+        self.check_samples(len(costs))
+        if self.says(Absence.TOO_COSTLY) is Says.ERROR:
+            self.cost_limits.check(sum(costs, Cost()))
+        return self.cost_limits.affordable(costs)
+
+    def check_samples(self, num_samples: int) -> None:
+        """
+        Raises:
+            Refused: 413, there are more than one request has rollouts, so that none could be judged.
+        """
+        self.cost_limits.check(Cost(rollouts=num_samples))
+
+    async def score(
+        self, groups: Sequence[Group | Reward | None], *, scoring: Scoring | None = None
+    ) -> list[list[Reward]]:
         """The rewards of each group, logged and counted where there are none.
 
         Raises:
             Refused: the judge takes no such request.
             QueueFull, EngineUnavailable, ...: nothing could be judged, and this dialect says so by HTTP.
         """
-        results = await score_groups(groups, scoring=scoring or self.scoring, ask=self.inquiry.ask)
+        scoring = scoring or self.scoring
+        affordable = self.affordable([self.cost_of(group, scoring=scoring) for group in groups])
+        judged = [group if may_be else None for group, may_be in zip(groups, affordable, strict=True)]
+        results = await score_groups(judged, scoring=scoring, ask=self.inquiry.ask)
+        results = [
+            found if may_be else [TOO_COSTLY] * (len(group.responses) if isinstance(group, Group) else 1)
+            for found, group, may_be in zip(results, groups, affordable, strict=True)
+        ]
         self.note([reward for group in results for reward in group])
         return results
 
-    async def score_each(self, groups: Sequence[Group | None]) -> list[Reward]:
+    async def score_each(self, groups: Sequence[Group | Reward | None]) -> list[Reward]:
         """One reward for each group of one response.
 
         Raises:
@@ -154,9 +200,9 @@ class Desk:
         error = only_failures(rewards)
         if error is not None and self.says(Absence.UNAVAILABLE) is Says.ERROR:
             raise error
-        for reward in rewards:
-            if reward.absence is not None:
-                self.settings.fallbacks.add(self.dialect, reward.absence, reason=reward.reason or "")
+        missing = Counter((reward.absence, reward.reason) for reward in rewards if reward.absence is not None)
+        for (absence, reason), num in missing.items():
+            self.settings.fallbacks.add(self.dialect, absence, reason=reason or "", num=num)
         self.rewards += rewards
 
     def says(self, absence: Absence) -> Says:

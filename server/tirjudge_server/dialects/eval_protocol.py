@@ -6,6 +6,7 @@ drops both and reads `success` of each metric instead, so that is false as well.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -61,7 +62,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _reply(asked: EvalProtocolRequest, desk: Desk) -> dict[str, Any]:
-    (reward,) = await desk.score_each([_group(asked, desk=desk)])
+    (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
     return _result(reward, score=desk.number(reward))
 
 

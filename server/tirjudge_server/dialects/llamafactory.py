@@ -6,6 +6,7 @@ and `judge_failed` beside them, which it ignores, says which of them stand in.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -51,7 +52,8 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _reply(asked: LlamaFactoryRequest, desk: Desk) -> dict[str, Any]:
-    exchanges = [detemplate(text, view=desk.view) for text in asked.messages]
+    desk.check_samples(len(asked.messages))
+    exchanges = await asyncio.to_thread(lambda: [detemplate(text, view=desk.view) for text in asked.messages])
     groups = [None if e is None else Group(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
     rewards = await desk.score_each(groups)
     return {

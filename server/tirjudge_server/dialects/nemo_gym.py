@@ -7,10 +7,12 @@ until the group is complete, and rewards them by comparison.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
@@ -120,13 +122,13 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _verify(asked: NemoVerify, desk: Desk, *, gathering: Gathering[Group, Reward]) -> dict[str, Any]:
-    group = _group(asked, desk=desk)
+    group = await asyncio.to_thread(_group, asked, desk=desk)
     if group is None or gathering.size == 1:
         (reward,) = await desk.score_each([group])
         return _verified(asked, reward)
     try:
         compare = partial(_together, desk=desk)
-        key, name = _group_key(asked, group), _member_name(asked)
+        key, name = (desk.inquiry.call.caller, _group_key(asked, group)), _member_name(asked)
         reward = await gathering.result(key, group, name=name, compare=compare)
     except Exception as error:
         reward = failed(error)
@@ -159,7 +161,7 @@ def _reference(extras: Mapping[str, Any]) -> str | None:
 
 
 def _group_key(asked: NemoVerify, group: Group) -> str:
-    """The caller's name of the group and its attempt, or what is asked in it."""
+    """The caller's name of the group and its attempt, or what is asked in it. It says nothing of who the caller is."""
     extras = asked.model_extra or {}
     named = [extras.get("_ng_group_id"), extras.get("_ng_group_attempt")]
     asked_for = asked.responses_create_params.get("input"), extras.get("principle"), group.reference
@@ -207,20 +209,26 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
     """Rewards from 1 to 5: the mean over a response's comparisons.
 
     Raises:
+        Refused: 413, the comparisons cost too much.
         QueueFull, EngineUnavailable, ...: a response could not be compared with any other, and not by its own fault.
     """
     desk.scoring = desk.scoring.on((WORST, BEST), mode=RewardMode.COHORT)
     if asked.principle is not None:
         desk.scoring = desk.scoring.judged_with(rubric=asked.principle)
-    texts = [response_in(response, view=desk.view) or "" for response in asked.response_objs]
+    desk.check_samples(len(asked.response_objs))
+    texts = await asyncio.to_thread(
+        lambda: [response_in(response, view=desk.view) or "" for response in asked.response_objs]
+    )
     history = tuple(chat_message(message) for message in asked.conversation_history)
     if len(texts) < 2 or not any(message.content for message in history):
         desk.note([absent(Absence.UNREADABLE, reason="nothing to compare") for _ in texts])
         return {"rewards": [NEUTRAL] * len(texts), "comparison_results": None, "metrics": None}
     strategy = Strategy.ALL_PAIRS if desk.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
-    pairs = pairs_of(len(texts), strategy=strategy)
-    requests = [_pair_request(history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
-    answers = await desk.inquiry.ask_all(requests)
+    group, scoring = Group(prompt=history, responses=tuple(texts)), replace(desk.scoring, strategy=strategy)
+    desk.cost_limits.check(desk.cost_of(group, scoring=scoring))
+    pairs = list(pairs_of(len(texts), strategy=strategy))
+    questions = [partial(_pair_request, history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
+    answers = await desk.inquiry.ask_all(questions)
     rows = []
     points: list[list[float]] = [[] for _ in texts]
     absences: list[list[Reward]] = [[] for _ in texts]

@@ -6,6 +6,7 @@ it is always answered, and `extra_logs.judge_failed` says where a number stands 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -13,8 +14,9 @@ from pydantic import model_validator
 
 from tirjudge.detemplate import detemplate
 from tirjudge.types import Text
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, text_of
-from tirjudge_server.scoring import Group
+from tirjudge_server.cost import Cost
+from tirjudge_server.dialects.desk import TOO_COSTLY, Desk, DialectSettings, ForeignRequest, attend, text_of
+from tirjudge_server.scoring import Group, Reward
 from tirjudge_server.service import Service
 
 PATH = "/get_reward"
@@ -68,11 +70,17 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 async def _reply(asked: OpenRlhfRequest, desk: Desk) -> dict[str, Any]:
     """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
     prompts = _each(asked.prompts, num=len(asked.queries))
-    labels = _each(asked.labels, num=len(asked.queries))
-    groups = [
-        _group(query, prompt=prompt, label=label, desk=desk)
-        for query, prompt, label in zip(asked.queries, prompts, labels, strict=True)
-    ]
+    # A label that all samples share is spelled once.
+    labels = _each(asked.labels if isinstance(asked.labels, list) else text_of(asked.labels), num=len(asked.queries))
+    read = desk.affordable([_cost_of_reading(*sample) for sample in zip(asked.queries, prompts, strict=True)])
+
+    def found() -> list[Group | Reward | None]:
+        return [
+            _group(query, prompt=prompt, label=label, desk=desk) if may_be else TOO_COSTLY
+            for query, prompt, label, may_be in zip(asked.queries, prompts, labels, read, strict=True)
+        ]
+
+    groups = await asyncio.to_thread(found)
     rewards = await desk.score_each(groups)
     numbers = [desk.number(reward) for reward in rewards]
     worst, best = desk.scoring.ends
@@ -86,6 +94,11 @@ async def _reply(asked: OpenRlhfRequest, desk: Desk) -> dict[str, Any]:
             "judge_tool_calls": [float(reward.tool_calls) for reward in rewards],
         },
     }
+
+
+def _cost_of_reading(query: str, prompt: str | None) -> Cost:
+    """A prompt that all queries share is looked for in each of them."""
+    return Cost(rollouts=1, chars=len(query) + len(prompt or ""))
 
 
 def _each(given: Any, *, num: int) -> list[Any]:

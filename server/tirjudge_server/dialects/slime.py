@@ -7,6 +7,7 @@ the run: so it is always answered.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -51,7 +52,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
         key = request.query_params.get("reward_key")
 
         async def reply(asked: SlimeSample, desk: Desk) -> Any:
-            (reward,) = await desk.score_each([_group(asked, desk=desk)])
+            (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
             return desk.number(reward) if key is None else _object(reward, key=key, desk=desk)
 
         return await attend(

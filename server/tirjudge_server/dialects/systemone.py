@@ -6,10 +6,12 @@ which skips types that it does not know. If nothing at all could be answered for
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -18,6 +20,7 @@ from pydantic import Field
 
 from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
+from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, text_of
 from tirjudge_server.failure import Absence, absence_in
 from tirjudge_server.markers import Ambiguous, check_line, line_between
@@ -118,9 +121,13 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 
 
 async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
-    requests = [_request(asked, question, desk=desk) for question in asked.questions.values()]
-    answered = iter(await desk.inquiry.ask_all([each for each in requests if isinstance(each, JudgeRequest)]))
-    found = [_found(next(answered)) if isinstance(each, JudgeRequest) else each for each in requests]
+    state, questions = text_of(asked.state) or "", list(asked.questions.values())
+    known = await asyncio.to_thread(_known, questions, state=state)
+    open_ones = [question for question, answer in zip(questions, known, strict=True) if answer is None]
+    if open_ones:
+        _check_cost(open_ones, state=state, desk=desk)
+    answered = iter(await desk.inquiry.ask_all([partial(_request, state, one, desk=desk) for one in open_ones]))
+    found = [_found(next(answered)) if answer is None else answer for answer in known]
     desk.note([Reward(value=one.confidence) if isinstance(one, _Found) else one for one in found])
     answers = zip(asked.questions.items(), found, strict=True)
     return {
@@ -133,20 +140,55 @@ async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
     }
 
 
-def _request(
-    asked: SystemOne, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk
-) -> JudgeRequest | _Found | Reward:
-    """The judgment that answers a question; the answer itself if there is nothing to choose, or no reading."""
-    texts = _texts(question)
-    if len(texts) == 1:
-        return CERTAIN
-    template = resources.files("tirjudge_server.dialects").joinpath("systemone.txt").read_text(encoding="utf-8")
-    values = {"state": text_of(asked.state) or "", "instructions": text_of(question.instructions) or ""}
+@cache
+def _template() -> str:
+    return resources.files("tirjudge_server.dialects").joinpath("systemone.txt").read_text(encoding="utf-8").strip()
+
+
+def _known(
+    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str
+) -> list[_Found | Reward | None]:
+    """What is known of each question without a judgment: there is nothing to choose, or no single reading."""
+    unreadable = _unreadable(state)
+    return [
+        CERTAIN if len(_texts(question)) == 1 else unreadable or _unreadable(text_of(question.instructions) or "")
+        for question in questions
+    ]
+
+
+def _unreadable(text: str) -> Reward | None:
     try:
-        check_line(line_between(template, "state", "instructions"), texts=values.values())
+        check_line(line_between(_template(), "state", "instructions"), texts=[text])
     except Ambiguous as error:
         return absent(Absence.UNREADABLE, reason=str(error))
-    group = Group(prompt=fill(template.strip(), values), responses=tuple(texts))
+    return None
+
+
+def _check_cost(
+    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, desk: Desk
+) -> None:
+    """
+    Raises:
+        Refused: 413, the questions cost too much together.
+    """
+    size, like = desk.inquiry.service.judge.profile.group_size, _request(state, questions[0], desk=desk)
+    costs = (
+        question_cost(
+            len(_template()) + len(state) + len(text_of(question.instructions) or ""),
+            _texts(question),
+            like=like,
+            group_size=size,
+        )
+        for question in questions
+    )
+    desk.cost_limits.check(sum(costs, Cost()), param="questions")
+
+
+def _request(state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk) -> JudgeRequest:
+    """The judgment that answers a question with several answers."""
+    texts = _texts(question)
+    values = {"state": state, "instructions": text_of(question.instructions) or ""}
+    group = Group(prompt=fill(_template(), values), responses=tuple(texts))
     mode = Mode.PAIRWISE if len(texts) == 2 else Mode.LISTWISE
     return judge_request(group, mode=mode, responses=texts, scoring=desk.scoring)
 

@@ -7,6 +7,7 @@ it says where a number stands in.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Any
@@ -136,6 +137,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
 async def _score(asked: VllmScore, desk: Desk) -> dict[str, Any]:
     if asked.instruction is not None and "rubric" not in desk.scoring.judging:
         desk.scoring = desk.scoring.judged_with(rubric=asked.instruction)
+    desk.check_samples(len(asked.sides[1]))
     groups = [Group(prompt=first, responses=(view_of(second, view=desk.view),)) for first, second in asked.pairs]
     rewards = await desk.score_each(groups)
     rows = [{"object": "score", "score": desk.number(reward)} for reward in rewards]
@@ -143,13 +145,13 @@ async def _score(asked: VllmScore, desk: Desk) -> dict[str, Any]:
 
 
 async def _classify(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
-    rewards = await desk.score_each(_groups(asked, desk=desk))
+    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"label": "LABEL_0", "probs": [desk.number(reward)], "num_classes": 1} for reward in rewards]
     return _listing("classify", rows, rewards=rewards, desk=desk)
 
 
 async def _pooling(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
-    rewards = await desk.score_each(_groups(asked, desk=desk))
+    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"object": "pooling", "data": [desk.number(reward)]} for reward in rewards]
     return _listing("pool", rows, rewards=rewards, desk=desk)
 
@@ -160,7 +162,9 @@ def _groups(asked: VllmPooling, *, desk: Desk) -> list[Group | None]:
         if len(chat) < 2 or chat[-1].role != "assistant":
             return [None]
         return [Group(prompt=tuple(chat[:-1]), responses=(view_of(chat[-1].content, view=desk.view),))]
-    exchanges = [detemplate(text, view=desk.view) for text in _listed(asked.input or [])]
+    texts = _listed(asked.input or [])
+    desk.check_samples(len(texts))
+    exchanges = [detemplate(text, view=desk.view) for text in texts]
     return [None if e is None else Group(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
 
 

@@ -16,8 +16,10 @@ from pydantic import Field
 
 from tirjudge.protocol import invalid, parse_json, shown
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Text, TurnRecord
+from tirjudge.web.cost import check_json
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
+from tirjudge_server.cost import Cost
 from tirjudge_server.joining import Flight
 from tirjudge_server.openai.conversation import Answered, Asked, check_model_chats, converse, turn_text
 from tirjudge_server.openai.forms import Form, JsonForm, json_form
@@ -194,8 +196,9 @@ def _json_request(text: str, *, param: str) -> dict[str, Any]:
     """A request written as JSON.
 
     Raises:
-        Refused: the text is something else.
+        Refused: the text is something else, or has too many values.
     """
+    check_json(text.encode(), param=param)
     try:
         value = parse_json(text.encode())
     except (ValueError, RecursionError) as error:
@@ -249,6 +252,8 @@ async def choose(
     if isinstance(wanted, Judging):
         judgments = await _judged(service, wanted, call=call)
         return [_from_judgment(judgment, form=wanted.form, stops=asked.stops) for judgment in judgments]
+    num_chars = sum(len(message.content) for message in wanted.messages)
+    service.cost_limits.check(Cost(rollouts=asked.n, chars=asked.n * num_chars), param="messages")
     seeds = [None if wanted.seed is None else (wanted.seed + index) % 2**63 for index in range(asked.n)]
 
     async def tell(turn: TurnRecord) -> None:
@@ -271,6 +276,7 @@ async def follow(flight: Flight, *, form: Form, stops: Sequence[str], on_turn: O
 async def _judged(service: Service, wanted: Judging, *, call: Call) -> list[Judgment]:
     if len(wanted.requests) == 1:
         return [await service.answer(wanted.requests[0], call=call)]
+    service.cost_limits.check(sum(map(service.cost_of, wanted.requests), Cost()), param="n")
     judgments = await service.answer_all(wanted.requests, call=call)
     failures = [judgment for judgment in judgments if isinstance(judgment, Exception)]
     if failures:

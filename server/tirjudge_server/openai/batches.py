@@ -61,7 +61,7 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
     routes = APIRouter(lifespan=running)
 
-    @routes.post(BATCHES_PATH)
+    @routes.post(BATCHES_PATH, responses=error_responses({429: "The caller has too many unfinished batches."}))
     async def create(request: Request) -> dict[str, Any]:
         """Begin a batch."""
         asked = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
@@ -72,6 +72,7 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
             message = f'input_file_id: a file for "{file.purpose}" given; one uploaded for "batch" would do'
             raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
         kept = asked.output_expires_after
+        files.check_full(owner)
         runner.start()
         batch = batches.create(
             window_s=window_s(asked.completion_window),

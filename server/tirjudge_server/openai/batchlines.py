@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tirjudge.protocol import parse_json
+from tirjudge.web.cost import check_json
+from tirjudge.web.errors import Refused
 from tirjudge_server.openai.batchstore import LineError, digest
 
 MAX_LINES = 50_000
@@ -92,7 +94,10 @@ def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> Line | LineE
     if len(raw) > max_line_bytes:
         return _problem("line_too_long", f"a line of more than {max_line_bytes} bytes")
     try:
+        check_json(raw)
         value = parse_json(raw)
+    except Refused as refused:
+        return _problem("line_too_long", str(refused))
     except (ValueError, RecursionError) as error:
         return _problem("invalid_json_line", f"not JSON: {error}")
     if not isinstance(value, Mapping):

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tirjudge.protocol import invalid, shown
 from tirjudge.web.errors import Refused
-from tirjudge_server.openai.filestore import write_whole
+from tirjudge_server.openai.filestore import Quota, write_whole
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 Kind = Literal["output", "errors"]
@@ -124,11 +124,19 @@ class BatchStore:
 
     Args:
         folder: where they lie; made if it is not there.
+        quota: what one owner may keep.
         now: Unix time, seconds.
     """
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._folder = folder
+        self._quota = quota
         self._now = now
         self._writing = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,15 +146,41 @@ class BatchStore:
     def now(self) -> int:
         return int(self._now())
 
-    def create(self, *, window_s: int, **fields: Any) -> Batch:
-        """A batch that is about to be validated."""
+    def create(self, *, window_s: int, owner: str | None, **fields: Any) -> Batch:
+        """A batch that is about to be validated.
+
+        Raises:
+            Refused: 429, too many batches of this owner have not ended.
+        """
+        self._check_room(owner)
         created = self.now()
-        serial = max((batch.serial for batch in self._batches.values()), default=0) + 1
+        serial = max((batch.serial for batch in list(self._batches.values())), default=0) + 1
         batch = Batch(
-            id=f"batch_{uuid.uuid4().hex}", created_at=created, expires_at=created + window_s, serial=serial, **fields
+            id=f"batch_{uuid.uuid4().hex}",
+            created_at=created,
+            expires_at=created + window_s,
+            serial=serial,
+            owner=owner,
+            **fields,
         )
         self._put(batch)
         return batch
+
+    def _check_room(self, owner: str | None) -> None:
+        own = self.of(owner)
+        num_unfinished, most = sum(not batch.has_ended for batch in own), self._quota.num_batches
+        if num_unfinished >= most:
+            message = (
+                f"batch: {num_unfinished} batches have not ended, at most {most} may be under way; "
+                "wait for one, or end one with POST /v1/batches/ID/cancel"
+            )
+            problem = invalid(message, param="input_file_id", code="too_many_batches")
+            raise Refused(problem, status=429, headers={"x-should-retry": "false"})
+        ended = [batch for batch in own if batch.has_ended]
+        for batch in ended[: max(0, len(ended) - self._quota.num_ended_batches)]:
+            self._batches.pop(batch.id)
+            self.forget_lines(batch.id)
+            (self._folder / f"{batch.id}.json").unlink(missing_ok=True)
 
     def update(self, batch_id: str, **fields: Any) -> Batch:
         """The batch with other fields, on disk."""
@@ -178,10 +212,10 @@ class BatchStore:
 
     def of(self, owner: str | None) -> list[Batch]:
         """All batches of an owner, the oldest first."""
-        return [batch for batch in self._batches.values() if batch.owner == owner]
+        return [batch for batch in list(self._batches.values()) if batch.owner == owner]
 
     def unfinished(self) -> list[Batch]:
-        return [batch for batch in self._batches.values() if not batch.has_ended]
+        return [batch for batch in list(self._batches.values()) if not batch.has_ended]
 
     def path(self, batch_id: str, kind: Kind) -> Path:
         """Where the lines that are done lie."""

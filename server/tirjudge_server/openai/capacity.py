@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from tirjudge.deadline import Deadline, until
 from tirjudge.errors import DeadlineExceeded
+from tirjudge.origin import coming_from
 from tirjudge.types import JudgeRequest
 from tirjudge.web.errors import UNAVAILABLE
 from tirjudge_server.call import Call
@@ -32,7 +33,8 @@ async def place(service: Service, request: JudgeRequest, *, call: Call) -> Async
     service.check(request)
     service.readiness.check(request)
     deadline = Deadline.after(service.deadline_s(request, call=call))
-    with service.admission.enter(caller=call.caller, priority=call.priority) as own:
+    whom = coming_from(call.caller, urgency=call.priority)
+    with whom, service.admission.enter(caller=call.caller, priority=call.priority) as own:
         async with service.draining.limit():
             if await until(deadline.forces_at, own.turn()) is None:
                 raise DeadlineExceeded("the time for this answer was up before its turn came")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Annotated, Any, Literal
@@ -90,7 +91,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
         is_json = says_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect="openai.chat")
         if asked.stream:
-            wanted = interpret(service, asked, chat_messages(asked), is_json=is_json)
+            wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked), is_json=is_json)
             return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
         answer = await while_connected(request.receive, answer_chat(service, asked, call=call, is_json=is_json))
         return JSONResponse(answer, headers=judgment_header(answer["choices"]))
@@ -135,7 +136,8 @@ async def answer_chat(service: Service, asked: ChatRequest, *, call: Call, is_js
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    wanted = interpret(service, asked, chat_messages(asked), is_json=is_json)
+    # In a thread, because long texts take a while to be searched for a judge's prompt.
+    wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked), is_json=is_json)
     choices = await choose(service, wanted, asked, call=call)
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",

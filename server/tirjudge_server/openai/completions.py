@@ -3,6 +3,7 @@ engine speaks this protocol already, and without a chat template around it."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Any
@@ -69,7 +70,8 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
         async with service.draining.limit():
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse(body, CompletionRequest)
-        wanted = _wanted(service, asked, is_json=says_json(request.headers.get(REQUEST_HEADER)))
+        is_json = says_json(request.headers.get(REQUEST_HEADER))
+        wanted = await asyncio.to_thread(_wanted, service, asked, is_json=is_json)
         call = call_of(request, dialect="openai.completions")
         if asked.stream:
             return await stream(service, wanted, asked, call=call, shape=_CHUNKS)

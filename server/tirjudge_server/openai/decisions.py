@@ -7,6 +7,7 @@ listwise for more; more than a prompt holds in groups). Options are shown in an 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge.web.body import read_body
 from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
+from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
 from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
 from tirjudge_server.service import Service
@@ -154,7 +156,12 @@ async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Ca
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded: a
             question that could not be judged is no refusal by the model, so that none is answered.
     """
-    requests = [request_of(asked, question, service=service) for question in asked.questions]
+    given = input_text(asked.input)
+    await asyncio.to_thread(_check_one_reading, asked, given=given)
+    # What is wrong with `judge` is told before anything is judged.
+    first = request_of(asked, asked.questions[0], given=given, service=service)
+    _check_cost(asked, given=given, like=first, service=service)
+    requests = (request_of(asked, question, given=given, service=service) for question in asked.questions)
     judgments = await service.answer_all(requests, call=call)
     answers, usages = [], []
     for question, judgment in zip(asked.questions, judgments, strict=True):
@@ -173,17 +180,39 @@ async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Ca
     }
 
 
+def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: Service) -> None:
+    """
+    Raises:
+        Refused: 413, the questions cost too much together.
+    """
+    size, chars = service.judge.profile.group_size, len(_template()) + len(given)
+    costs = (
+        question_cost(chars + len(question.instructions), options_of(question).texts, like=like, group_size=size)
+        for question in asked.questions
+    )
+    service.cost_limits.check(sum(costs, Cost()), param="questions")
+
+
 def request_of(
-    asked: DecisionRequest, question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, *, service: Service
+    asked: DecisionRequest,
+    question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
+    *,
+    given: str,
+    service: Service,
 ) -> JudgeRequest:
     """The judgment that answers one question.
 
+    Args:
+        asked: the whole request.
+        question: one of its questions.
+        given: its `input_text`.
+        service: judges.
+
     Raises:
-        Refused: `judge` holds no options of a request, or a text has more than one reading.
+        Refused: `judge` holds no options of a request.
     """
     options = options_of(question)
-    values = {"input": input_text(asked.input), "instructions": question.instructions}
-    _check_one_reading(asked, values=values)
+    values = {"input": given, "instructions": question.instructions}
     found = {
         "mode": options.mode,
         "model": asked.model,
@@ -193,14 +222,15 @@ def request_of(
     return judge_request(merged(asked.judge, found), service=service)
 
 
-def _check_one_reading(asked: DecisionRequest, *, values: Mapping[str, str]) -> None:
+def _check_one_reading(asked: DecisionRequest, *, given: str) -> None:
     """A text must not spell what stands between the texts: the line before the instructions, or the name of another item.
 
     Raises:
         Refused: one does.
     """
+    instructions = (question.instructions for question in asked.questions)
     try:
-        check_line(line_between(_template(), "input", "instructions"), texts=values.values())
+        check_line(line_between(_template(), "input", "instructions"), texts=[given, *instructions])
         if not isinstance(asked.input, str) and _sole_user_text(asked.input) is None:
             for item in asked.input:
                 check_turns(_item_text(item))

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from tirjudge.protocol import invalid, shown
 from tirjudge.web.errors import Refused
-from tirjudge_server.openai.filestore import FileStore
+from tirjudge_server.openai.filestore import FileStore, Upload
 from tirjudge_server.openai.pages import FilesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import parsed
 from tirjudge_server.openapi import error_responses
@@ -23,6 +23,9 @@ from tirjudge_server.openapi import error_responses
 FILES_PATH = "/v1/files"
 MAX_FILE_BYTES = 200 * 1024 * 1024
 """The largest file that is taken, as OpenAI has it for batches."""
+
+_FORM_BYTES = 16 * 1024
+"""More than the form around a file takes."""
 
 MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 2_592_000
 
@@ -50,20 +53,25 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
 
     @routes.post(
         FILES_PATH,
-        responses=error_responses({413: "The file is too large."}),
+        responses=error_responses({413: "The file is too large.", 429: "The caller keeps too many files."}),
         openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     )
     async def upload(request: Request) -> dict[str, object]:
         """Upload a file for batches."""
-        form = await _form(request, max_bytes=max_file_bytes)
-        try:
-            upload, purpose, lifetime_s = _fields(form)
-            file_id = store.new_id()
-            await asyncio.to_thread(_copy, upload.file, store, file_id)
-            name = upload.filename or "upload.jsonl"
-            file = store.add(file_id, filename=name, purpose=purpose, owner=owner_of(request), lifetime_s=lifetime_s)
-        finally:
-            await form.close()
+        owner = owner_of(request)
+        with store.receiving(owner, num_bytes=_declared_bytes(request, max_bytes=max_file_bytes)) as held:
+            form = await _form(request, max_bytes=max_file_bytes, held=held)
+            try:
+                upload, purpose, lifetime_s = _fields(form)
+                file_id = store.new_id()
+                await asyncio.to_thread(_copy, upload.file, store, file_id)
+                name = upload.filename or "upload.jsonl"
+                # In a thread, because it waits for the disk.
+                file = await asyncio.to_thread(
+                    store.add, file_id, filename=name, purpose=purpose, owner=owner, lifetime_s=lifetime_s
+                )
+            finally:
+                await form.close()
         return file.shown()
 
     @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)})
@@ -105,7 +113,26 @@ def owner_of(request: Request) -> str | None:
     return getattr(request.state, "caller", None)
 
 
-async def _form(request: Request, *, max_bytes: int) -> FormData:
+def _declared_bytes(request: Request, *, max_bytes: int) -> int:
+    """How long an upload says to be; 0: it does not say.
+
+    Raises:
+        Refused: 413, it is too long for one file.
+    """
+    declared = request.headers.get("content-length", "")
+    num_bytes = int(declared) if declared.isdecimal() else 0
+    # The form around a file takes some bytes as well.
+    if num_bytes > max_bytes + _FORM_BYTES:
+        raise _too_large(f"{num_bytes}", max_bytes=max_bytes)
+    return num_bytes
+
+
+def _too_large(given: str, *, max_bytes: int) -> Refused:
+    message = f"file: {given} bytes given, at most {max_bytes} are taken; split it"
+    return Refused(invalid(message, param="file", code="file_too_large"), status=413)
+
+
+async def _form(request: Request, *, max_bytes: int, held: Upload) -> FormData:
     """The parts of an upload; files are kept on disk while they come in.
 
     Raises:
@@ -113,7 +140,7 @@ async def _form(request: Request, *, max_bytes: int) -> FormData:
     """
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise _malformed("no multipart/form-data, which has the parts `file` and `purpose`")
-    stream = _bounded(request, max_bytes=max_bytes)
+    stream = _bounded(request, max_bytes=max_bytes, held=held)
     try:
         return await MultiPartParser(request.headers, stream, max_files=1, max_fields=16).parse()
     except _Broken as error:
@@ -130,14 +157,14 @@ class _Broken(MultiPartException):
         self.cause = cause
 
 
-async def _bounded(request: Request, *, max_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _bounded(request: Request, *, max_bytes: int, held: Upload) -> AsyncGenerator[bytes, None]:
     num_bytes = 0
     try:
         async for chunk in request.stream():
             num_bytes += len(chunk)
             if num_bytes > max_bytes:
-                message = f"file: more than {max_bytes} bytes given; split it"
-                raise Refused(invalid(message, param="file", code="file_too_large"), status=413)
+                raise _too_large(f"more than {max_bytes}", max_bytes=max_bytes)
+            held.hold(num_bytes)
             yield chunk
     except (Refused, ClientDisconnect) as error:
         raise _Broken(error) from error

@@ -11,7 +11,11 @@ import os
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
@@ -24,6 +28,44 @@ BATCH_FILE_DAYS = 30
 """How long files for and from batches are kept if nothing else was asked for, as OpenAI keeps them."""
 
 _DAY_S = 86_400
+
+QUOTA_EXCEEDED = "storage_quota_exceeded"
+"""The code of the error."""
+
+_FOR_GOOD = {"x-should-retry": "false"}
+"""Clients take a 429 for something that passes, and this does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one caller may keep at a server; all who come without a key are one caller."""
+
+    num_bytes: int = 2 * 1024**3
+    """Of all files, those that batches wrote included; they are written even beyond it."""
+    num_files: int = 1000
+    """Uploaded files and files of batches."""
+    num_batches: int = 16
+    """Batches that have not ended."""
+    num_ended_batches: int = 1000
+    """Ended batches that are remembered; the oldest are forgotten first."""
+
+
+class Upload:
+    """Room that is held for a file while it comes in."""
+
+    def __init__(self, take: Callable[[int], None], *, num_bytes: int) -> None:
+        self._take = take
+        self.num_bytes = num_bytes
+
+    def hold(self, num_bytes: int) -> None:
+        """Let there be room for that much in all.
+
+        Raises:
+            Refused: 413, there is not.
+        """
+        if num_bytes > self.num_bytes:
+            self._take(num_bytes - self.num_bytes)
+            self.num_bytes = num_bytes
 
 
 class StoredFile(BaseModel):
@@ -56,15 +98,25 @@ class FileStore:
 
     Args:
         folder: where they lie; made if it is not there.
+        quota: what one owner may keep.
         now: Unix time, seconds.
 
     Attributes:
         is_read: whether a batch still needs a file; such a file is not removed, even after its time.
     """
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quota: Quota = Quota(),
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._folder = folder
         self._now = now
+        self.quota = quota
+        self._num_held_bytes: Counter[str | None] = Counter()  # of uploads that come in now, by owner
+        self._num_uploads: Counter[str | None] = Counter()
         self._writing = threading.Lock()
         self.is_read: Callable[[StoredFile], bool] = lambda file: False
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +133,54 @@ class FileStore:
     def open_new(self, file_id: str) -> IO[bytes]:
         """A file to write the content to, before `add`."""
         return self.path(file_id).open("xb")
+
+    @contextmanager
+    def receiving(self, owner: str | None, *, num_bytes: int) -> Iterator[Upload]:
+        """Hold room for a file that comes in, until the end of the block; there it was added, or is given up.
+
+        Args:
+            owner: whose it will be.
+            num_bytes: as much as it says to be; 0: it does not say.
+
+        Raises:
+            Refused: 413 or 429, the owner keeps too much already.
+        """
+        self.sweep()
+        num_files = len([file for file in list(self._files.values()) if file.owner == owner]) + self._num_uploads[owner]
+        if num_files >= self.quota.num_files:
+            message = f"file: {num_files} files are kept already, at most {self.quota.num_files} may be; {_FREE_SPACE}"
+            problem = invalid(message, param="file", code=QUOTA_EXCEEDED)
+            raise Refused(problem, status=429, headers=_FOR_GOOD)
+        upload = Upload(partial(self._hold, owner), num_bytes=0)
+        self._num_uploads[owner] += 1
+        try:
+            upload.hold(num_bytes)
+            yield upload
+        finally:
+            self._num_uploads[owner] -= 1
+            self._num_held_bytes[owner] -= upload.num_bytes
+
+    def num_bytes_of(self, owner: str | None) -> int:
+        """Of all files of an owner, and of those that come in."""
+        return (
+            sum(file.bytes for file in list(self._files.values()) if file.owner == owner) + self._num_held_bytes[owner]
+        )
+
+    def check_full(self, owner: str | None) -> None:
+        """Whether a batch of an owner may write more files.
+
+        Raises:
+            Refused: 413, the owner keeps too much already.
+        """
+        self.sweep()
+        self._hold(owner, 0)
+
+    def _hold(self, owner: str | None, num_bytes: int) -> None:
+        num_kept, most = self.num_bytes_of(owner), self.quota.num_bytes
+        if num_kept + num_bytes > most:
+            message = f"file: {num_bytes:,} more bytes given, {num_kept:,} of {most:,} bytes are taken; {_FREE_SPACE}"
+            raise Refused(invalid(message, param="file", code=QUOTA_EXCEEDED), status=413, headers=_FOR_GOOD)
+        self._num_held_bytes[owner] += num_bytes
 
     def add(
         self,
@@ -108,7 +208,7 @@ class FileStore:
                 filename=filename,
                 purpose=purpose,
                 owner=owner,
-                serial=max((other.serial for other in self._files.values()), default=0) + 1,
+                serial=max((other.serial for other in list(self._files.values())), default=0) + 1,
             )
             write_whole(self._folder / f"{file_id}.json", file.model_dump_json().encode())
             self._files[file_id] = file
@@ -132,7 +232,7 @@ class FileStore:
     def of(self, owner: str | None) -> list[StoredFile]:
         """All files of an owner, the oldest first."""
         self.sweep()
-        return [file for file in self._files.values() if file.owner == owner]
+        return [file for file in list(self._files.values()) if file.owner == owner]
 
     def remove(self, file_id: str) -> None:
         """The description first: what has none is a leftover."""
@@ -143,7 +243,9 @@ class FileStore:
     def sweep(self) -> None:
         """Remove what has expired."""
         now = self._now()
-        expired = [file for file in self._files.values() if file.expires_at is not None and file.expires_at <= now]
+        expired = [
+            file for file in list(self._files.values()) if file.expires_at is not None and file.expires_at <= now
+        ]
         for file in expired:
             if not self.is_read(file):
                 self.remove(file.id)
@@ -156,6 +258,9 @@ class FileStore:
         for path in self._folder.glob("*.data"):
             if path.stem not in self._files:
                 path.unlink()
+
+
+_FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tirjudge.protocol import invalid
 from tirjudge.types import Judgment, Mode
+from tirjudge.web.cost import check_cost, check_json
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.markers import Ambiguous, ambiguous, first_added, has_roles, turns_in
@@ -31,7 +32,7 @@ from tirjudge_server.openai.graders import (
     StringCheck,
     TextSimilarity,
 )
-from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample
+from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample, spelled
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
 from tirjudge_server.openai.templates import markers_in
 from tirjudge_server.openai.wire import judge_request
@@ -74,8 +75,67 @@ def failed(flag: str, **details: str) -> Graded:
     return Graded(reward=0.0, errors={flag: True, **details})
 
 
+class Given:
+    """What the graders of one run find, and how much of it their templates show.
+
+    Args:
+        values: `item` and `sample`.
+        max_chars: of all templates of the run, filled.
+    """
+
+    def __init__(self, values: Mapping[str, Any], *, max_chars: int) -> None:
+        self.values = values
+        self._max_chars = max_chars
+        self._num_chars = 0
+        self._lengths: dict[int, int] = {}  # id of a value that is no string -> length of its JSON
+
+    def fill_all(self, texts: Sequence[str]) -> list[str]:
+        """Templates, filled; their lengths are known before.
+
+        Raises:
+            Refused: 413, the templates become too long.
+            UnknownVariable: as `fill_in`.
+        """
+        self.spend(sum(map(self._length, texts)))
+        return [fill_in(text, self.values) for text in texts]
+
+    def spend(self, num_chars: int) -> None:
+        """
+        Raises:
+            Refused: 413, it is more than is left.
+        """
+        self._num_chars += num_chars
+        check_cost(
+            self._num_chars,
+            most=self._max_chars,
+            what="characters once `sample` and `item` are filled in",
+            param="grader",
+            remedy="split the grader, or shorten what its templates repeat",
+        )
+
+    def _length(self, text: str) -> int:
+        filled = 0
+
+        def count(value: Any) -> str:
+            nonlocal filled
+            filled += len(value) if isinstance(value, str) else self._json_length(value)
+            return ""
+
+        return len(fill_in(text, self.values, spell=count)) + filled
+
+    def _json_length(self, value: Any) -> int:
+        if id(value) not in self._lengths:
+            self._lengths[id(value)] = len(spelled(value))
+        return self._lengths[id(value)]
+
+
 def sample_of(text: str) -> dict[str, Any]:
-    """The `sample` that templates and programs find."""
+    """The `sample` that templates and programs find.
+
+    Raises:
+        Refused: 413, it is JSON of too many values.
+    """
+    check_json(text.encode("utf-8", "surrogatepass"), param="model_sample")
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -90,9 +150,10 @@ async def run_grader(service: Service, grader: Grader, *, sample: str, item: Any
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
     started = time.perf_counter()
-    values = {"item": {} if item is None else item, "sample": sample_of(sample)}
+    values = {"item": {} if item is None else item, "sample": await asyncio.to_thread(sample_of, sample)}
+    given = Given(values, max_chars=service.cost_limits.chars)
     try:
-        graded = await _grade(service, grader, values=values, call=call)
+        graded = await _grade(service, grader, given=given, call=call)
     except RecursionError:
         raise Refused(invalid("item: nested too deeply", param="item", code="invalid_value")) from None
     model = service.judge.profile.name if graded.num_tokens is not None else None
@@ -112,27 +173,33 @@ async def run_grader(service: Service, grader: Grader, *, sample: str, item: Any
     }
 
 
-async def _grade(service: Service, grader: Grader, *, values: Mapping[str, Any], call: Call) -> Graded:
+async def _grade(service: Service, grader: Grader, *, given: Given, call: Call) -> Graded:
     try:
         match grader:
             case StringCheck():
-                return Graded(reward=float(_holds(grader, values)))
+                return Graded(reward=float(await asyncio.to_thread(_holds, grader, given)))
             case TextSimilarity():
-                return await _alike(grader, values)
+                return await _alike(grader, given)
             case PythonGrader():
-                return await _run(service, grader, values=values)
+                given.spend(len(grader.source) + await asyncio.to_thread(_num_bound_chars, given.values))
+                return await _run(service, grader, values=given.values)
             case ScoreModel():
-                return await _score(service, grader, values=values, call=call)
+                return await _score(service, grader, given=given, call=call)
             case LabelModel():
-                return await _label(service, grader, values=values, call=call)
+                return await _label(service, grader, given=given, call=call)
             case MultiGrader():
-                return await _all_of(service, grader, values=values, call=call)
+                return await _all_of(service, grader, given=given, call=call)
     except UnknownVariable:
         return failed("invalid_variable_error")
 
 
-def _holds(grader: StringCheck, values: Mapping[str, Any]) -> bool:
-    text, reference = fill_in(grader.input, values), fill_in(grader.reference, values)
+def _num_bound_chars(values: Mapping[str, Any]) -> int:
+    """Of the variables that a program finds."""
+    return sum(len(json.dumps(value)) for value in values.values())
+
+
+def _holds(grader: StringCheck, given: Given) -> bool:
+    text, reference = given.fill_all([grader.input, grader.reference])
     match grader.operation:
         case "eq":
             return text == reference
@@ -144,8 +211,8 @@ def _holds(grader: StringCheck, values: Mapping[str, Any]) -> bool:
             return reference.lower() in text.lower()
 
 
-async def _alike(grader: TextSimilarity, values: Mapping[str, Any]) -> Graded:
-    text, reference = fill_in(grader.input, values), fill_in(grader.reference, values)
+async def _alike(grader: TextSimilarity, given: Given) -> Graded:
+    text, reference = await asyncio.to_thread(given.fill_all, [grader.input, grader.reference])
     longest = max(len(text), len(reference))
     if longest > MAX_CHARS:
         message = f"grader.input: {longest} characters given; text_similarity takes {MAX_CHARS}"
@@ -180,13 +247,14 @@ async def _run(service: Service, grader: PythonGrader, *, values: Mapping[str, A
     return Graded(reward=reward)
 
 
-async def _score(service: Service, grader: ScoreModel, *, values: Mapping[str, Any], call: Call) -> Graded:
+async def _score(service: Service, grader: ScoreModel, *, given: Given, call: Call) -> Graded:
     """The sample as the one response to the grader's messages; the expected score of 1 to 10 moved to the range."""
+    messages = await asyncio.to_thread(_messages, grader.input, given)
     fields = {
         "mode": Mode.POINTWISE,
         "model": grader.model,
-        "prompt": _checked(_messages(grader.input, values), grader.input, values=values),
-        "responses": [values["sample"]["output_text"]],
+        "prompt": await asyncio.to_thread(_checked, messages, grader.input, values=given.values),
+        "responses": [given.values["sample"]["output_text"]],
         **_sampled(grader),
     }
     judgment = await service.answer(judge_request(fields, service=service), call=call)
@@ -197,12 +265,12 @@ async def _score(service: Service, grader: ScoreModel, *, values: Mapping[str, A
     return Graded(reward=low + (scores[0] - 1) / 9 * (high - low), num_tokens=_num_tokens(judgment))
 
 
-async def _label(service: Service, grader: LabelModel, *, values: Mapping[str, Any], call: Call) -> Graded:
+async def _label(service: Service, grader: LabelModel, *, given: Given, call: Call) -> Graded:
     """Which of the labels is right about the grader's messages: 1 if it is one of those that pass."""
-    messages = _messages(grader.input, values)
+    messages = await asyncio.to_thread(_messages, grader.input, given)
     if not any(names_sample(message.content) for message in grader.input):
-        messages.append({"role": "assistant", "content": values["sample"]["output_text"]})
-    _checked(messages, grader.input, values=values)
+        messages.append({"role": "assistant", "content": given.values["sample"]["output_text"]})
+    await asyncio.to_thread(_checked, messages, grader.input, values=given.values)
     fields = {
         "mode": Mode.PAIRWISE if len(grader.labels) == 2 else Mode.LISTWISE,
         "model": grader.model,
@@ -217,11 +285,12 @@ async def _label(service: Service, grader: LabelModel, *, values: Mapping[str, A
     return Graded(reward=float(grader.labels[best] in grader.passing_labels), num_tokens=_num_tokens(judgment))
 
 
-def _messages(given: list[GraderInput], values: Mapping[str, Any]) -> list[dict[str, str]]:
+def _messages(templates: list[GraderInput], given: Given) -> list[dict[str, str]]:
     roles = {"developer": "system"}
+    filled = given.fill_all([template.content for template in templates])
     return [
-        {"role": roles.get(message.role, message.role), "content": fill_in(message.content, values)}
-        for message in given
+        {"role": roles.get(template.role, template.role), "content": content}
+        for template, content in zip(templates, filled, strict=True)
     ]
 
 
@@ -283,13 +352,13 @@ def _num_tokens(judgment: Judgment) -> int:
     return judgment.usage.input_tokens + judgment.usage.output_tokens
 
 
-async def _all_of(service: Service, grader: MultiGrader, *, values: Mapping[str, Any], call: Call) -> Graded:
+async def _all_of(service: Service, grader: MultiGrader, *, given: Given, call: Call) -> Graded:
     """The parts one after another, each with a name of its own for the call, and the formula over their rewards."""
     parts: dict[str, Graded] = {}
     for number, (name, part) in enumerate(grader.parts.items()):
         key = None if call.idempotency_key is None else f"{call.idempotency_key}/{number}"
         own = replace(Call(), **_shared(call), idempotency_key=key)
-        parts[name] = await _grade(service, part, values=values, call=own)
+        parts[name] = await _grade(service, part, given=given, call=own)
     rewards = {name: part.reward for name, part in parts.items()}
     counted = [part.num_tokens for part in parts.values() if part.num_tokens is not None]
     errors: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _PATH = re.compile(r"\s*(?P<space>item|sample)(?P<rest>(?:\.[A-Za-z_]\w*|\[\d{1,9}\]|\[(?:\"[^\"]*\"|'[^']*')\])*)\s*")
@@ -16,17 +16,23 @@ class UnknownVariable(ValueError):
     """A placeholder that names nothing there is."""
 
 
-def fill_in(text: str, values: Mapping[str, Any]) -> str:
-    """The text with every placeholder replaced: a string as it is, anything else as JSON.
+def spelled(value: Any) -> str:
+    """A value as a template shows it: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def fill_in(text: str, values: Mapping[str, Any], *, spell: Callable[[Any], str] = spelled) -> str:
+    """The text with every placeholder replaced.
 
     Args:
         text: the template.
         values: `item` and `sample`.
+        spell: what stands in for a value.
 
     Raises:
         UnknownVariable: a placeholder names what is not there.
     """
-    return "".join(piece if path is None else piece + _spelled(_value(path, values)) for piece, path in _pieces(text))
+    return "".join(piece if path is None else piece + spell(_value(path, values)) for piece, path in _pieces(text))
 
 
 def names_sample(text: str) -> bool:
@@ -73,7 +79,3 @@ def _steps(rest: str) -> Iterator[str | int]:
 
 def _no_path(path: str) -> str:
     return f"{{{{{path}}}}}: `item` or `sample` with names and indexes after it would do"
-
-
-def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

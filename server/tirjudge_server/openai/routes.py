@@ -16,7 +16,7 @@ from tirjudge_server.openai.batchrun import BatchRunner, Endpoint
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.chat import ChatRequest, answer_chat
 from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
-from tirjudge_server.openai.filestore import FileStore
+from tirjudge_server.openai.filestore import FileStore, Quota
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.wire import parsed, refuse
 from tirjudge_server.service import Service
@@ -51,15 +51,22 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
     return routes
 
 
-def batch_router(service: Service, *, folder: Path, max_body_bytes: int) -> APIRouter:
+def batch_router(
+    service: Service,
+    *,
+    folder: Path,
+    max_body_bytes: int,
+    quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+) -> APIRouter:
     """Files and batches.
 
     Args:
         service: judges.
         folder: where both lie; made if it is not there.
         max_body_bytes: a line of a batch may be as long as a request.
+        quota: what one caller may keep.
     """
-    stored, begun = FileStore(folder / "files"), BatchStore(folder / "batches")
+    stored, begun = FileStore(folder / "files", quota=quota), BatchStore(folder / "batches", quota=quota)
     runner = BatchRunner(
         files=stored,
         batches=begun,

@@ -101,6 +101,7 @@ class Records:
         self.versions = versions
         self.policy = policy or Policy()
         self._kept: dict[str | None, _Kept] = {}
+        self._hashing = asyncio.Lock()
         self._reader = Line[Connection]("tirjudge-look-ups", transaction=database.reading)
         self._writer = Writer(database)
         # A model out of sight may change under its name, and a text that is not kept cannot be compared.
@@ -124,7 +125,7 @@ class Records:
             Refused: 422, the key came with another request before; 409, its judgment was erased since.
             RecordsUnavailable: the records cannot be read.
         """
-        marks = self._marks(request, call=call, fingerprint=self.versions.fingerprint)
+        marks = await self._marks(request, call=call, fingerprint=self.versions.fingerprint)
         if marks.idempotency is None and marks.cache_key is None:
             return None
         try:
@@ -145,7 +146,7 @@ class Records:
         """
         # Weights may have been exchanged since it was made; the next one must not be answered with this.
         fingerprint = judgment.model_version or self.versions.fingerprint
-        marks = self._marks(request, call=call, fingerprint=fingerprint)
+        marks = await self._marks(request, call=call, fingerprint=fingerprint)
         versions = self._kept_of(fingerprint).versions
 
         def work(chain: Chain) -> Judgment:
@@ -211,7 +212,10 @@ class Records:
             with self.database.reading() as connection:
                 statement = wanted
                 if after is not None:
-                    seq = connection.execute(select(records.c.seq).where(records.c.id == after)).scalar()
+                    known = select(records.c.seq).where(records.c.id == after)
+                    # Whether others have a judgment of that id is not told either.
+                    known = known if caller is None else known.where(records.c.caller == caller)
+                    seq = connection.execute(known).scalar()
                     if seq is None:
                         raise unknown_judgment(after, param="after")
                     statement = wanted.where(records.c.seq < seq)
@@ -262,15 +266,18 @@ class Records:
         self._writer.close()
         self.database.close()
 
-    def _marks(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _Marks:
+    async def _marks(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _Marks:
+        """Hashing a large request takes a while: they take turns, and the loop goes round before each."""
         key = call.idempotency_key
-        return _Marks(
-            idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
-            body=None if key is None else body_hash(request, key=key),
-            cache_key=content_key(request, caller=call.caller, versions=self._kept_of(fingerprint).sha256)
-            if self._caches
-            else None,
-        )
+        async with self._hashing:
+            await asyncio.sleep(0)
+            return _Marks(
+                idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
+                body=None if key is None else body_hash(request, key=key),
+                cache_key=content_key(request, caller=call.caller, versions=self._kept_of(fingerprint).sha256)
+                if self._caches
+                else None,
+            )
 
     def _entry(
         self, request: JudgeRequest, judgment: Judgment, *, call: Call, marks: _Marks, versions: Mapping[str, Any]

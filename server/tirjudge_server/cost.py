@@ -1,0 +1,180 @@
+"""What a request asks of the judge, counted from its texts before a judgment is made of it.
+
+Two figures: rollouts (passes of the model: judgments x responses judged alone x orders x votes) and characters (the texts of
+all these rollouts, whole, however often one text is shown). A small body can cost much of both: all pairs of its responses,
+or many questions about one long input. Every endpoint checks its whole request against one `CostLimits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tirjudge.rewards import RewardMode, Strategy
+from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
+from tirjudge.web.cost import check_cost
+from tirjudge_server.scoring import Group, Scoring
+
+MAX_ROLLOUTS = 16_384
+"""Of one request: all pairs of 181 responses, or 4096 judgments of both orders and two votes each."""
+
+MAX_CHARS = 64 * 1024 * 1024
+"""Of one request, in all its rollouts: four times the largest body."""
+
+_SPLIT = "split the request into several"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one request costs, or a part of it."""
+
+    rollouts: int = 0
+    chars: int = 0
+    """Characters of the prompts and responses of all rollouts, before anything is elided."""
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(rollouts=self.rollouts + other.rollouts, chars=self.chars + other.chars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLimits:
+    """What one request may cost."""
+
+    rollouts: int = MAX_ROLLOUTS
+    chars: int = MAX_CHARS
+
+    def check(self, cost: Cost, *, param: str | None = None) -> None:
+        """
+        Args:
+            cost: of the whole request.
+            param: the field that it comes from.
+
+        Raises:
+            Refused: 413.
+        """
+        check_cost(
+            cost.rollouts,
+            most=self.rollouts,
+            what="rollouts (judgments x orders x votes)",
+            param=param,
+            remedy=f"{_SPLIT}, or ask for fewer pairs, orders or votes",
+        )
+        check_cost(
+            cost.chars,
+            most=self.chars,
+            what="characters in the prompts of all rollouts",
+            param=param,
+            remedy=f"{_SPLIT}, or shorten what is repeated in each prompt",
+        )
+
+    def affordable(self, costs: Sequence[Cost]) -> list[bool]:
+        """Which parts of a request are judged where one that is too large must not fail the others: all of them, or, if
+        they cost too much together, those that cost no more than an equal share."""
+        total = sum(costs, Cost())
+        if total.rollouts <= self.rollouts and total.chars <= self.chars:
+            return [True] * len(costs)
+        most = CostLimits(rollouts=self.rollouts // len(costs), chars=self.chars // len(costs))
+        return [cost.rollouts <= most.rollouts and cost.chars <= most.chars for cost in costs]
+
+
+def request_cost(request: JudgeRequest, *, group_size: int) -> Cost:
+    """The cost of one judgment.
+
+    Args:
+        request: to the judge.
+        group_size: how many responses one listwise prompt shows at most.
+    """
+    shared = _text_chars(request.prompt) + _guidance_chars(request.reference, request.rubric, request.criteria)
+    return _cost(
+        request.responses,
+        meetings=_meetings(len(request.responses), mode=request.mode, group_size=group_size),
+        shared=shared,
+        repeats=_repeats(request.mode, orders=request.orders, votes=request.votes),
+    )
+
+
+def group_cost(group: Group, *, scoring: Scoring, group_size: int) -> Cost:
+    """The cost of the rewards of one group.
+
+    Args:
+        group: of responses; equal ones are counted as if they differed.
+        scoring: how they become rewards.
+        group_size: how many responses one listwise prompt shows at most.
+    """
+    judging = scoring.judging
+    guidance = _guidance_chars(group.reference, judging.get("rubric"), judging.get("criteria"))
+    responses, mode = list(group.responses), Mode.POINTWISE
+    meetings = _Meetings(prompts=len(responses), showings=1)
+    if scoring.mode is RewardMode.PAIRWISE_VS_REFERENCE:
+        mode = Mode.PAIRWISE
+    elif scoring.mode is RewardMode.COHORT:
+        mode = Mode.PAIRWISE
+        meetings = _cohort_meetings(len(responses), strategy=scoring.strategy, group_size=group_size)
+    repeats = _repeats(mode, orders=judging.get("orders", "single"), votes=judging.get("votes", 1))
+    return _cost(responses, meetings=meetings, shared=_text_chars(group.prompt) + guidance, repeats=repeats)
+
+
+def question_cost(prompt_chars: int, options: Sequence[str], *, like: JudgeRequest, group_size: int) -> Cost:
+    """The cost of a judgment whose prompt is not made yet.
+
+    Args:
+        prompt_chars: of the prompt that will be made.
+        options: to choose from.
+        like: a request that is judged in the same way.
+        group_size: how many options one listwise prompt shows at most.
+    """
+    shared = prompt_chars + _guidance_chars(like.reference, like.rubric, like.criteria)
+    repeats = _repeats(Mode.PAIRWISE, orders=like.orders, votes=like.votes)
+    meetings = _meetings(len(options), mode=Mode.LISTWISE, group_size=group_size)
+    return _cost(options, meetings=meetings, shared=shared, repeats=repeats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meetings:
+    """How responses are shown."""
+
+    prompts: int
+    """Number of prompts."""
+    showings: int
+    """In how many of these one response is shown, at most."""
+
+
+def _cost(responses: Sequence[str], *, meetings: _Meetings, shared: int, repeats: int) -> Cost:
+    shown = sum(map(len, responses))
+    chars = meetings.prompts * shared + meetings.showings * shown
+    return Cost(rollouts=repeats * meetings.prompts, chars=repeats * chars)
+
+
+def _meetings(num_responses: int, *, mode: Mode, group_size: int) -> _Meetings:
+    if mode is Mode.POINTWISE:
+        return _Meetings(prompts=num_responses, showings=1)
+    prompts = rounds = 0
+    while num_responses > 1:
+        # As `tirjudge.judge` groups them: the winners of each round meet in the next.
+        num_responses = -(-num_responses // max(2, group_size))
+        prompts, rounds = prompts + num_responses, rounds + 1
+    return _Meetings(prompts=max(1, prompts), showings=max(1, rounds))
+
+
+def _cohort_meetings(num_responses: int, *, strategy: Strategy, group_size: int) -> _Meetings:
+    match strategy:
+        case Strategy.LISTWISE:
+            return _meetings(num_responses, mode=Mode.LISTWISE, group_size=group_size)
+        case Strategy.ALL_PAIRS:
+            return _Meetings(prompts=num_responses * (num_responses - 1) // 2, showings=num_responses - 1)
+        case Strategy.KNOCKOUT:
+            return _Meetings(prompts=num_responses - 1, showings=num_responses.bit_length())
+        case Strategy.CIRCULAR:
+            return _Meetings(prompts=num_responses, showings=2)
+
+
+def _repeats(mode: Mode, *, orders: str, votes: int) -> int:
+    return votes * (2 if orders == "both" and mode is not Mode.POINTWISE else 1)
+
+
+def _text_chars(prompt: str | Sequence[ChatMessage]) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(message.content) for message in prompt)
+
+
+def _guidance_chars(reference: str | None, rubric: str | None, criteria: Sequence[Criterion] | None) -> int:
+    return len(reference or "") + len(rubric or "") + sum(len(criterion.text) for criterion in criteria or ())

@@ -1,0 +1,384 @@
+"""No caller sees, joins or disturbs what belongs to another: over HTTP with two keys, and for every keyed store there is.
+
+A store is whatever outlives a request and finds things by a key: attributes that are dicts, sets or counters, module-level
+ones that change, cached functions, and statements that look things up in the database.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.gate import Gate
+from tirjudge.judge import Judge
+from tirjudge.origin import origin
+from tirjudge.profile import Profile
+from tirjudge.types import Completion
+from tirjudge_server.access import Access
+from tirjudge_server.access.keys import create_key
+from tirjudge_server.app import create_app
+from tirjudge_server.dialects import DialectSettings
+from tirjudge_server.records.record import versions_of
+from tirjudge_server.records.store import open_records
+from tirjudge_server.service import Service
+
+ROOT = Path(__file__).parents[2]
+KEYED = {"dict", "set", "OrderedDict", "defaultdict", "Counter", "WeakKeyDictionary", "WeakValueDictionary", "WeakSet"}
+CHANGES = {"add", "append", "clear", "discard", "pop", "popitem", "remove", "setdefault", "update"}
+CACHES = {"cache", "lru_cache", "cached_property"}
+
+SEPARATES = "the caller is part of the key: "
+OWNED = "found by an id that cannot be guessed, and its owner is compared: "
+
+STORES = {
+    # Who may call.
+    "access.guard.Access._by_digest": "found by the digest of a key, which only its caller has",
+    "access.guard.Access._limits": SEPARATES + "the name of the key",
+    "access.keys.create_key": "an operator's command",
+    "access.keys.load_keys": "reads all keys, for `Access`",
+    "access.keys.revoke_key": "an operator's command",
+    # Judgments under way.
+    "admission.Admission._running": SEPARATES + "a counter of callers",
+    "admission.Admission._waiting": SEPARATES + "a line for each caller",
+    "admission.Admission._last_turn": SEPARATES + "a number for each caller",
+    "joining.Flights._flights": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
+    "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
+    "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
+    "dialects.gathering._Group.members": "the members of one group, which has one caller",
+    # Files and batches.
+    "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.filestore.FileStore._num_held_bytes": SEPARATES + "a counter of callers",
+    "openai.filestore.FileStore._num_uploads": SEPARATES + "a counter of callers",
+    "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.batchstore.Progress.done": "the lines of one batch",
+    "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
+    "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
+    # Records.
+    "records.store._BY_CONTENT": SEPARATES + "test_a_judgment_on_record_answers_its_own_caller_alone",
+    "records.store._BY_IDEMPOTENCY": SEPARATES + "test_an_idempotency_key_means_something_for_its_own_caller_alone",
+    "records.store.Records.read": OWNED + "test_a_record_is_its_callers_alone",
+    "records.store.Records.page": SEPARATES + "test_a_record_is_its_callers_alone",
+    "records.store._ANY": "whether there is any record at all, for `/ready`",
+    "records.store.Records._kept": "versions of the weights, the same for everybody",
+    "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
+    "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
+    "records.audit._Walk.erasures": "an auditor's command",
+    "records.audit.export": "an auditor's command",
+    "records.audit.verify": "an auditor's command",
+    "records.erasing.erase": "an operator's command",
+    "records.erasing.prune_some": "erases by age, whosever it is",
+    "records.migrating._revision": "the version of the schema",
+    # Counted for the operator, without anything that callers wrote.
+    "failure.Fallbacks.counts": "counts by dialect and reason, for `/metrics`",
+    # One request.
+    "openai.chunks._Writer._head": "one stream",
+    "openai.grading.Given._lengths": "one run of a grader",
+    # The same for everybody.
+    "dialects.systemone._template": "a prompt file",
+    "openai.decisions._template": "a prompt file",
+    # The sandbox service has no callers: whoever has a key may run programs, and nothing is kept of one.
+    "tirjudge_sandbox.pool.SandboxPool._servers": "fork-servers by preset",
+    "tirjudge_sandbox.pool.SandboxPool._starting": "locks by preset",
+    "tirjudge_sandbox.pool.SandboxPool._failed_at": "times by preset",
+    "tirjudge_sandbox.pool.SandboxPool._num_since_start": "counts by preset",
+    "tirjudge_sandbox.pool.SandboxPool._cgroups": "control groups by slot",
+    "tirjudge_sandbox.pool.SandboxPool._background": "tasks that are under way",
+    "tirjudge_sandbox.pool.SandboxPool._num_by_outcome": "counts by outcome",
+    "tirjudge_sandbox.pool.SandboxPool._num_by_preset": "counts by preset",
+    "tirjudge_sandbox.slots.Slot.processes": "processes by preset; each program has a new one",
+    "tirjudge_sandbox.metrics.Metrics._programs": "counts by outcome and preset",
+    "tirjudge_sandbox.metrics.Metrics._turned_away": "one count",
+    # The web layer of both.
+    "tirjudge.web.draining.Draining._deadlines": "the ends of requests under way",
+    "tirjudge.web.errors.Refused.headers": "one answer",
+}
+"""Store -> why two callers stay apart there; where a test of this file shows it, its name."""
+
+
+def stores() -> set[str]:
+    """Every keyed store of the server and of the sandbox service, by module and name."""
+    server = ROOT / "server" / "tirjudge_server"
+    sandbox = ROOT / "sandbox" / "tirjudge_sandbox"
+    names = ("app", "service", "serving", "metrics", "pool", "slots", "sandbox_fusion", "verl_tool", "remote")
+    files = [file for file in server.rglob("*.py") if "planning" not in file.parts]  # a command, which serves nobody
+    files += [sandbox / f"{name}.py" for name in names]
+    files += (ROOT / "judge" / "tirjudge" / "web").glob("*.py")
+    found: set[str] = set()
+    for file in files:
+        room = next(parent for parent in file.parents if parent.parent.parent == ROOT)
+        prefix = "" if room == server else f"{room.name}."
+        module = prefix + ".".join(file.relative_to(room).with_suffix("").parts)
+        found |= {f"{module}.{name}" for name in _stores_in(ast.parse(file.read_text(encoding="utf-8")))}
+    return found
+
+
+def _stores_in(tree: ast.Module) -> Iterator[str]:
+    for node, owner in _with_owners(tree):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value):
+                if _is_keyed(value, annotation=None):
+                    yield f"{owner}{name}"
+            case ast.AnnAssign(
+                target=ast.Attribute(value=ast.Name(id="self"), attr=name), annotation=kind, value=value
+            ):
+                if _is_keyed(value, annotation=kind):
+                    yield f"{owner}{name}"
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if owner and _is_keyed(value, annotation=None):
+                # `parts: Mapping = field(default_factory=dict)` is never changed.
+                if not _names(node.annotation) & {"Mapping"}:
+                    yield f"{owner}{name}"
+            case ast.FunctionDef(name=name, decorator_list=decorators) if any(_names(d) & CACHES for d in decorators):
+                yield f"{owner}{name}"
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if _selects(node):
+                yield f"{owner}{name}"
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if _selects(value) or (_is_keyed(value, annotation=None) and _changes(tree, name)):
+                    yield name
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind, value=value):
+                if _is_keyed(value, annotation=kind) and _changes(tree, name):
+                    yield name
+
+
+def _with_owners(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """Every node with the name of the class around it; functions within functions are part of these."""
+    for node in ast.iter_child_nodes(tree):
+        yield node, owner
+        if isinstance(node, ast.ClassDef):
+            yield from _with_owners(node, f"{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # Variables of a function end with it; what it puts into `self` does not.
+            assigned = (inner for inner in ast.walk(node) if isinstance(inner, ast.Assign | ast.AnnAssign))
+            yield from ((inner, owner) for inner in assigned if not _is_variable(inner))
+
+
+def _is_variable(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return all(isinstance(target, ast.Name) for target in targets)
+
+
+def _is_keyed(value: ast.expr | None, *, annotation: ast.expr | None) -> bool:
+    if annotation is not None and _names(annotation) & (KEYED | {"Mapping", "MutableMapping"}):
+        return True
+    match value:
+        case ast.Dict() | ast.DictComp() | ast.Set() | ast.SetComp():
+            return True
+        case ast.Call(func=function, keywords=keywords):
+            while isinstance(function, ast.Subscript):
+                function = function.value
+            if _names(function) == {"field"}:  # of a dataclass; pydantic's `Field` belongs to requests
+                return any(keyword.arg == "default_factory" and _names(keyword.value) & KEYED for keyword in keywords)
+            return _names(function) & KEYED == _names(function) != set()
+        case _:
+            return False
+
+
+def _names(node: ast.AST) -> set[str]:
+    named = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return named | {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+
+
+def _selects(node: ast.AST) -> bool:
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return any(isinstance(function, ast.Name) and function.id == "select" for function in calls)
+
+
+def _changes(tree: ast.AST, name: str) -> bool:
+    """Whether something is put into a module-level store of that name, or taken out."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=ast.Name(id=found), ctx=ast.Store() | ast.Del()) if found == name:
+                return True
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr=method)) if found == name:
+                if method in CHANGES:
+                    return True
+    return False
+
+
+def test_every_keyed_store_separates_callers_or_says_why_it_need_not() -> None:
+    found = stores()
+    new, gone = sorted(found - STORES.keys()), sorted(STORES.keys() - found)
+    assert not new, (
+        f"{', '.join(new)}: a new keyed store. Make the caller part of its key and add a test with two keys to this file, or "
+        "say in one line why callers cannot meet there; then add it to STORES"
+    )
+    assert not gone, f"{', '.join(gone)}: no such store any more; take it out of STORES"
+
+
+def test_the_tests_that_stores_name_are_there() -> None:
+    named = {
+        word for reason in STORES.values() for word in reason.replace(":", " ").split() if word.startswith("test_")
+    }
+    assert named
+    assert named <= globals().keys()
+
+
+# Over HTTP, with two keys.
+
+
+class Watched(ScriptedEngine):
+    """Notes in whose cache each turn looks."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.salts: list[str | None] = []
+
+    async def generate(self, token_ids: Sequence[int], **options: Any) -> Completion:
+        self.salts.append(origin().cache_salt)
+        return await super().generate(token_ids, **options)
+
+
+class Two:
+    """A server and its two callers.
+
+    Attributes:
+        service, engine: of the server.
+        alice, bob: clients with a key each.
+    """
+
+    service: Service
+    engine: Watched
+    alice: httpx2.AsyncClient
+    bob: httpx2.AsyncClient
+
+
+def says(sequence: str) -> str:
+    return "<score>7</score>" if "<response>" in sequence else "<preference>A</preference>"
+
+
+@pytest.fixture
+async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
+    own = Two()
+    own.engine = Watched(says, delay_s=0.02, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
+    judge = Judge(engine=own.engine, sandbox=None, gate=Gate(version="f" * 16), profile=Profile(name="judge"))
+    versions = versions_of(judge, fingerprint="f" * 16, isolation=None)
+    async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
+        access = Access(records.database)
+        keys = [
+            create_key(records.database, name=name, scopes=["judge", "reward", "read"]) for name in ("alice", "bob")
+        ]
+        await access.load()
+        own.service = Service(judge, memory=records)
+        settings = DialectSettings(patience_s=0.0, cohort_size=2, cohort_wait_s=60.0)
+        files = tmp_path / "files"
+        app = create_app(own.service, access=access, records=records, files=files, settings=settings)
+        async with app.router.lifespan_context(app), connect(app) as own.alice, connect(app) as own.bob:
+            for client, key in zip((own.alice, own.bob), keys, strict=True):
+                client.headers["authorization"] = f"Bearer {key}"
+            await own.service.readiness.wait()
+            own.engine.salts.clear()  # of the trial judgment, which nobody asked for
+            yield own
+
+
+BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"], "tools": "off"}
+
+
+async def judged(client: httpx2.AsyncClient, **options: Any) -> str:
+    """The id of the judgment that answers."""
+    answer = await client.post("/v1/judge", json=BODY, **options)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) -> None:
+    def rollout(text: str, number: int) -> dict[str, Any]:
+        message = {"type": "message", "content": [{"type": "output_text", "text": text}]}
+        return {
+            "responses_create_params": {"input": "Say hello."},
+            "response": {"id": f"resp_{number}", "output": [message]},
+            "_ng_group_id": "g",
+            "_ng_rollout_index": number,
+        }
+
+    path = "/verify?tools=off"
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(
+            two.alice.post(path, json=rollout("first of alice", 0)),
+            two.bob.post(path, json=rollout("second of bob", 1)),
+            two.bob.post(path, json=rollout("first of bob", 0)),
+            two.alice.post(path, json=rollout("second of alice", 1)),
+        )
+    assert [answer.json()["mask_sample"] for answer in answers] == [False] * 4
+    for client, own, others in ((two.alice, "alice", "bob"), (two.bob, "bob", "alice")):
+        records = (await client.get("/v1/judgments")).json()["data"]
+        assert {record["caller"] for record in records} == {own}
+        for record in records:
+            shown = (await client.get(f"/v1/judgments/{record['id']}")).text
+            assert f"of {own}" in shown
+            assert f"of {others}" not in shown
+
+
+async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
+    num_before = two.service.flights.num_joined
+    first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
+    assert first == again != foreign
+    assert two.service.flights.num_joined + two.service.num_recalled == num_before + 1
+
+
+async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:
+    first = await judged(two.alice)
+    foreign = await judged(two.bob)
+    assert await judged(two.alice) == first != foreign
+    assert await judged(two.bob) == foreign
+    assert two.service.num_recalled == 2
+
+
+async def test_an_idempotency_key_means_something_for_its_own_caller_alone(two: Two) -> None:
+    name = {"idempotency-key": "mine"}
+    first = await judged(two.alice, headers=name)
+    # Another request of the same name is a 422 for who used it, and nothing for others.
+    other = BODY | {"prompt": "Which is shorter?"}
+    assert (await two.alice.post("/v1/judge", json=other, headers=name)).status_code == 422
+    assert (await two.bob.post("/v1/judge", json=other, headers=name)).status_code == 200
+    assert await judged(two.alice, headers=name) == first
+
+
+async def test_a_record_is_its_callers_alone(two: Two) -> None:
+    mine, theirs = await judged(two.alice), await judged(two.bob)
+    unknown = "jdg_" + "0" * 32
+    for path in ("/v1/judgments/{}", "/v1/judgments?after={}"):
+        assert (await two.alice.get(path.format(mine))).status_code == 200
+        foreign, missing = await two.alice.get(path.format(theirs)), await two.alice.get(path.format(unknown))
+        assert foreign.status_code == missing.status_code == 404
+        assert foreign.text.replace(theirs, "") == missing.text.replace(unknown, "")
+    assert (await two.alice.post(f"/v1/judgments/{mine}/replay")).status_code == 200
+    assert (await two.alice.post(f"/v1/judgments/{theirs}/replay")).status_code == 404
+
+
+async def test_files_and_batches_are_their_callers_alone(two: Two) -> None:
+    line = json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/judge", "body": BODY}).encode()
+    upload = {"files": {"file": ("items.jsonl", line)}, "data": {"purpose": "batch"}}
+    file_id = (await two.alice.post("/v1/files", **upload)).json()["id"]
+    asked = {"input_file_id": file_id, "endpoint": "/v1/judge", "completion_window": "24h"}
+    assert (await two.bob.post("/v1/batches", json=asked)).status_code == 404
+    batch_id = (await two.alice.post("/v1/batches", json=asked)).json()["id"]
+    for path in (f"/v1/files/{file_id}", f"/v1/files/{file_id}/content", f"/v1/batches/{batch_id}"):
+        assert (await two.alice.get(path)).status_code == 200
+        assert (await two.bob.get(path)).status_code == 404
+    assert (await two.bob.delete(f"/v1/files/{file_id}")).status_code == 404
+    assert (await two.bob.post(f"/v1/batches/{batch_id}/cancel")).status_code == 404
+    for path in ("/v1/files", "/v1/batches"):
+        assert (await two.bob.get(path)).json()["data"] == []
+
+
+async def test_the_engine_shares_no_prefix_cache_between_callers(two: Two) -> None:
+    """Judgments, and chats that are none: both tell their caller how much of the prompt was cached."""
+    chat = {"model": "judge", "messages": [{"role": "user", "content": "Hello."}], "judge": {"tools": "off"}}
+    for client in (two.alice, two.bob):
+        await judged(client)
+        answer = await client.post("/v1/chat/completions", json=chat)
+        assert answer.status_code == 200, answer.text
+    half = len(two.engine.salts) // 2
+    mine, theirs = set(two.engine.salts[:half]), set(two.engine.salts[half:])
+    assert None not in mine | theirs
+    assert len(mine) == len(theirs) == 1
+    assert mine != theirs
