@@ -16,9 +16,9 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from tirjudge.detemplate import ResponseView
-from tirjudge.protocol import invalid, problem_of
-from tirjudge.rewards import Judging, Number, RewardMode, Strategy
-from tirjudge.types import ChatMessage, Text
+from tirjudge.protocol import invalid, parse_json, problem_of
+from tirjudge.rewards import Judging, RewardMode, Strategy
+from tirjudge.types import ChatMessage, Number, Text
 from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused
@@ -240,8 +240,8 @@ def _value(text: str) -> Any:
     if not _NO_TEXT.match(text):
         return text
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text.encode())
+    except (ValueError, RecursionError):
         return text
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tirjudge.protocol import invalid
+from tirjudge.protocol import invalid, parse_json
 from tirjudge.types import Judgment, Mode
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
@@ -75,7 +75,7 @@ def failed(flag: str, **details: str) -> Graded:
 def sample_of(text: str) -> dict[str, Any]:
     """The `sample` that templates and programs find."""
     try:
-        parsed = json.loads(text)
+        parsed = parse_json(text.encode())
     except (ValueError, RecursionError):
         return {"output_text": text}
     return {"output_text": text, "output_json": parsed}

@@ -50,6 +50,9 @@ _GOLD = re.compile(
 _FINAL_SCORE = "### Final Score:"
 
 _SCALE = re.compile(r"(?:scale (?:of|from)|from|between)\s+(\d+)\s*(?:to|and|-|–)\s*(\d+)", re.IGNORECASE)
+MAX_SCALE_DIGITS = 9
+"""Of either end of a scale."""
+
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ABOUT_THE_FORM = re.compile(r"\[\[|final score|rating:|following this format|^or$|<\||^\[[\w ]+\]$", re.IGNORECASE)
 
@@ -136,6 +139,8 @@ def _preference_form(outside: str, *, num_responses: int) -> PreferenceForm:
 
 def _rating_form(outside: str) -> RatingForm:
     scale = _SCALE.search(outside)
+    if scale and max(len(scale[1]), len(scale[2])) > MAX_SCALE_DIGITS:
+        raise _ambiguous(f"a scale whose ends have more than {MAX_SCALE_DIGITS} digits")
     low, high = (int(scale[1]), int(scale[2])) if scale else (1, 10)
     if low >= high:
         raise _ambiguous(f"a scale from {low} to {high}")
