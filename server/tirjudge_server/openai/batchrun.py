@@ -164,8 +164,8 @@ class BatchRunner:
         progress = await asyncio.to_thread(self._batches.progress, batch.id)
         self._batches.count(batch.id, progress)
         with (
-            self._batches.path(batch.id, "output").open("ab") as output,
-            self._batches.path(batch.id, "errors").open("ab") as errors,
+            self._batches.appending(batch.id, "output") as output,
+            self._batches.appending(batch.id, "errors") as errors,
         ):
             waiting = self._left(batch, done=frozenset(progress.done))
             reading = asyncio.Lock()
@@ -228,7 +228,7 @@ class BatchRunner:
         progress = self._batches.progress(batch_id)
         if ending != "completed":
             code, message = EXPIRED if ending == "expired" else CANCELLED
-            with self._batches.path(batch_id, "errors").open("ab") as errors:
+            with self._batches.appending(batch_id, "errors") as errors:
                 for line in self._left(batch, done=frozenset(progress.done)):
                     errors.write(unanswered_line(line.custom_id, code=code, message=message))
                     progress.add(line.custom_id, failed=True)
