@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.web.tracebacks import Lines
 
 ANSWERING_S = 5
 """After the grace, how long answers may take to reach their callers before connections are cut."""
@@ -126,7 +127,7 @@ def run(main: Coroutine[Any, Any, None], *, log_level: str, formatter: logging.F
         formatter: of these; None: plain text.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(formatter or Lines())
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
 
     async def interruptible() -> None:

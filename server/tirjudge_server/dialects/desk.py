@@ -156,7 +156,7 @@ class Desk:
             raise error
         for reward in rewards:
             if reward.absence is not None:
-                self.settings.fallbacks.add(self.dialect, reward.absence, reason=reward.reason or "")
+                self.settings.fallbacks.add(self.dialect, reward.absence, reason=reward.logged_reason)
         self.rewards += rewards
 
     def says(self, absence: Absence) -> Says:

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
 from tirjudge.web.errors import UNAVAILABLE, QueueFull, ShuttingDown, problem_from
+from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.openai.batchlines import Line, answer_line, check, lines, unanswered_line, usage_in
 from tirjudge_server.openai.batchstore import Batch, BatchStore, Counts, Kind, LineErrors, Progress, digest
@@ -118,8 +119,8 @@ class BatchRunner:
                     await asyncio.to_thread(self._finalize, batch_id)
             except ShuttingDown:
                 return
-            except Exception:
-                logger.exception("%s failed", batch_id)
+            except Exception as error:
+                logger.error("%s failed\n%s", batch_id, frames_of(error))
                 self._fail(batch_id, LineErrors.model_validate({"data": [_OUR_FAULT]}))
 
     async def _validate(self, batch_id: str) -> None:
@@ -278,5 +279,5 @@ def _append(file: IO[bytes], line: bytes) -> None:
 def _failure(error: Exception, *, request_id: str) -> tuple[int, str, Mapping[str, Any]]:
     status, problem, _ = problem_from(error)
     if status >= 500:
-        logger.error("%s failed", request_id, exc_info=error)
+        logger.error("%s failed\n%s", request_id, frames_of(error))
     return status, request_id, {"error": problem.model_dump()}

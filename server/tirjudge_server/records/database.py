@@ -119,7 +119,10 @@ class Database:
         except (DBAPIError, TimeoutError) as error:
             # Its full text would repeat the statement, and with it what somebody asked to be judged.
             cause = error.orig if isinstance(error, DBAPIError) else error
-            raise RecordsUnavailable(f"records: {self}: {str(cause).strip()}") from error
+            code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+            failure = RecordsUnavailable(f"records: {self}: {str(cause).strip()}")
+            # What a database says may quote a value.
+            raise failure.logged_as(f"records: {self}: {type(cause).__name__} {code}".strip()) from error
 
 
 def _engine(url: URL) -> Engine:
