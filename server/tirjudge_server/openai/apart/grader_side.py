@@ -4,7 +4,9 @@ It follows `literals.py` in one program. There is no way to ask the server and w
 answer, and is run again from its beginning with the answers so far: `given["answers"]`, in the order of the questions.
 """
 
-# pyright: reportUndefinedVariable=false
+# These programs are put together as text, and use what `literals.py` defines.
+# pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import ast
 import builtins

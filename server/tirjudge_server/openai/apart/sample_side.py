@@ -3,7 +3,9 @@
 It follows `literals.py` in one program. Whatever the code does to this process, it can only lie about itself.
 """
 
-# pyright: reportUndefinedVariable=false
+# These programs are put together as text, and use what `literals.py` defines.
+# pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import contextlib
 import io
