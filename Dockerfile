@@ -6,37 +6,47 @@
 #
 #     docker build -t tirjudge-vllm --target vllm .
 #
-# Base images are named by the tag of a minor release and no digest: a rebuild brings Python's and Debian's fixes, and no
-# other Python. Whoever needs the same bytes again gives a digest: --build-arg PYTHON_IMAGE=python@sha256:...
-ARG PYTHON_IMAGE=python:3.13-slim-trixie
+# Base images are named by the tag of an exact release, and packages are installed from lock files with hashes (`make lock`).
+# A tag can be moved; a digest cannot. `docker buildx imagetools inspect IMAGE` prints the digest of a base, and
+# --build-arg PYTHON_IMAGE=python:3.13.9-slim-trixie@sha256:... builds on it.
+ARG PYTHON_IMAGE=python:3.13.9-slim-trixie
 # A release and not `latest`: what the server asks of vLLM changes between them.
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.33.0
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
 COPY . .
-RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN python3 -m pip install --no-cache-dir --only-binary :all: --require-hashes --requirement server/image/build.lock \
+    && python3 -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 # pip installs into the environment from outside, so that none is left in it.
 FROM ${PYTHON_IMAGE} AS environment
-# What programs may import besides the standard library; `numpy` comes with the server.
-ARG PROGRAM_PACKAGES="sympy>=1.14"
+# What programs may import besides what server/image/programs.in names; installed without a lock.
+ARG PROGRAM_PACKAGES=""
 COPY --from=wheel /wheels /wheels
+COPY server/image/requirements.lock /requirements.lock
+RUN python3 -m venv --without-pip /opt/tirjudge \
+    && python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: --require-hashes \
+        --requirement /requirements.lock
 # hadolint ignore=SC2086
-RUN set -- /wheels/*.whl \
-    && python3 -m venv --without-pip /opt/tirjudge \
-    && python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: \
-        "$1[server,otel]" ${PROGRAM_PACKAGES}
+RUN python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: --no-deps /wheels/*.whl \
+    && if [ -n "${PROGRAM_PACKAGES}" ]; then python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir \
+        --only-binary :all: ${PROGRAM_PACKAGES}; fi \
+    && python3 -m pip --python /opt/tirjudge/bin/python check
 
 # The same on vLLM's Python. An environment of its own: what vLLM needs stays as it was released.
 FROM ${VLLM_IMAGE} AS vllm-environment
-ARG PROGRAM_PACKAGES="sympy>=1.14"
+ARG PROGRAM_PACKAGES=""
 COPY --from=wheel /wheels /wheels
+COPY server/image/requirements.lock /requirements.lock
+RUN python3 -m venv --without-pip /opt/tirjudge \
+    && python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: --require-hashes \
+        --requirement /requirements.lock
 # hadolint ignore=SC2086
-RUN set -- /wheels/*.whl \
-    && python3 -m venv --without-pip /opt/tirjudge \
-    && python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: \
-        "$1[server,otel]" ${PROGRAM_PACKAGES}
+RUN python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --only-binary :all: --no-deps /wheels/*.whl \
+    && if [ -n "${PROGRAM_PACKAGES}" ]; then python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir \
+        --only-binary :all: ${PROGRAM_PACKAGES}; fi \
+    && python3 -m pip --python /opt/tirjudge/bin/python check
 
 FROM ${VLLM_IMAGE} AS vllm
 COPY --from=vllm-environment /opt/tirjudge /opt/tirjudge

@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
@@ -20,6 +20,21 @@ check: $(VENV)/.developing
 format: $(VENV)/.developing
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the images install: exact versions with their hashes, for every Python from 3.11 and every machine. LOCK_OPTIONS=--upgrade
+# takes newer ones.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	--no-annotate $(LOCK_OPTIONS)
+
+lock: $(VENV)/.locking
+	$(LOCK) --extra server --extra otel pyproject.toml server/image/programs.in --output-file server/image/requirements.lock
+	$(LOCK) server/image/build.in --output-file server/image/build.lock
+	$(LOCK) sandbox/image/programs.in --output-file sandbox/image/requirements.lock
+
+$(VENV)/.locking:
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'uv>=0.9'
+	touch $@
 
 # What it takes to serve the bundled judge: about 60 MB of wheels, no torch.
 $(VENV)/.serving: pyproject.toml

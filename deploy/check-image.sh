@@ -60,7 +60,7 @@ DOCKER_BUILDKIT=1 docker build --network host --tag "$image" .
 server=tirjudge-check-server-$$
 sandbox=tirjudge-check-sandbox-$$
 run "$server" --env TIRJUDGE_INSECURE_OPEN=1 "$image"
-run "$sandbox" --env TIRJUDGE_PORT=8090 --security-opt seccomp=deploy/seccomp/sandbox.json "$image" \
+run "$sandbox" --env TIRJUDGE_PORT=8090 --env TIRJUDGE_INSECURE_OPEN=1 --security-opt seccomp=deploy/seccomp/sandbox.json "$image" \
     sandbox serve --host 0.0.0.0 --port 8090
 wait_until_healthy "$server"
 wait_until_healthy "$sandbox"

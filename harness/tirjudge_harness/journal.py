@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.private import make_private_folder
 from tirjudge_harness.items import InputError
 
 
@@ -41,7 +42,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
             self._file = _locked(path)
             self.lines, self._size = _whole_lines(self._file)
         except OSError as error:
@@ -122,7 +123,7 @@ class Journal:
 def _locked(path: Path) -> int:
     """The file, open and ours alone. Whoever held it may have put another in its place while we waited for the lock."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file), path.stat()):

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tirjudge.private import make_private_folder
 from tirjudge.types import Judgment, Mode
 from tirjudge_harness.answers import Answer, Failure, parse_lines, read_answers
 from tirjudge_harness.decisions import Judged, decisions_of
@@ -274,7 +275,7 @@ def write_whole(path: Path, *, content: bytes) -> None:
         InputError: it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
             try:
                 file.write(content)

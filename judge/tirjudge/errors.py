@@ -4,9 +4,26 @@ A user's mistake is a `ValueError`. An exception from this file means that a jud
 reported with its cause, and never turned into a score.
 """
 
+from __future__ import annotations
+
+from typing import Self
+
 
 class TirjudgeError(Exception):
     """Base of all errors of this project."""
+
+    logged: str | None = None
+    """What a log may say of it; None: its message, which is all ours."""
+
+    def logged_as(self, text: str) -> Self:
+        """The error itself. Its message quotes what somebody sent, or what an engine said of that; a log says this."""
+        self.logged = text
+        return self
+
+
+def logged(error: BaseException) -> str:
+    """What a log may say of an error: our own words, or its kind alone."""
+    return (error.logged or str(error)) if isinstance(error, TirjudgeError) else type(error).__name__
 
 
 class EngineUnavailable(TirjudgeError):

@@ -40,6 +40,9 @@ UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout)
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 """What a connection ends with when a server, or something on the way to it, is started anew."""
 
+MAX_RETRY_DIGITS = 9
+"""Of a `retry-after`; a longer one is not read."""
+
 REFUSALS = ("invalid_request_error", "authentication_error", "permission_error")
 """Types of problems that are the same however often the request is sent."""
 
@@ -127,7 +130,7 @@ class Exchange:
         failure = failure_of(_problem(response))
         if response.status_code not in BUSY:
             raise failure
-        return self._pause(failure, asked_s=_retry_after_s(response.headers))
+        return self._pause(failure, asked_s=retry_after_s(response.headers))
 
     def pause_after_error(self, error: httpx2.RequestError) -> float:
         """The same after an attempt without an answer.
@@ -154,7 +157,7 @@ class Exchange:
             failure: raised if none is left.
             headers: of the answer, which may say how long to wait.
         """
-        return self._pause(failure, asked_s=_retry_after_s(headers))
+        return self._pause(failure, asked_s=retry_after_s(headers))
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -226,9 +229,10 @@ def _problem(response: httpx2.Response) -> Problem:
         return Problem(message=f"{response.url} answered {response.status_code}: {head}", type="server_error")
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """How long the server asks to wait; None if it does not say."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        if headers.get(name, "").isdecimal():
-            return int(headers[name]) * scale
+        asked = headers.get(name, "")
+        if asked.isdecimal() and len(asked) <= MAX_RETRY_DIGITS:
+            return int(asked) * scale
     return None

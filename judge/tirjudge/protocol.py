@@ -7,6 +7,8 @@ of `text/event-stream`: its name, and one line of JSON.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
@@ -32,6 +34,10 @@ _BRANCHES = ("list[", "dict[", "function-")
 
 _LENGTHS = {"too_short": "at least {min_length} is needed", "too_long": "at most {max_length} are taken"}
 """What pydantic says of a list with too few or too many elements, in fewer words."""
+
+
+_LARGE_NUMBER = re.compile(r"(?<![0-9])[0-9]{200}|[eE]\+?[0-9]{3}")
+"""What every number of 1e300 or more matches, and few texts that hold none."""
 
 
 class Problem(Wire):
@@ -147,20 +153,60 @@ def decode_event(name: str, *, data: str) -> Event:
     return _EVENTS[name].model_validate_json(data)
 
 
+class NumberTooLarge(ValueError):
+    """JSON that holds a number beyond the range of a 64-bit float.
+
+    Attributes:
+        path: keys and indexes that lead to it; empty: it is the whole document.
+    """
+
+    def __init__(self, spelled: str, *, path: tuple[str | int, ...]) -> None:
+        super().__init__(f"{_cut(spelled)} given; expected: a number of less than 1.8e308")
+        self.path = path
+
+
 def parse_json(data: bytes) -> Any:
-    """Strict JSON: no NaN, no infinities. The standard library's parser, because pydantic's refuses the lone surrogates
-    that JSON can spell.
+    """Strict JSON: no NaN, and no number that a 64-bit float cannot hold, so that nobody who computes with one meets an
+    infinity. The standard library's parser, because pydantic's refuses the lone surrogates that JSON can spell.
 
     Raises:
         UnicodeDecodeError: not UTF-8.
         RecursionError: nested too deeply.
+        NumberTooLarge: such a number.
         ValueError: not JSON.
     """
-    return json.loads(data.decode(), parse_constant=_refuse_constant)
+    text = data.decode()
+    if _LARGE_NUMBER.search(text) is None:
+        return json.loads(text, parse_constant=_refuse_constant)
+    too_large: list[str] = []
+
+    def number(spelled: str) -> float | int:
+        # An integer of thousands of digits takes quadratic time to read, and Python refuses to.
+        if math.isinf(value := float(spelled)):
+            too_large.append(spelled)
+            return value
+        return int(spelled) if spelled.lstrip("-").isdecimal() else value
+
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=number, parse_int=number)
+    if too_large and (path := _path_to_infinity(value)) is not None:
+        raise NumberTooLarge(too_large[0], path=path)
+    return value
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _path_to_infinity(value: Any) -> tuple[str | int, ...] | None:
+    """Where the first one stands; None: the key that held it was given again, with another value."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:
+        path, found = waiting.pop()
+        if isinstance(found, float) and math.isinf(found):
+            return path
+        children = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+        waiting += reversed([((*path, key), child) for key, child in children])
+    return None
 
 
 def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest) -> Problem:
@@ -179,7 +225,8 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     param, kind = _path(worst["loc"]), worst["type"]
     if not param and kind == "value_error":
         message = worst["msg"].removeprefix("Value error, ")
-        return invalid(message, param=message.partition(":")[0], code="invalid_value")
+        named, colon, _ = message.partition(":")
+        return invalid(message, param=named if colon else None, code="invalid_value")
     if not param:
         return invalid("body: no JSON object with the fields of a request", param="body", code="invalid_body")
     name = ".".join(param)
@@ -196,6 +243,14 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     wanted = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
     expected = " or ".join(message.removeprefix("Input should be ") for message in wanted)
     return invalid(f"{given}; expected: {expected}", param=name, code=kind)
+
+
+def problem_of_number(error: NumberTooLarge) -> Problem:
+    """What is wrong with a body that holds such a number."""
+    if not error.path:
+        return invalid(f"body: {error}", param="body", code="invalid_json")
+    param = ".".join(_path(error.path))
+    return invalid(f"{param}: {error}", param=param, code="number_too_large")
 
 
 def invalid(message: str, *, param: str | None, code: str) -> Problem:
@@ -235,5 +290,8 @@ def shown(value: object) -> str:
     """A wrong value: as JSON, cut if it is long; containers by their size."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    text = json.dumps(value, default=str)
+    return _cut(json.dumps(value, default=str))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."

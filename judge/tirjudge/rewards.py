@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictFloat, model_validator
 
 from tirjudge.protocol import Problem
-from tirjudge.types import MAX_CRITERIA, MAX_RESPONSES, ChatMessage, Criterion, Integer, Judgment, Text, Wire
+from tirjudge.types import MAX_CRITERIA, MAX_RESPONSES, ChatMessage, Criterion, Integer, Judgment, Number, Text, Wire
 
 REWARD_PATH = "/v1/reward"
 RERANK_PATH = "/v1/rerank"
@@ -20,7 +20,6 @@ MAX_ITEMS = 4096
 MAX_REQUESTS = 4096
 """Most requests of one batch; longer lists are files, and belong to `/v1/batches`."""
 
-Number = Annotated[StrictFloat | StrictInt, Field(allow_inf_nan=False)]
 Seconds = Annotated[StrictFloat, Field(gt=0.0, allow_inf_nan=False)]
 Prompt = Text | Annotated[list[ChatMessage], Field(min_length=1)]
 Responses = Annotated[list[Text], Field(min_length=1, max_length=MAX_RESPONSES)]

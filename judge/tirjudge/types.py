@@ -279,14 +279,14 @@ class Rollout:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _replace_lone_surrogates(value: Any) -> Any:
+def encodable(value: Any) -> Any:
     """JSON can spell half a surrogate pair; no tokenizer and no file takes one. It becomes U+FFFD, its neighbours stay."""
     if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return value
 
 
-Text = Annotated[str, BeforeValidator(_replace_lone_surrogates)]
+Text = Annotated[str, BeforeValidator(encodable)]
 """A string that can always be encoded as UTF-8."""
 
 
@@ -297,6 +297,13 @@ def _whole(value: Any) -> Any:
 
 Integer = Annotated[StrictInt, BeforeValidator(_whole)]
 """A whole number, and neither a text nor a boolean that could be taken for one."""
+
+
+MAX_NUMBER = 1e100
+"""The largest number that a caller may give where it is computed with: sums and products of many stay finite."""
+
+Number = Annotated[StrictFloat | StrictInt, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
+"""A score, a reward, or an end of their scale."""
 
 
 _CONTAINERS = ("list", "tuple", "set", "frozenset", "dict")
@@ -344,7 +351,7 @@ class Criterion(Wire):
 
     text: Text = Field(min_length=1)
     name: Text | None = None
-    weight: Annotated[StrictFloat, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[StrictFloat, Field(gt=0.0, le=MAX_NUMBER, allow_inf_nan=False)] = 1.0
     """How much it counts beside the others."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +108,14 @@ def serve(
             help="Needed to run a program; repeatable, or several in the variable with spaces between. None: open to all.",
         ),
     ] = None,
+    insecure_open: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-open",
+            envvar="TIRJUDGE_INSECURE_OPEN",
+            help="Serve everybody who reaches --host, without a key.",
+        ),
+    ] = False,
     slots: Slots = None,
     max_waiting: Annotated[
         int | None, typer.Option(min=0, help="Programs that may wait; one more gets a 429. Default: 64 a slot.")
@@ -133,13 +140,13 @@ def serve(
     A line of JSON on the standard output says where, as soon as programs can come. SIGTERM ends it: nothing new is
     taken, what runs may end.
     """
+    from tirjudge.web.binding import check_bind
     from tirjudge.web.process import bind, run
     from tirjudge_sandbox.serving import serve_pool
 
-    keys = key or []
-    if not keys and not _is_loopback(host):
-        typer.echo(f"tirjudge sandbox serve: no --key: whoever reaches {host} can run programs", err=True)
+    keys = [given for given in key or [] if given]
     with _mistakes_explained():
+        check_bind(host, has_keys=bool(keys), insecure_open=insecure_open, remedy="give --key")
         limits = Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb)
         pool = SandboxPool(
             slots=slots,
@@ -226,13 +233,6 @@ def _name_and_path(given: str) -> tuple[str, str]:
     """`data.csv` is `data.csv=data.csv`, and `/srv/data.csv` is `data.csv=/srv/data.csv`."""
     name, separator, path = given.partition("=")
     return (name, path) if separator else (Path(given).name, given)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _print_result(result: ExecResult) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 STDERR_BYTES = 16_384
 """Most that is handed back of a program's standard error."""
 
+MOST = 1e9
+"""The largest value of any limit: the kernel takes it in every unit that is used here."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -35,8 +38,13 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise ValueError(f"{name}: {value} given, a limit is a number greater than 0")
+            if not 0 < value <= MOST:
+                shown = (
+                    value
+                    if isinstance(value, float) or abs(value) <= MOST
+                    else f"an integer of {value.bit_length()} bits"
+                )
+                raise ValueError(f"{name}: {shown} given, a limit is a number greater than 0 and at most {MOST:g}")
 
     def times(self, factor: int) -> Limits:
         """All of them that many times as large."""

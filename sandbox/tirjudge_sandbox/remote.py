@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
-from tirjudge.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, tls_context
+from tirjudge.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, retry_after_s, tls_context
 from tirjudge.types import ExecResult
 from tirjudge.workers import Worker, least_busy
 from tirjudge_sandbox.limits import Limits
@@ -241,6 +241,6 @@ def _message(answer: Mapping[str, Any]) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """How long a worker asks to wait; a proxy before it may answer in its place, without a word on that."""
-    asked = headers.get("retry-after-ms", "")
-    return int(asked) / 1000 if asked.isdecimal() else 1.0
+    """How long a worker asks to wait; a proxy in front of it may answer instead, and name no time."""
+    asked_s = retry_after_s(headers)
+    return 1.0 if asked_s is None else asked_s

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from tirjudge.errors import SandboxBusy, SandboxUnavailable
+from tirjudge.errors import SandboxBusy, SandboxUnavailable, logged
 from tirjudge.protocol import invalid
 from tirjudge.types import ExecResult
 from tirjudge.web.draining import Draining
@@ -74,7 +74,7 @@ class Service:
             self.metrics.add_turned_away()
             raise
         except SandboxUnavailable as error:
-            logger.error("a program could not be run: %s", error)
+            logger.error("a program could not be run: %s", logged(error))
             self.metrics.add_failure()
             self._problem = str(error)
             raise

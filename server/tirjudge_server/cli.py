@@ -17,6 +17,12 @@ from tirjudge_server.vllm_command import VLLM, Workers, words_of
 
 Host = Annotated[str, typer.Option(envvar="TIRJUDGE_HOST", help="Address to listen at.")]
 Port = Annotated[int, typer.Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="0: any that is free.")]
+InsecureOpen = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-open", envvar="TIRJUDGE_INSECURE_OPEN", help="Serve everybody who reaches --host, without a key."
+    ),
+]
 Grace = Annotated[
     float, typer.Option(envvar="TIRJUDGE_GRACE_S", min=0.0, help="Seconds that judgments under way get after SIGTERM.")
 ]
@@ -145,12 +151,7 @@ def serve(
     max_batches: Annotated[
         int, typer.Option(envvar="TIRJUDGE_MAX_BATCHES", min=1, help="Unfinished batches that one key may have.")
     ] = 16,
-    insecure_open: Annotated[
-        bool,
-        typer.Option(
-            "--insecure-open", envvar="TIRJUDGE_INSECURE_OPEN", help="Let everybody who reaches --host judge, keyless."
-        ),
-    ] = False,
+    insecure_open: InsecureOpen = False,
     tls_cert: Annotated[
         Path | None, typer.Option(envvar="TIRJUDGE_TLS_CERT", exists=True, help="PEM file; default: plain HTTP.")
     ] = None,
@@ -257,12 +258,17 @@ def worker(
     api_key: Annotated[
         str | None, typer.Option(envvar="VLLM_API_KEY", help="Needed to ask it; better in the environment than here.")
     ] = None,
+    insecure_open: InsecureOpen = False,
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
     """Serve a small checkpoint as vLLM would: POST /v1/completions."""
+    from tirjudge.web.binding import check_bind
     from tirjudge.web.process import bind, run
     from tirjudge_server.serving import serve_worker
 
+    # An empty variable gives no key.
+    api_key = api_key or None
+    check_bind(host, has_keys=api_key is not None, insecure_open=insecure_open, remedy="give --api-key")
     with bind(host, port=port) as bound:
         serving = serve_worker(bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s, api_key=api_key)
         run(serving, log_level=log_level, secrets=[api_key] if api_key else [])

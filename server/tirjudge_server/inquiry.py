@@ -17,6 +17,7 @@ from tirjudge.errors import DeadlineExceeded, SandboxBusy
 from tirjudge.judge import in_turn
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge.web.errors import FAILURES, UNAVAILABLE, UNAVAILABLE_RETRY_S, QueueFull
+from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call
 from tirjudge_server.service import Service
 
@@ -68,7 +69,7 @@ class Inquiry:
                 judgment = await self._patiently(question())
             except Exception as error:
                 if not isinstance(error, FAILURES):
-                    logger.exception("%s: a question of this request failed", self.call.request_id)
+                    logger.error("%s: a question of this request failed\n%s", self.call.request_id, frames_of(error))
                 return error
         self.judgment_ids.append(judgment.id)
         self.input_tokens += judgment.usage.input_tokens

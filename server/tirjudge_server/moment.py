@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import typer
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 

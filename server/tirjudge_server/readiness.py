@@ -11,6 +11,7 @@ from tirjudge.errors import (
     SandboxBusy,
     SandboxUnavailable,
     TirjudgeError,
+    logged,
 )
 from tirjudge.judge import Judge
 from tirjudge.loop import Sandbox
@@ -69,7 +70,7 @@ class Readiness:
             return
         if not isinstance(error, DeadlineExceeded):
             self._circuit_of(error).failed(error)
-            self.problem = str(error)
+            self.problem = logged(error)
             self._ready.clear()
         self._in_doubt.set()
 
@@ -91,7 +92,7 @@ class Readiness:
                 await self._try(judge)
             except TirjudgeError as error:
                 self._circuit_of(error).failed(error, is_certain=True)
-                self.problem = str(error)
+                self.problem = logged(error)
                 self._ready.clear()
                 await asyncio.sleep(RETRY_S)
             else:

@@ -70,7 +70,7 @@ def router(service: Service, *, model: Model, records: Records | None) -> APIRou
         finally:
             if records is not None:
                 records.follow(model.fingerprint)
-        logger.warning("weights %s took the place of %s, from %s", version, previous, asked.checkpoint)
+        logger.warning("weights %s took the place of %s", version, previous)
         return Reloaded(model=model.profile.name, model_version=version, previous_version=previous)
 
     return routes

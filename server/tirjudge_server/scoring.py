@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from tirjudge.best_of_n import written_score
 from tirjudge.cohort import Standing, standings
+from tirjudge.errors import logged
 from tirjudge.judge import in_turn
 from tirjudge.protocol import problem_of
 from tirjudge.rewards import RewardMode, Strategy
@@ -111,6 +112,11 @@ class Reward:
     @property
     def is_scored(self) -> bool:
         return self.value is not None
+
+    @property
+    def logged_reason(self) -> str:
+        """What a log may say of why there is no reward."""
+        return (self.reason or "") if self.error is None else logged(self.error)
 
 
 def absent(absence: Absence, *, reason: str, error: Exception | None = None) -> Reward:

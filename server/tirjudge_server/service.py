@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, c
 from dataclasses import replace
 
 from tirjudge.deadline import Deadline, until
-from tirjudge.errors import DeadlineExceeded
+from tirjudge.errors import DeadlineExceeded, logged
 from tirjudge.judge import Judge, OnTurn, in_turn
 from tirjudge.origin import coming_from
 from tirjudge.protocol import invalid, shown
@@ -18,6 +18,7 @@ from tirjudge.trace_context import carrying
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge.web.draining import Draining
 from tirjudge.web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
+from tirjudge.web.tracebacks import frames_of
 from tirjudge.workers import Worker
 from tirjudge_server.admission import Admission, Place
 from tirjudge_server.call import Call
@@ -139,7 +140,7 @@ class Service:
                 await asyncio.sleep(error.retry_after_s)
             except Exception as error:
                 if not isinstance(error, FAILURES):
-                    logger.exception("%s failed: a bug", call.judgment_id)
+                    logger.error("%s failed: a bug\n%s", call.judgment_id, frames_of(error))
                 return error
 
     @asynccontextmanager
@@ -247,7 +248,7 @@ class Service:
         try:
             judgment = await self.judge.judge(request, on_turn=on_turn, deadline=deadline)
         except (*UNAVAILABLE, DeadlineExceeded) as error:
-            logger.error("%s failed: %s", call.judgment_id, error)
+            logger.error("%s failed: %s", call.judgment_id, logged(error))
             self.readiness.doubt(error)
             raise
         self.readiness.confirm(judgment)

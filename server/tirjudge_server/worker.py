@@ -11,10 +11,9 @@ import time
 import uuid
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Header, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
@@ -24,10 +23,15 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import render_chatml
 from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.protocol import shown
-from tirjudge.types import ChatMessage, Completion, Sampling, Text
+from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
+from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import HUNG_UP, while_connected
+from tirjudge.web.errors import Refused
 from tirjudge.web.keys import Keys
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""The largest request that is read."""
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -35,8 +39,11 @@ TokenId = Annotated[int, Field(ge=0)]
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = None
+    model: Text | None = None
     """None: the one that is served."""
+
+
+Body = TypeVar("Body", bound=_Body)
 
 
 class CompletionRequest(_Body):
@@ -44,9 +51,9 @@ class CompletionRequest(_Body):
 
     prompt: Text | list[TokenId]
     max_tokens: int = Field(default=16, ge=1)
-    temperature: float = Field(default=1.0, ge=0.0)
+    temperature: float = Field(default=1.0, ge=0.0, le=MAX_NUMBER)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop: Text | list[Text] | None = None
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -56,15 +63,15 @@ class CompletionRequest(_Body):
     return_tokens_as_token_ids: bool = False
     allowed_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
     logprob_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
-    session_id: str | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    session_id: Text | None = None
+    cache_salt: Annotated[Text, Field(min_length=1, max_length=1024)] | None = None
     repetition_detection: RepetitionDetection | None = None
     priority: int = 0
     """Without effect, as in a vLLM that was not started with `--scheduling-policy priority`."""
     add_special_tokens: bool = True
     """Without effect: the models served here have none to add."""
-    user: str | None = None
-    request_id: str | None = None
+    user: Text | None = None
+    request_id: Text | None = None
 
     n: Literal[1] = 1
     stream: Literal[False] = False
@@ -139,9 +146,8 @@ def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = No
             raise HTTPException(404, f"The model {shown(given)} does not exist; this worker serves `{name}`.")
 
     @app.post("/v1/completions")
-    async def completions(
-        request: Request, body: CompletionRequest, x_session_id: Annotated[str | None, Header()] = None
-    ) -> Response:
+    async def completions(request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
+        body = await _read(request, CompletionRequest)
         check_model(body.model)
         prompt_ids = engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
         _check_ids(prompt_ids, body=body, engine=engine)
@@ -156,7 +162,8 @@ def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = No
         return JSONResponse({"id": f"cmpl-{request_id}", "model": name, **answer})
 
     @app.post("/tokenize")
-    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(request: Request) -> dict[str, Any]:
+        body = await _read(request, TokenizeRequest)
         check_model(body.model)
         text = body.prompt
         if text is None:
@@ -166,7 +173,8 @@ def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = No
         return {"count": len(ids), "max_model_len": engine.context_tokens, "tokens": ids, "token_strs": None}
 
     @app.post("/detokenize")
-    async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
+    async def detokenize(request: Request) -> dict[str, Any]:
+        body = await _read(request, DetokenizeRequest)
         check_model(body.model)
         return {"prompt": engine.tokenizer.decode(body.tokens)}
 
@@ -191,6 +199,15 @@ def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = No
         return PlainTextResponse(_metrics_text(engine, counters=counters, name=name))
 
     return app
+
+
+async def _read(request: Request, model: type[Body]) -> Body:
+    """The request in a body.
+
+    Raises:
+        Refused: it is too large, not JSON, or not such a request.
+    """
+    return parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), model)
 
 
 def _check_ids(prompt_ids: list[int], *, body: CompletionRequest, engine: EmbeddedEngine) -> None:
@@ -291,11 +308,9 @@ def _metrics_text(engine: EmbeddedEngine, *, counters: _Counters, name: str) -> 
 def _add_error_handlers(app: FastAPI) -> None:
     """Every error in vLLM's shape: {"error": {"message", "type", "param", "code"}}."""
 
-    @app.exception_handler(RequestValidationError)
-    async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        param = ".".join(str(part) for part in first["loc"][1:])
-        return _error(400, f"{param}: {first['msg']}" if param else first["msg"], param=param or None)
+    @app.exception_handler(Refused)
+    async def malformed(_request: Request, error: Refused) -> JSONResponse:
+        return _error(error.status, error.problem.message, param=error.problem.param)
 
     @app.exception_handler(PromptTooLong)
     async def too_long(_request: Request, error: PromptTooLong) -> JSONResponse:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -53,7 +56,7 @@ def test_images_run_as_somebody_else_than_root(target: str) -> None:
 
 def test_pip_leaves_no_cache_and_builds_nothing_of_strangers() -> None:
     commands = re.findall(r"-m pip (?:\\\n|.)*?(?=$)", DOCKERFILE.replace("\\\n", " "), re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 5
     for command in commands:
         assert "--no-cache-dir" in command
         assert "--only-binary :all:" in command or "wheel --no-cache-dir --no-deps" in command
@@ -111,3 +114,96 @@ def test_one_release_of_vllm_is_meant_everywhere() -> None:
     compose = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     assert values["vllm"]["image"]["tag"] == image
     assert f"vllm/vllm-openai:${{VLLM_TAG:-{image}}}" in compose
+
+
+LOCKS = {
+    "server/image/requirements.lock": ("pyproject.toml", "server/image/programs.in"),
+    "server/image/build.lock": ("server/image/build.in",),
+    "sandbox/image/requirements.lock": ("sandbox/image/programs.in",),
+}
+"""Lock file -> what it was made from."""
+
+
+def requirements_in(file: str) -> list[Requirement]:
+    """Of pyproject.toml those of the extras that the image has."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith(".toml"):
+        project = tomllib.loads(text)["project"]
+        extras = project["optional-dependencies"]
+        return [Requirement(line) for line in (*project["dependencies"], *extras["server"], *extras["otel"])]
+    return [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def locked(file: str) -> dict[str, list[Requirement]]:
+    """Name -> its entries; one that depends on the machine may have several."""
+    text = (ROOT / file).read_text(encoding="utf-8").replace("\\\n", " ")
+    entries: dict[str, list[Requirement]] = {}
+    for line in text.splitlines():
+        requirement, *hashes = re.split(r"\s+--hash=", line.strip())
+        assert hashes, line
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), line
+        entry = Requirement(requirement)
+        entries.setdefault(canonicalize_name(entry.name), []).append(entry)
+    return entries
+
+
+@pytest.mark.parametrize("file", LOCKS)
+def test_a_lock_file_satisfies_what_it_was_made_from(file: str) -> None:
+    entries = locked(file)
+    for wanted in [requirement for source in LOCKS[file] for requirement in requirements_in(source)]:
+        for entry in entries[canonicalize_name(wanted.name)]:
+            [specifier] = entry.specifier
+            assert specifier.operator == "=="
+            assert specifier.version in wanted.specifier, (str(wanted), str(entry))
+            for extra in wanted.extras:
+                assert any(name.startswith(f"{canonicalize_name(wanted.name)}-{extra}") for name in entries), str(
+                    wanted
+                )
+
+
+@pytest.mark.parametrize("file", LOCKS)
+def test_a_lock_file_names_no_index_and_is_small(file: str) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "index" not in text
+    assert len(text) < 1_000_000
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("file", LOCKS)
+def test_one_version_of_each_package_is_locked_for_a_machine(file: str, machine: str, python: str) -> None:
+    around = {"python_version": python, "python_full_version": f"{python}.9", "platform_machine": machine}
+    around |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    around |= {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
+    for name, entries in locked(file).items():
+        meant = [entry for entry in entries if entry.marker is None or entry.marker.evaluate(around)]
+        assert len(meant) <= 1, name
+
+
+def test_the_build_is_locked_as_the_project_wants_it() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert wanted == [str(requirement) for requirement in requirements_in("server/image/build.in")]
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "sandbox/image/Dockerfile"])
+def test_bases_are_exact_and_packages_come_with_their_hashes(file: str) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    bases = re.findall(r"^ARG \w+_IMAGE=(\S+)$", text, re.MULTILINE)
+    assert bases
+    assert all(re.search(r":v?\d+\.\d+\.\d+", base) for base in bases)
+    for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+        assert base.startswith("${")
+    commands = re.findall(r"\bpip\b[^&;]*\b(?:install)\b[^&;]*", text.replace("\\\n", " "))
+    assert commands
+    for command in commands:
+        assert "--require-hashes" in command or "--no-deps /wheels/" in command or "${PROGRAM_PACKAGES}" in command, (
+            command
+        )
+
+
+def test_images_of_others_are_exact_releases() -> None:
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+    images = [service["image"] for service in compose["services"].values() if service["image"] != "tirjudge"]
+    assert len(images) == 4
+    assert all(re.search(r"\d+\.\d+", image) for image in images)

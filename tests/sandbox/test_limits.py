@@ -191,3 +191,12 @@ exit()
 def test_a_limit_of_nothing_is_a_mistake():
     with pytest.raises(ValueError, match="memory_mb: 0 given"):
         Limits(memory_mb=0)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e308, 2**60, 10**400])
+@pytest.mark.parametrize("name", ["cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb"])
+def test_a_limit_that_the_kernel_cannot_take_is_refused_by_name(name, value):
+    with pytest.raises(
+        ValueError, match=f"^{name}: .{{1,80}} given, a limit is a number greater than 0 and at most 1e"
+    ):
+        Limits(**{name: value})

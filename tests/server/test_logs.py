@@ -127,4 +127,4 @@ def test_a_message_of_several_lines_is_one_line_with_its_traceback() -> None:
     assert "\n" not in line
     read = json.loads(line)
     assert read["message"] == "a\nb"
-    assert "ValueError: first" in read["traceback"]
+    assert read["traceback"].endswith("builtins.ValueError")  # a message may quote a caller

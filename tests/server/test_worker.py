@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -239,3 +242,25 @@ async def test_the_openai_client_is_understood(engine: EmbeddedEngine):
         assert completion.choices[0].finish_reason == "length"
         with pytest.raises(openai.BadRequestError, match="n: "):
             await client.completions.create(model="tiny", prompt="Which?", n=2)
+
+
+@pytest.mark.parametrize(("host", "key"), [("0.0.0.0", []), ("::", []), ("judge.example", ["--api-key", ""])])
+def test_a_worker_that_others_can_reach_wants_a_key(host: str, key: list[str]) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from tirjudge.cli import main; main()",
+        "worker",
+        "--host",
+        host,
+        "--port",
+        "0",
+        *key,
+    ]
+    unset = ("VLLM_API_KEY", "TIRJUDGE_INSECURE_OPEN")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--api-key" in done.stderr
+    assert "--insecure-open" in done.stderr
+    assert "Traceback" not in done.stderr

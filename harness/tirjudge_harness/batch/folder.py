@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from tirjudge.private import make_private_folder, private
 from tirjudge_harness.batch.inputs import BadRow
 from tirjudge_harness.batch.results import SCHEMA, ErrorKind, Result, table_of
 from tirjudge_harness.items import InputError
@@ -65,8 +66,8 @@ class Folder:
         self._waiting_since = 0.0
         self._is_identified = False
         try:
-            self._results.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            make_private_folder(self._results)
+            self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}; a folder that can be written is needed") from error
         try:
@@ -217,7 +218,7 @@ class Folder:
         """A whole file on disk, or none."""
         unfinished = path.with_name(f"{UNFINISHED}{path.name}")
         try:
-            with unfinished.open("wb") as file:
+            with open(unfinished, "wb", opener=private) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

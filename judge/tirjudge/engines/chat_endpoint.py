@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tirjudge.engines.chat_wire import LEAST_LIMIT, Answer, Taken, limit_in, read_answer, told_by
-from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError
+from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError, logged
 from tirjudge.exchange import KEEPALIVE_S, UNREACHED, Exchange, RequestRefused, ServerUnavailable, tls_context
 from tirjudge.protocol import invalid
 from tirjudge.types import Sampling
@@ -93,7 +93,8 @@ class ChatEndpoint:
                 try:
                     return read_answer(response.content)
                 except ValueError as error:
-                    raise EngineUnavailable(f"{self.url}: not the answer of a chat endpoint: {error}") from error
+                    failure = EngineUnavailable(f"{self.url}: not the answer of a chat endpoint: {error}")
+                    raise failure.logged_as(f"{self.url}: not the answer of a chat endpoint") from error
             told = told_by(response)
             if response.status_code in (400, 403, 413, 422):
                 if taken.learn(told, sent=body):
@@ -139,7 +140,7 @@ class ChatEndpoint:
         try:
             return exchange.pause_after_error(error)
         except ServerUnavailable as failure:
-            raise EngineUnavailable(str(failure)) from error
+            raise EngineUnavailable(str(failure)).logged_as(logged(failure)) from error
 
     def _passing_failure(self, response: httpx2.Response) -> TirjudgeError | None:
         """What is raised if it does not pass; None for an answer that stays the same however often it is asked for."""
@@ -149,7 +150,8 @@ class ChatEndpoint:
         told = told_by(response)
         if status == 429 and told.code in OUT_OF_CREDIT:
             return None
-        return EngineUnavailable(f"{self.url} answered {status}: {told.message}")
+        failure = EngineUnavailable(f"{self.url} answered {status}: {told.message}")
+        return failure.logged_as(f"{self.url} answered {status}")
 
 
 def endpoint_of(url: str) -> str:

@@ -168,7 +168,7 @@ class Taken:
             return True
         if refused not in self._left_out:
             self._left_out.add(refused)
-            logger.warning("%s takes no %s: it is left out (%s)", self._model, refused, told.message)
+            logger.warning("%s takes no %s: it is left out", self._model, refused)
         return True
 
     def _lower_limit(self, told: Told, *, sent: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from typing import TypeVar
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.fleet_worker import EngineWorker, Identity, RemoteEngine, Weights, cancelled, in_time
 from tirjudge.engines.vllm import ServedModel
-from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused
+from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
 from tirjudge.loop import Tokenizer
 from tirjudge.types import Completion, Sampling
 from tirjudge.workers import least_busy
@@ -121,8 +121,8 @@ class FleetEngine:
             left_s = deadline - asyncio.get_running_loop().time()
             if not isinstance(failure, EngineUnavailable) or left_s <= 0:
                 raise failure
-            if str(failure) != said:
-                said = str(failure)
+            if logged(failure) != said:
+                said = logged(failure)
                 logger.warning("%s; waiting for one, for %.0f s at most", said, left_s)
             await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
@@ -190,7 +190,7 @@ class FleetEngine:
             except (EngineUnavailable, CheckpointError) as error:
                 failure = error
                 asked.append(worker)
-                self._leave_out(worker, str(error))
+                self._leave_out(worker, logged(error))
         raise failure or EngineUnavailable(self._none_left())
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
@@ -273,7 +273,7 @@ class FleetEngine:
             if self._weights is not None and worker.weights != self._weights:
                 await worker.load(self._weights)
         except TirjudgeError as error:
-            return str(error)
+            return logged(error)
         if worker.weights != self._weights:
             return "it has other weights than the others"
         worker.num_missed = 0
@@ -341,7 +341,7 @@ class FleetEngine:
                 worker.give_up()
         except (EngineUnavailable, CheckpointError) as error:
             if worker.problem is None:
-                self._leave_out(worker, str(error))
+                self._leave_out(worker, logged(error))
         else:
             worker.num_missed = 0
             if self._identity is not None and served != self._identity.served and worker.problem is None:

@@ -320,7 +320,8 @@ class _Server:
         try:
             response = await self._client.request(method, path, headers=headers, **content)
         except (httpx2.HTTPError, ValueError) as error:
-            raise EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from error
+            failure = EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}")
+            raise failure.logged_as(f"{self.url}{path}: no JSON") from error
         if not response.is_success:
             raise _error_of(response, url=f"{self.url}{path}")
         return response
@@ -332,7 +333,8 @@ def _reading(url: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, TypeError) as error:
-        raise EngineUnavailable(f"{url}: not vLLM's answer: {error!r}") from error
+        failure = EngineUnavailable(f"{url}: not vLLM's answer: {error!r}")
+        raise failure.logged_as(f"{url}: not vLLM's answer: {type(error).__name__}") from error
 
 
 def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
@@ -342,10 +344,11 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
         message, param = str(error["message"]), error.get("param")
     except (ValueError, KeyError, TypeError):
         message, param = " ".join(response.text[:500].split()), None
+    said = f"{url}: HTTP {response.status_code}"
     if response.status_code == 400 and (param in ("input_tokens", "input_text") or "context length" in message):
-        return PromptTooLong(f"{url}: {message}")
+        return PromptTooLong(f"{url}: {message}").logged_as(said)
     if response.status_code == 404:
-        return CheckpointError(f"{url}: {message}")
+        return CheckpointError(f"{url}: {message}").logged_as(said)
     if response.status_code in (400, 413, 422):
-        return TurnRefused(f"{url}: HTTP {response.status_code}: {message}")
-    return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}")
+        return TurnRefused(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
+    return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)

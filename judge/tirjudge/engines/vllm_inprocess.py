@@ -140,7 +140,8 @@ class AsyncVLLMEngine:
         try:
             return await self._reader.read(_answer_of(output, sampling=sampling))
         except (KeyError, IndexError, TypeError) as error:
-            raise EngineUnavailable(f"vLLM in this process: no completion: {error!r}") from error
+            failure = EngineUnavailable(f"vLLM in this process: no completion: {error!r}")
+            raise failure.logged_as(f"vLLM in this process: no completion: {type(error).__name__}") from error
 
     async def _run(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, room: int) -> Any:
         """The one output of a request, a `RequestOutput`."""
@@ -162,9 +163,11 @@ class AsyncVLLMEngine:
             async with aclosing(outputs):
                 return [output async for output in outputs][-1]
         except (VLLMClientError, ValueError) as error:
-            raise TurnRefused(f"vLLM in this process: {error}") from error
+            failure = TurnRefused(f"vLLM in this process: {error}")
+            raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
         except (VLLMServerError, RuntimeError) as error:
-            raise EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}") from error
+            failure = EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}")
+            raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         """Go on with the weights of a checkpoint folder: what runs ends, what comes waits, the prefix cache is emptied.
@@ -186,7 +189,8 @@ class AsyncVLLMEngine:
             finally:
                 await self._llm.resume_generation()
         except Exception as error:  # whatever the workers raised comes as it is
-            raise EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}") from error
+            failure = EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}")
+            raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
 
 class TemplateTokenizer:

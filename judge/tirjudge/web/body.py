@@ -7,11 +7,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from tirjudge.protocol import invalid, parse_json, problem_of
+from tirjudge.protocol import NumberTooLarge, invalid, parse_json, problem_of, problem_of_number, shown
 from tirjudge.web.cost import check_json
 from tirjudge.web.errors import Refused
 
 Model = TypeVar("Model", bound=BaseModel)
+
+MAX_LENGTH_DIGITS = 18
+"""Of a `Content-Length`."""
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
@@ -21,8 +24,9 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
         Refused: 413.
     """
     declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > max_bytes:
-        raise _too_large(declared, max_bytes=max_bytes)
+    # Python refuses to read an integer of thousands of digits; one that has more than the limit is larger.
+    if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > max_bytes):
+        raise _too_large(shown(declared).strip('"'), max_bytes=max_bytes)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -57,5 +61,7 @@ def _parsed(body: bytes) -> Any:
         raise Refused(invalid(message, param="body", code="not_utf8")) from error
     except RecursionError as error:
         raise Refused(invalid("body: nested too deeply", param="body", code="invalid_json")) from error
+    except NumberTooLarge as error:
+        raise Refused(problem_of_number(error)) from error
     except ValueError as error:
         raise Refused(invalid(f"body: not JSON: {error}", param="body", code="invalid_json")) from error

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.web.sealing import seal_process
+from tirjudge.web.tracebacks import Lines
 
 ANSWERING_S = 5
 """After the grace, how long answers may take to reach their callers before connections are cut."""
@@ -136,7 +137,7 @@ def run(
     """
     seal_process(secrets)
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(formatter or Lines())
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
 
     async def interruptible() -> None:

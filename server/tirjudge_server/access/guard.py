@@ -16,7 +16,7 @@ from time import monotonic
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from tirjudge.errors import RecordsUnavailable
+from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.protocol import invalid
 from tirjudge.web.errors import Refused
 from tirjudge.web.keys import key_of
@@ -114,7 +114,7 @@ class Access:
         try:
             await self.load()
         except RecordsUnavailable as error:
-            logger.error("keys as they were known %.0f s ago hold: %s", monotonic() - self._loaded_at, error)
+            logger.error("keys as they were known %.0f s ago hold: %s", monotonic() - self._loaded_at, logged(error))
         finally:
             self._loading = None
 

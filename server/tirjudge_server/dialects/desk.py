@@ -17,9 +17,9 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from tirjudge.detemplate import ResponseView
-from tirjudge.protocol import invalid, problem_of
-from tirjudge.rewards import Judging, Number, RewardMode, Strategy
-from tirjudge.types import ChatMessage, Received, Text
+from tirjudge.protocol import invalid, parse_json, problem_of
+from tirjudge.rewards import Judging, RewardMode, Strategy
+from tirjudge.types import ChatMessage, Number, Received, Text
 from tirjudge.web.body import parse_body, read_body
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused
@@ -200,9 +200,9 @@ class Desk:
         error = only_failures(rewards)
         if error is not None and self.says(Absence.UNAVAILABLE) is Says.ERROR:
             raise error
-        missing = Counter((reward.absence, reward.reason) for reward in rewards if reward.absence is not None)
+        missing = Counter((reward.absence, reward.logged_reason) for reward in rewards if reward.absence is not None)
         for (absence, reason), num in missing.items():
-            self.settings.fallbacks.add(self.dialect, absence, reason=reason or "", num=num)
+            self.settings.fallbacks.add(self.dialect, absence, reason=reason, num=num)
         self.rewards += rewards
 
     def says(self, absence: Absence) -> Says:
@@ -286,7 +286,7 @@ def _value(text: str) -> Any:
     if not _NO_TEXT.match(text):
         return text
     try:
-        return json.loads(text)
+        return parse_json(text.encode())
     except (ValueError, RecursionError):
         return text
 

@@ -18,11 +18,12 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from tirjudge.cohort import chances, pairs_of
+from tirjudge.protocol import shown
 from tirjudge.rewards import RewardMode, Strategy
-from tirjudge.types import JudgeRequest, Mode, Received, Text
+from tirjudge.types import MAX_NUMBER, JudgeRequest, Mode, Received, Text
 from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignMessage, ForeignRequest, attend, chat_message
 from tirjudge_server.dialects.desk import text_of as text_of_any
 from tirjudge_server.dialects.gathering import Gathering
@@ -65,6 +66,16 @@ class NemoSession(ForeignRequest):
 
 class NemoMetrics(ForeignRequest):
     verify_responses: list[dict[str, Any]]
+
+    @model_validator(mode="after")
+    def _rewards_can_be_averaged(self) -> NemoMetrics:
+        for index, row in enumerate(self.verify_responses):
+            reward = row.get("reward")
+            if isinstance(reward, int | float) and abs(reward) > MAX_NUMBER:
+                raise ValueError(
+                    f"verify_responses.{index}.reward: {shown(reward)} given; at most {MAX_NUMBER:g} is taken"
+                )
+        return self
 
 
 REQUESTS = {

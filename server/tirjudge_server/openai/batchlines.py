@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tirjudge.protocol import parse_json
+from tirjudge.protocol import NumberTooLarge, parse_json, problem_of_number
+from tirjudge.types import encodable
 from tirjudge.web.cost import check_json
 from tirjudge.web.errors import Refused
 from tirjudge_server.openai.batchstore import LineError, digest
@@ -62,7 +63,7 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
                 errors.append(found.model_copy(update={"line": number}))
             else:
                 model = found.body.get("model")
-                models.add(model if isinstance(model, str) else None)
+                models.add(encodable(model) if isinstance(model, str) else None)
             if len(errors) == MAX_ERRORS:
                 break
     if number == 0:
@@ -98,6 +99,9 @@ def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> Line | LineE
         value = parse_json(raw)
     except Refused as refused:
         return _problem("line_too_long", str(refused))
+    except NumberTooLarge as error:
+        problem = problem_of_number(error)
+        return _problem("invalid_json_line", problem.message, param=problem.param)
     except (ValueError, RecursionError) as error:
         return _problem("invalid_json_line", f"not JSON: {error}")
     if not isinstance(value, Mapping):

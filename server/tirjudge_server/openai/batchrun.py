@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
 from tirjudge.web.errors import UNAVAILABLE, QueueFull, ShuttingDown, problem_from
+from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.openai.batchlines import Line, answer_line, check, lines, unanswered_line, usage_in
 from tirjudge_server.openai.batchstore import Batch, BatchStore, Counts, Kind, LineErrors, Progress, digest
@@ -118,8 +119,8 @@ class BatchRunner:
                     await asyncio.to_thread(self._finalize, batch_id)
             except ShuttingDown:
                 return
-            except Exception:
-                logger.exception("%s failed", batch_id)
+            except Exception as error:
+                logger.error("%s failed\n%s", batch_id, frames_of(error))
                 self._fail(batch_id, LineErrors.model_validate({"data": [_OUR_FAULT]}))
 
     async def _validate(self, batch_id: str) -> None:
@@ -164,8 +165,8 @@ class BatchRunner:
         progress = await asyncio.to_thread(self._batches.progress, batch.id)
         self._batches.count(batch.id, progress)
         with (
-            self._batches.path(batch.id, "output").open("ab") as output,
-            self._batches.path(batch.id, "errors").open("ab") as errors,
+            self._batches.appending(batch.id, "output") as output,
+            self._batches.appending(batch.id, "errors") as errors,
         ):
             waiting = self._left(batch, done=frozenset(progress.done))
             reading = asyncio.Lock()
@@ -228,7 +229,7 @@ class BatchRunner:
         progress = self._batches.progress(batch_id)
         if ending != "completed":
             code, message = EXPIRED if ending == "expired" else CANCELLED
-            with self._batches.path(batch_id, "errors").open("ab") as errors:
+            with self._batches.appending(batch_id, "errors") as errors:
                 for line in self._left(batch, done=frozenset(progress.done)):
                     errors.write(unanswered_line(line.custom_id, code=code, message=message))
                     progress.add(line.custom_id, failed=True)
@@ -278,5 +279,5 @@ def _append(file: IO[bytes], line: bytes) -> None:
 def _failure(error: Exception, *, request_id: str) -> tuple[int, str, Mapping[str, Any]]:
     status, problem, _ = problem_from(error)
     if status >= 500:
-        logger.error("%s failed", request_id, exc_info=error)
+        logger.error("%s failed\n%s", request_id, frames_of(error))
     return status, request_id, {"error": problem.model_dump()}

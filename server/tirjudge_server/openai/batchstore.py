@@ -19,9 +19,10 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.private import private
 from tirjudge.protocol import invalid, shown
 from tirjudge.web.errors import Refused
-from tirjudge_server.openai.filestore import Quota, write_whole
+from tirjudge_server.openai.filestore import Quota, open_private_folder, write_whole
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 Kind = Literal["output", "errors"]
@@ -139,7 +140,7 @@ class BatchStore:
         self._quota = quota
         self._now = now
         self._writing = threading.Lock()
-        folder.mkdir(parents=True, exist_ok=True)
+        open_private_folder(folder)
         loaded = [Batch.model_validate_json(path.read_bytes()) for path in folder.glob("batch_*.json")]
         self._batches = {batch.id: batch for batch in sorted(loaded, key=lambda batch: batch.serial)}
 
@@ -221,6 +222,10 @@ class BatchStore:
         """Where the lines that are done lie."""
         return self._folder / f"{batch_id}.{kind}"
 
+    def appending(self, batch_id: str, kind: Kind) -> IO[bytes]:
+        """The file of these lines, to add some."""
+        return open(self.path(batch_id, kind), "ab", opener=private)
+
     def progress(self, batch_id: str) -> Progress:
         """What is done, read back from the lines; a last line that was not written whole is cut off."""
         progress = Progress()
@@ -240,7 +245,8 @@ class BatchStore:
             os.link(path, target)
         except OSError:
             # Not every file system has links.
-            shutil.copyfile(path, target)
+            with path.open("rb") as lines, open(target, "xb", opener=private) as copy:
+                shutil.copyfileobj(lines, copy)
         return True
 
     def forget_lines(self, batch_id: str) -> None:

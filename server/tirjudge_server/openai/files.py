@@ -190,7 +190,11 @@ def lifetime(seconds: object, *, param: str) -> int:
         Refused: it is no number of seconds between an hour and thirty days.
     """
     text = str(seconds)
-    if not text.isdecimal() or not MIN_LIFETIME_S <= int(text) <= MAX_LIFETIME_S:
+    if (
+        not text.isdecimal()
+        or len(text) > len(str(MAX_LIFETIME_S))
+        or not MIN_LIFETIME_S <= int(text) <= MAX_LIFETIME_S
+    ):
         message = f"{param}.seconds: {shown(seconds)} given; {MIN_LIFETIME_S} to {MAX_LIFETIME_S} would do"
         raise Refused(invalid(message, param=param, code="invalid_value"))
     return int(text)

@@ -21,6 +21,7 @@ from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.private import close_to_others, make_private_folder, private
 from tirjudge.protocol import invalid, shown
 from tirjudge.web.errors import Refused
 
@@ -33,6 +34,7 @@ QUOTA_EXCEEDED = "storage_quota_exceeded"
 """The code of the error."""
 
 _FOR_GOOD = {"x-should-retry": "false"}
+_FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
 """Clients take a 429 for something that passes, and this does not."""
 
 
@@ -119,7 +121,7 @@ class FileStore:
         self._num_uploads: Counter[str | None] = Counter()
         self._writing = threading.Lock()
         self.is_read: Callable[[StoredFile], bool] = lambda file: False
-        folder.mkdir(parents=True, exist_ok=True)
+        open_private_folder(folder)
         self._files = {file.id: file for file in sorted(self._load(), key=lambda file: file.serial)}
         self._remove_leftovers()
 
@@ -132,7 +134,7 @@ class FileStore:
 
     def open_new(self, file_id: str) -> IO[bytes]:
         """A file to write the content to, before `add`."""
-        return self.path(file_id).open("xb")
+        return open(self.path(file_id), "xb", opener=private)
 
     @contextmanager
     def receiving(self, owner: str | None, *, num_bytes: int) -> Iterator[Upload]:
@@ -260,13 +262,17 @@ class FileStore:
                 path.unlink()
 
 
-_FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
+def open_private_folder(folder: Path) -> None:
+    """Make a folder for what callers sent, or close one that is there to others, with the files in it."""
+    make_private_folder(folder)
+    for path in (folder, *(path for path in folder.iterdir() if path.is_file())):
+        close_to_others(path)
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file by another at once: after a crash there is the old one or the new one."""
     temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

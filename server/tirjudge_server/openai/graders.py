@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tirjudge.types import Text
+from tirjudge.types import Number, Text
 from tirjudge_server.openai.formula import Formula
 from tirjudge_server.openai.placeholders import check_placeholders
 from tirjudge_server.openai.similarity import METRICS
@@ -80,7 +80,7 @@ class ScoreModel(Named):
     type: Literal["score_model"]
     model: Text
     input: list[GraderInput] = Field(min_length=1)
-    range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.0, 1.0])
+    range: Annotated[list[Number], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.0, 1.0])
     sampling_params: SamplingParams | None = None
 
     @model_validator(mode="after")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tirjudge.protocol import invalid
+from tirjudge.protocol import invalid, parse_json
 from tirjudge.types import Judgment, Mode
 from tirjudge.web.cost import check_cost, check_json
 from tirjudge.web.errors import Refused
@@ -33,6 +31,7 @@ from tirjudge_server.openai.graders import (
     TextSimilarity,
 )
 from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample, spelled
+from tirjudge_server.openai.python_grader import GraderFailed, grade
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
 from tirjudge_server.openai.templates import markers_in
 from tirjudge_server.openai.wire import judge_request
@@ -137,7 +136,7 @@ def sample_of(text: str) -> dict[str, Any]:
     """
     check_json(text.encode("utf-8", "surrogatepass"), param="model_sample")
     try:
-        parsed = json.loads(text)
+        parsed = parse_json(text.encode())
     except (ValueError, RecursionError):
         return {"output_text": text}
     return {"output_text": text, "output_json": parsed}
@@ -220,31 +219,16 @@ async def _alike(grader: TextSimilarity, given: Given) -> Graded:
     return Graded(reward=await asyncio.to_thread(similarity, text, reference, metric=grader.evaluation_metric))
 
 
-_CALL = """
-
-import json as _json
-print()
-print({marker!r} + _json.dumps(float(grade(_json.loads(_given_sample), _json.loads(_given_item)))))
-"""
-
-
 async def _run(service: Service, grader: PythonGrader, *, values: Mapping[str, Any]) -> Graded:
-    """The caller's program with a call of its `grade(sample, item)`; the reward is the last line, under a fresh name."""
+    """What `grade(sample, item)` of the caller's program gives."""
     sandbox = service.judge.sandbox
     if sandbox is None:
         message = "grader: this server runs no programs; a grader of another type would do"
         raise Refused(invalid(message, param="grader.type", code="no_sandbox"))
-    marker = secrets.token_hex(16)
-    given = {"_given_sample": json.dumps(values["sample"]), "_given_item": json.dumps(values["item"])}
-    result = await sandbox.run(grader.source + _CALL.format(marker=marker), bindings=given)
-    last = result.stdout.rstrip("\n").rpartition("\n")[2]
-    if not result.outcome.is_ok or not last.startswith(marker):
-        details = result.error or result.outcome.value
-        return failed("python_grader_runtime_error", python_grader_runtime_error_details=details)
-    reward = float(last.removeprefix(marker))
-    if not math.isfinite(reward):
-        return failed("python_grader_runtime_error", python_grader_runtime_error_details=f"grade gave {reward}")
-    return Graded(reward=reward)
+    try:
+        return Graded(reward=await grade(grader.source, sample=values["sample"], item=values["item"], sandbox=sandbox))
+    except GraderFailed as error:
+        return failed("python_grader_runtime_error", python_grader_runtime_error_details=str(error))
 
 
 async def _score(service: Service, grader: ScoreModel, *, given: Given, call: Call) -> Graded:

@@ -12,6 +12,10 @@ _PATH = re.compile(r"\s*(?P<space>item|sample)(?P<rest>(?:\.[A-Za-z_]\w*|\[\d{1,
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d{1,9})\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
 
 
+MAX_INDEX_DIGITS = 9
+"""Of a place in a list."""
+
+
 class UnknownVariable(ValueError):
     """A placeholder that names nothing there is."""
 
@@ -74,6 +78,8 @@ def _value(path: str, values: Mapping[str, Any]) -> Any:
 
 def _steps(rest: str) -> Iterator[str | int]:
     for name, index, double, single in _STEP.findall(rest):
+        if len(index) > MAX_INDEX_DIGITS:
+            raise UnknownVariable(f"an index of {len(index)} digits")
         yield int(index) if index else name or double or single
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
 from tirjudge.errors import RecordsUnavailable, TirjudgeError
+from tirjudge.private import close_to_others, make_private_folder, private
 
 NONE = "none"
 """Given as a URL: there are no records."""
@@ -118,7 +119,10 @@ class Database:
         except (DBAPIError, TimeoutError) as error:
             # Its full text would repeat the statement, and with it what somebody asked to be judged.
             cause = error.orig if isinstance(error, DBAPIError) else error
-            raise RecordsUnavailable(f"records: {self}: {str(cause).strip()}") from error
+            code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+            failure = RecordsUnavailable(f"records: {self}: {str(cause).strip()}")
+            # What a database says may quote a value.
+            raise failure.logged_as(f"records: {self}: {type(cause).__name__} {code}".strip()) from error
 
 
 def _engine(url: URL) -> Engine:
@@ -195,7 +199,11 @@ def opened(given: str | None) -> Iterator[Database]:
 def _make_file(path: Path) -> None:
     """Judgments hold what people wrote, so nobody else may read them."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        make_private_folder(path.parent)
+        os.close(private(str(path), os.O_CREAT | os.O_RDWR))
+        # SQLite gives its log the mode of the database, but leaves one that is there as it is.
+        for file in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
+            if file.exists():
+                close_to_others(file)
     except OSError as error:
         raise RecordsError(f"records: {path}: {error.strerror}; another --records, or none, would do") from error

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select
 
 from tirjudge.deadline import until
-from tirjudge.errors import RecordsUnavailable
+from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.protocol import invalid, shown
 from tirjudge.types import JudgeRequest, Judgment, StopReason
 from tirjudge.web.errors import Refused
@@ -133,7 +133,7 @@ class Records:
         except RecordsUnavailable as error:
             if self.policy.required:
                 raise  # What is judged now could not be stored either.
-            logger.error("not looked up: %s", error)
+            logger.error("not looked up: %s", logged(error))
             return None
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
@@ -161,7 +161,7 @@ class Records:
         except RecordsUnavailable as error:
             if self.policy.required:
                 raise
-            logger.error("%s is not on record: %s", judgment.id, error)
+            logger.error("%s is not on record: %s", judgment.id, logged(error))
             return judgment
 
     async def problem(self) -> str | None:
@@ -230,7 +230,7 @@ class Records:
             try:
                 await self.prune(before_ms=(time.time() - self.policy.retention_days * 86400) * 1000)
             except RecordsUnavailable as error:
-                logger.error("nothing was erased: %s", error)
+                logger.error("nothing was erased: %s", logged(error))
             await asyncio.sleep(PRUNING_S)
 
     async def prune(self, *, before_ms: float) -> int:

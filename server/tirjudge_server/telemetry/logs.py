@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from starlette.types import Scope
 
 from tirjudge.types import JudgeRequest, Judgment
+from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call
 from tirjudge_server.telemetry.ending import code_of, status_of
 from tirjudge_server.telemetry.requests import Answered
@@ -109,6 +110,6 @@ class JsonLines(logging.Formatter):
             **_bound.get(),
             **{name: value for name, value in own.items() if value is not None},
         }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["traceback"] = frames_of(record.exc_info[1])
         return json.dumps(fields, ensure_ascii=False, default=str)

@@ -97,12 +97,21 @@ def test_limits_and_headroom_are_the_operators(start: Start) -> None:
     assert httpx2.post(url, json={"code": "print(1)", "limits": {"cpu_s": 0.7}}).status_code == 400
 
 
-def test_open_to_others_without_a_key_is_warned_about(start: Start) -> None:
-    process = start("--host", "0.0.0.0")
-    first_line(process)
-    process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"], ["--host", "0.0.0.0", "--key", ""]])
+def test_an_address_that_others_can_reach_wants_a_key(start: Start, arguments: list[str]) -> None:
+    process = start(*arguments)
     _, errors = process.communicate(timeout=30)
-    assert "no --key" in errors
+    assert process.returncode == 2
+    said = " ".join(errors.replace("│", " ").split())
+    assert "--key" in said
+    assert "--insecure-open" in said
+
+
+@pytest.mark.parametrize("arguments", [["--insecure-open"], ["--key", "secret"]])
+def test_an_address_that_others_can_reach_is_served_with_a_key_or_if_told_to(
+    start: Start, arguments: list[str]
+) -> None:
+    assert first_line(start("--host", "0.0.0.0", *arguments))["event"] == "ready"
 
 
 def test_an_address_that_is_taken_is_the_users_mistake(start: Start) -> None:

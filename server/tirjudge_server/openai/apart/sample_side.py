@@ -1,0 +1,66 @@
+"""Runs the code of a sample: earlier pieces first, then the one that is asked for, of which it tells what came of it.
+
+It follows `literals.py` in one program. Whatever the code does to this process, it can only lie about itself.
+"""
+
+# These programs are put together as text, and use what `literals.py` defines.
+# pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
+
+import contextlib
+import io
+import sys
+
+given = json.loads(globals()["_given"])
+tell_end = tell
+
+
+def literals_of(values):
+    """Those of some variables that can be handed over, and the names of the others: functions, and the rest."""
+    plain, functions, others = {}, [], []
+    for name, value in values.items():
+        if name.startswith("__"):
+            continue
+        try:
+            plain[name] = encoded(value)
+        except (NoLiteral, RecursionError):
+            (functions if callable(value) else others).append(name)
+    return plain, functions, others
+
+
+def do(step, values):
+    """One piece of code, in variables that are there."""
+    values.update({name: decoded(value) for name, value in step["variables"].items()})
+    if step["kind"] == "exec":
+        exec(compile(step["text"], "<string>", "exec"), values)
+        return None
+    if step["kind"] == "eval":
+        return eval(compile(step["text"], "<string>", "eval"), values)
+    arguments, named = decoded(step["arguments"])
+    result = values[step["text"]](*arguments, **named)
+    step["arguments"] = encoded([arguments, named])
+    return result
+
+
+def main():
+    values, printed, told = {"__name__": given["name"]}, io.StringIO(), {"error": None}
+    for step in given["steps"][:-1]:
+        with contextlib.redirect_stdout(io.StringIO()):
+            do(step, values)
+    last = given["steps"][-1]
+    try:
+        with contextlib.redirect_stdout(printed):
+            result = do(last, values)
+        told["value"] = encoded(result)
+    except (NoLiteral, RecursionError) as error:
+        told["error"] = ["NoLiteral", str(error)]
+    except BaseException as error:
+        told["error"] = [type(error).__name__, str(error)]
+    told["variables"], told["functions"], told["others"] = literals_of(values)
+    told["arguments"] = last.get("arguments")
+    told["stdout"] = printed.getvalue()
+    sys.stdout.flush()
+    tell_end(1, given["marker"], told)
+
+
+main()

@@ -1,0 +1,90 @@
+"""One good body for each endpoint of the server that takes one, and ways to spoil its values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from tests.server.test_dialect_bodies import BODIES as DIALECT_BODIES
+from tests.server.test_dialect_bodies import places
+
+PAIR = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}
+STRING_CHECK = {"type": "string_check", "name": "same", "input": "{{item.n}}", "reference": "1", "operation": "eq"}
+ASKS_MODEL = {"model": "judge", "input": [{"role": "user", "content": "{{item.n}}"}], "sampling_params": {}}
+GRADERS = "/v1/fine_tuning/alpha/graders"
+
+BODIES: dict[str, tuple[str, Any]] = {
+    **DIALECT_BODIES,
+    "judge": ("/v1/judge", {**PAIR, "criteria": [{"text": "short", "weight": 2}]}),
+    "chat": ("/v1/chat/completions", {"model": "judge", "messages": [{"role": "user", "content": "p"}], "judge": PAIR}),
+    "completions": ("/v1/completions", {"model": "judge", "prompt": "[Question]\nq", "max_tokens": 4}),
+    "decisions": (
+        "/v1/decisions",
+        {
+            "model": "judge",
+            "input": "It rains.",
+            "judge": {"votes": 1},
+            "questions": [
+                {"type": "predicate", "instructions": "It is dry."},
+                {"type": "score", "instructions": "How wet?", "levels": [{"label": "1"}, {"label": "2"}]},
+            ],
+        },
+    ),
+    "string check": (GRADERS + "/run", {"grader": STRING_CHECK, "model_sample": "1", "item": {"n": 1}}),
+    "score model": (
+        GRADERS + "/run",
+        {
+            "grader": {"type": "score_model", "name": "s", "range": [0, 9], **ASKS_MODEL},
+            "model_sample": '{"a": 1}',
+            "item": {"n": [1, {"m": 2}]},
+        },
+    ),
+    "multi": (
+        GRADERS + "/run",
+        {
+            "grader": {"type": "multi", "name": "m", "graders": {"a": STRING_CHECK}, "calculate_output": "a * 2"},
+            "model_sample": "1",
+            "item": {"n": 1},
+        },
+    ),
+    "validate": (
+        GRADERS + "/validate",
+        {"grader": {"type": "score_model", "name": "s", "range": [0, 9], **ASKS_MODEL}},
+    ),
+    "batches": (
+        "/v1/batches",
+        {
+            "input_file_id": "file-none",
+            "endpoint": "/v1/judge",
+            "completion_window": "24h",
+            "metadata": {"a": "b"},
+            "output_expires_after": {"anchor": "created_at", "seconds": 3600},
+        },
+    ),
+}
+"""Name -> path and body."""
+
+
+def spoiled(body: Any, *, by: str, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[bytes]:
+    """The body with each value replaced by JSON text, with each numeric field of its schema added, and with a list of it."""
+    for path in [*places(body), *((name,) for name in numeric_fields(schema, schemas=schemas))]:
+        for value in ("@@", ["@@", "@@"], ["-@@", "@@"], {"a": ["@@"]}):
+            copy = deepcopy(body)
+            inner = copy
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[path[-1]] = value
+            negative = by.removeprefix("-") if by.startswith("-") else f"-{by}"
+            yield json.dumps(copy).replace('"-@@"', negative).replace('"@@"', by).encode()
+
+
+def numeric_fields(schema: dict[str, Any], *, schemas: dict[str, Any]) -> list[str]:
+    """The fields of an object that may hold a number somewhere."""
+    return [name for name, field in schema.get("properties", {}).items() if _may_hold_number(field)]
+
+
+def _may_hold_number(field: dict[str, Any]) -> bool:
+    text = json.dumps(field)
+    return '"number"' in text or '"integer"' in text or "additionalProperties" in text or field == {}

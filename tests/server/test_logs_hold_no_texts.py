@@ -1,0 +1,167 @@
+"""Nothing that a caller sends is in a log, whatever is wrong with it and whatever fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.server.bodies import BODIES
+from tests.server.speaking import IMPATIENT, service_of
+from tests.server.test_dialect_bodies import places
+from tirjudge.errors import EngineUnavailable, SandboxUnavailable, logged
+from tirjudge.web.tracebacks import Lines, frames_of
+from tirjudge_server.app import create_app
+from tirjudge_server.telemetry.logs import JsonLines
+
+MARK = "swordfish"
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a server would write to its log at the level `debug`, as text and as JSON."""
+    stream = io.StringIO()
+    root = logging.getLogger()
+    level = root.level
+    handlers = [logging.StreamHandler(stream), logging.StreamHandler(stream)]
+    for handler, formatter in zip(handlers, (Lines(), JsonLines()), strict=True):
+        handler.setFormatter(formatter)
+        handler.addFilter(lambda record: record.name != "httpx2")  # the client of these tests
+        root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield stream
+    root.setLevel(level)
+    for handler in handlers:
+        root.removeHandler(handler)
+
+
+def marked(body: Any) -> Iterator[bytes]:
+    """Bodies with the mark in every place, as a text, a number's neighbour and a key, and as no JSON."""
+    for path in places(body):
+        for value in (MARK, [MARK], {MARK: MARK}, f"{MARK}\0\ud800", f"[[{MARK}]] {{{{item.{MARK}}}}}"):
+            copy = json.loads(json.dumps(body))
+            inner = copy
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[path[-1]] = value
+            yield json.dumps(copy).encode()
+    yield json.dumps({**body, MARK: MARK} if isinstance(body, dict) else [MARK]).encode()
+    yield f'{{"{MARK}": {MARK}'.encode()
+    yield f'"{MARK}'.encode() + b"\xff"
+
+
+class Broken(ValueError):
+    """A fault of ours that quotes what it was given."""
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_no_bad_request_is_quoted_in_a_log(
+    connect: Any, written: io.StringIO, caplog: pytest.LogCaptureFixture, name: str, tmp_path: Path
+) -> None:
+    path, body = BODIES[name]
+    service = service_of(lambda sequence: MARK)
+    async with connect(create_app(service, files=tmp_path, settings=IMPATIENT)) as client:
+        for content in marked(body):
+            await client.post(
+                path, content=content, headers={"idempotency-key": MARK, "authorization": f"Bearer {MARK}"}
+            )
+        for url in (f"/{MARK}", f"{path}?{MARK}={MARK}", f"/v1/files/{MARK}", f"/v1/files?after={MARK}&limit={MARK}"):
+            await client.get(url)
+            await client.post(url, content=b"{}")
+    assert MARK not in written.getvalue()
+    ours = [record for record in caplog.records if record.name != "httpx2"]
+    assert MARK not in str([(record.getMessage(), record.args, record.exc_info, record.exc_text) for record in ours])
+
+
+FAULTS = {
+    "a bug": Broken(f"cannot read {MARK}"),
+    "a key": KeyError(MARK),
+    "a text": UnicodeDecodeError("utf-8", MARK.encode(), 0, 1, MARK),
+    "the engine": EngineUnavailable(f"HTTP 500: cannot read {MARK}").logged_as("HTTP 500"),
+    "the sandbox": SandboxUnavailable(f"lost {MARK}").logged_as("lost a program"),
+}
+
+
+@pytest.mark.parametrize("error", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("name", ["judge", "reward", "rerank", "openrlhf", "slime", "nemo_gym", "batch", "decisions"])
+async def test_no_fault_of_ours_quotes_a_request_in_a_log(
+    connect: Any, written: io.StringIO, caplog: pytest.LogCaptureFixture, name: str, error: Exception
+) -> None:
+    def fail(sequence: str) -> str:
+        raise error
+
+    path, body = BODIES[name]
+    async with connect(create_app(service_of(fail), settings=IMPATIENT)) as client:
+        await client.post(path, json=body)
+        assert MARK not in (await client.get("/ready")).text
+    assert MARK not in written.getvalue()
+    assert MARK not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("tirjudge"))
+
+
+def test_a_traceback_tells_where_and_of_which_kind_and_not_what(written: io.StringIO) -> None:
+    try:
+        try:
+            int(f"{MARK}")
+        except ValueError as error:
+            raise Broken(MARK) from error
+    except Broken as error:
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application")
+        said = frames_of(error)
+    assert "builtins.ValueError" in said
+    assert said.endswith("Broken")
+    assert said.count(Path(__file__).name) == 2
+    assert "Broken" in written.getvalue()
+    for text in (said, written.getvalue()):
+        assert MARK not in text.replace('int(f"{MARK}")', "").replace("raise Broken(MARK)", "")
+
+
+def test_a_group_of_exceptions_is_told_with_those_in_it() -> None:
+    said = frames_of(ExceptionGroup(MARK, [KeyError(MARK), ExceptionGroup(MARK, [ValueError(MARK)])]))
+    assert MARK not in said
+    assert {"builtins.KeyError", "builtins.ValueError"} <= set(said.splitlines())
+
+
+def test_what_a_log_says_of_an_error_is_ours() -> None:
+    assert logged(EngineUnavailable("the URL cannot be reached")) == "the URL cannot be reached"
+    assert logged(EngineUnavailable(MARK).logged_as("HTTP 500")) == "HTTP 500"
+    assert logged(KeyError(MARK)) == "KeyError"
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_real_server_quotes_no_request_on_stderr(random_checkpoint: Path, tmp_path: Path, style: str) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from tirjudge.cli import main; main()",
+        "serve",
+        "--model",
+        str(random_checkpoint),
+    ]
+    options = ["--port", "0", "--log-level", "debug", "--log-format", style, "--files", str(tmp_path / "files")]
+    options += ["--records", str(tmp_path / "records.db"), "--slots", "1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *options], **pipes) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = line.partition(" at ")[2].partition(" ")[0]
+            with httpx2.Client(base_url=url, timeout=60) as client:
+                for name in ("judge", "chat", "multi", "slime", "batches"):
+                    path, body = BODIES[name]
+                    for content in list(marked(body))[::3]:
+                        client.post(path, content=content, headers={"idempotency-key": f"{MARK}{len(content)}"})
+                client.post("/v1/files", data={"purpose": MARK}, files={MARK: (MARK, MARK.encode())})
+                client.get(f"/v1/judgments?after={MARK}&limit={MARK}")
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=60)
+    assert "tirjudge_server" in errors
+    assert MARK not in errors

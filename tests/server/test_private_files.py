@@ -1,0 +1,95 @@
+"""What people sent lies in files that nobody else may read, whatever the umask is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tirjudge.private import close_to_others, make_private_folder
+from tirjudge_server.app import create_app
+from tirjudge_server.openai.batchstore import BatchStore
+from tirjudge_server.openai.filestore import FileStore
+from tirjudge_server.records.database import open_database
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """Of somebody who shares everything."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    return [path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+async def test_files_and_batches_are_their_servers_alone(make_service: Any, connect: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "files"
+    body = {"mode": "pointwise", "prompt": "p", "responses": ["r"], "tools": "off"}
+    lines = [
+        {"custom_id": name, "method": "POST", "url": "/v1/judge", "body": {**body, **change}}
+        for name, change in (("good", {}), ("bad", {"votes": 0}))
+    ]
+    content = "\n".join(map(json.dumps, lines)).encode()
+    async with connect(create_app(make_service(["<score>7</score>"]), files=folder)) as client:
+        form = {"purpose": "batch"}
+        file = (await client.post("/v1/files", data=form, files={"file": ("a.jsonl", content)})).json()
+        wanted = {"input_file_id": file["id"], "endpoint": "/v1/judge", "completion_window": "24h"}
+        batch = (await client.post("/v1/batches", json=wanted)).json()
+        async with asyncio.timeout(20):
+            while batch["status"] != "completed":
+                await asyncio.sleep(0.01)
+                assert open_to_others(tmp_path / "state") == []
+                batch = (await client.get(f"/v1/batches/{batch['id']}")).json()
+    assert batch["output_file_id"]
+    assert batch["error_file_id"]
+    assert open_to_others(tmp_path / "state") == []
+
+
+def test_files_that_were_open_to_others_are_closed(tmp_path: Path) -> None:
+    for name, store in (("files", FileStore), ("batches", BatchStore)):
+        (folder := tmp_path / name).mkdir(mode=0o755)
+        (folder / "other.txt").touch(0o644)
+        store(folder)
+        assert open_to_others(folder) == []
+
+
+def test_a_database_and_its_log_are_closed_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "records.db"
+    database = open_database(str(path))
+    with database.writing() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    assert path.with_name("records.db-wal").exists()
+    assert open_to_others(tmp_path / "new") == []
+    for file in path.parent.iterdir():
+        file.chmod(0o644)
+    database.close()
+    open_database(str(path)).close()
+    assert [file for file in open_to_others(path.parent) if file.exists()] == []
+
+
+def test_a_folder_is_made_with_those_above_it_and_one_that_is_there_stays(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    make_private_folder(tmp_path / "a" / "b" / "c")
+    assert open_to_others(tmp_path / "a") == []
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_what_cannot_be_closed_is_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+
+    def refused(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "chmod", refused)
+        with pytest.warns(RuntimeWarning, match="others may read it.*chmod go="):
+            close_to_others(tmp_path)
