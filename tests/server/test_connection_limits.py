@@ -20,11 +20,13 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
 
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.web.connection import while_connected
 from tirjudge.web.limits import ConnectionLimits, TooManyConnections, connections_allowed
 from tirjudge.web.process import bind, serve_app
 from tirjudge_server.app import create_app
@@ -33,6 +35,8 @@ from tirjudge_server.service import Service
 SHORT_S = 0.3
 REQUEST = b"POST /v1/judge HTTP/1.1\r\nhost: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
+CHUNKED = REQUEST + b"transfer-encoding: chunked\r\n\r\n"
+BODY_BEGINS = (b"1;", b"t: ")
 TRUSTS_ALL = ssl.create_default_context()
 TRUSTS_ALL.check_hostname = False
 TRUSTS_ALL.verify_mode = ssl.CERT_NONE
@@ -48,9 +52,7 @@ class Caller:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def answers(
-        self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05
-    ) -> list[tuple[int, dict[str, Any]]]:
+    async def answers(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> list[tuple[int, dict[str, Any]]]:
         """Status and body of each answer until the server hangs up; meanwhile these pieces are sent, one at a time."""
         sending = asyncio.create_task(self._drip(pieces, every_s=every_s))
         rest = b""
@@ -157,9 +159,9 @@ async def health(connect: Callable[[], Any]) -> int:
         HEALTH + b"x" * 40_000,
         b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
         b"\r\n" * 20_000,
-        REQUEST + b"transfer-encoding: chunked\r\n\r\n1;",
-        REQUEST + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"t: r\r\n" * 200 + b"\r\n",
-        REQUEST + b"transfer-encoding: chunked\r\n\r\n0\r\nt: " + b"r" * 40_000,
+        CHUNKED + b"1;",
+        CHUNKED + b"0\r\n" + b"t: r\r\n" * 200 + b"\r\n",
+        CHUNKED + b"0\r\nt: ",
     ],
     ids=[
         "many fields",
@@ -177,8 +179,8 @@ async def test_a_header_that_is_too_large_is_refused(serve: Serve, sent: bytes) 
     connect = await serve(limits=ConnectionLimits())
     caller = await connect()
     caller.send(sent)
-    rest = b"x" * 20_000 if b"1;" in sent else b""
-    assert await caller.refusal([rest, rest]) == (431, "header_too_large")
+    endless = [b"x" * 20_000] * 3 if sent.endswith(BODY_BEGINS) else []
+    assert await caller.refusal(endless) == (431, "header_too_large")
     assert await health(connect) == 200
 
 
@@ -238,9 +240,7 @@ async def test_an_answer_that_nobody_reads_is_cut_off(serve: Serve, transport: d
     app, ended = FastAPI(), asyncio.Event()
 
     @app.get("/endless")
-    async def endless(request: Any = None) -> Any:
-        from starlette.responses import StreamingResponse
-
+    async def endless() -> StreamingResponse:
         async def blocks() -> AsyncIterator[bytes]:
             try:
                 while True:
@@ -285,8 +285,12 @@ async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
     async def told() -> dict[str, str]:
         return {}
 
+    num_waiting = 0
+
     @app.get("/wait")
     async def wait() -> dict[str, str]:
+        nonlocal num_waiting
+        num_waiting += 1
         await release.wait()
         return {}
 
@@ -294,13 +298,11 @@ async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
     callers = [await connect() for _ in range(8)]
     for caller in callers:
         caller.send(b"GET /wait HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    await until(lambda: num_waiting == 7)
     assert await health(connect) == 200
-    refused = [caller for caller in callers if caller.reader._buffer]  # type: ignore[attr-defined]
-    await until(lambda: sum(bool(caller.reader._buffer) for caller in callers))  # type: ignore[attr-defined]
     release.set()
-    statuses = sorted(status for caller in callers for status, _ in await caller.answers())
-    assert statuses == [200] * 7 + [503]
-    assert len(refused) <= 1
+    statuses = [[status for status, _ in await caller.answers()] for caller in callers]
+    assert sorted(statuses) == [[200]] * 7 + [[503]]
 
 
 async def test_requests_that_come_before_the_answer_are_left_to_another_connection(serve: Serve) -> None:
@@ -312,14 +314,6 @@ async def test_requests_that_come_before_the_answer_are_left_to_another_connecti
 
 async def test_a_caller_who_hangs_up_with_another_request_sent_is_not_judged_for(serve: Serve) -> None:
     app, ended, begun = FastAPI(), asyncio.Event(), asyncio.Event()
-
-    @app.get("/wait")
-    async def wait(request: Any = None) -> dict[str, str]:
-        return {}
-
-    from starlette.requests import Request
-
-    from tirjudge.web.connection import while_connected
 
     async def work() -> None:
         begun.set()
@@ -337,15 +331,13 @@ async def test_a_caller_who_hangs_up_with_another_request_sent_is_not_judged_for
     connect = await serve(app, limits=ConnectionLimits())
     caller = await connect()
     caller.send(b"POST /work HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n" + HEALTH + b"\r\n")
-    await begun.wait()
-    caller.writer.close()
     async with asyncio.timeout(20):
+        await begun.wait()
+        caller.writer.close()
         await ended.wait()
 
 
 async def test_trailers_do_not_become_headers(serve: Serve) -> None:
-    from starlette.requests import Request
-
     app = FastAPI()
 
     @app.post("/echo")
@@ -437,12 +429,10 @@ def test_headers_without_end_take_no_memory(process: tuple[psutil.Process, int])
     httpx2.get(f"http://127.0.0.1:{port}/health")
     before = server.memory_info().rss
     with ExitStack() as stack:
-        callers = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)
-        ]
+        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)]
         for caller in callers:
             caller.sendall(HEALTH)
-            with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            with suppress(OSError):
                 for _ in range(64):
                     caller.sendall(b"a: b\r\n" * 21_000)
         assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=20).status_code == 200

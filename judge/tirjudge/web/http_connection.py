@@ -28,6 +28,10 @@ PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """They tell how a server is, so they are answered whatever else goes on, and to every caller."""
 
 
+LINGER_S = 2.0
+"""How long a caller whose request was refused has for reading why."""
+
+
 class Phase(IntEnum):
     """What comes next on a connection."""
 
@@ -67,6 +71,7 @@ class HttpConnection(HttpToolsProtocol):
         self._seconds = _seconds(connections.limits)
         self._phase = Phase.HEAD
         self._deadline = math.inf
+        self._is_probe = False  # the request under way
         self._is_deaf = False  # what it is sent is dropped
         self._num_unparsed = 0  # bytes since the parser last made something of what it was fed
         self._header_bytes = 0
@@ -105,7 +110,7 @@ class HttpConnection(HttpToolsProtocol):
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._deadline = self._all.clock + self._seconds[phase]
-        if phase is Phase.BUSY and self.scope["path"] not in PROBE_PATHS:
+        if phase is Phase.BUSY and not self._is_probe:
             self._all.set_busy(self)
         else:
             self._all.await_caller(self)
@@ -208,22 +213,31 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._num_unparsed = self._body_bytes = 0
-        if not self.url.startswith(b"/"):
-            self._take_host_of_target()
+        path = self.url.partition(b"?")[0] if self.url.startswith(b"/") else self._take_host_of_target()
+        self._is_probe = path.decode("latin-1") in PROBE_PATHS
+        self._check_room()
+        assert self.parser is not None
         if self.parser.should_upgrade() and any(name in _OF_A_BODY for name, _ in self.headers):
             self._refusal = (HTTPStatus.BAD_REQUEST, _UPGRADE)  # the parser takes such a body for the other protocol
             raise _Stop
         super().on_headers_complete()
         self._enter(Phase.BODY)
 
-    def _take_host_of_target(self) -> None:
-        """The host in `GET http://host/path` is the one that counts, whatever the header says (RFC 9112, 3.2.2)."""
+    def _take_host_of_target(self) -> bytes:
+        """The path of `GET http://host/path`, whose host counts, whatever the header says (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
             authority = target.host if target.port is None else b"%b:%d" % (target.host, target.port)
             self.headers[:] = [(name, value) for name, value in self.headers if name != b"host"] + [
                 (b"host", authority)
             ]
+        return target.path or b""
+
+    def _check_room(self) -> None:
+        """Stop here if too many requests are under way."""
+        if self._all.num_busy >= self._all.max_busy and not self._is_probe:
+            self._refusal = _too_many(self._all.max_busy)
+            raise _Stop
 
     def on_body(self, body: bytes) -> None:
         self._num_unparsed = 0
@@ -234,10 +248,8 @@ class HttpConnection(HttpToolsProtocol):
         self._num_unparsed = 0
         if self.cycle.response_complete:
             self._enter(Phase.IDLE)
-        elif self._all.num_busy >= self._all.max_busy and self.scope["path"] not in PROBE_PATHS:
-            self._refusal = _too_many(self._all.max_busy)
-            raise _Stop
         else:
+            self._check_room()
             super().on_message_complete()
             self._enter(Phase.BUSY)
 
@@ -272,7 +284,8 @@ class HttpConnection(HttpToolsProtocol):
         # Not closed yet: bytes that nobody reads any more would make the kernel reset it, and the answer would be lost.
         self._is_deaf = True
         self._enter(Phase.CLOSING)
-        if self.transport.can_write_eof():
+        self._deadline = self._all.clock + LINGER_S
+        if self.scheme == "http":  # TLS cannot close one direction alone
             self.transport.write_eof()
 
     def _close(self) -> None:
