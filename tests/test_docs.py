@@ -78,6 +78,7 @@ def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
         "deadline-s": defaults.max_deadline_s,
         "max-body-mb": defaults.max_body_bytes / 1024**2,
         "grace-s": defaults.grace_s,
+        "header-timeout-s": defaults.connections.header_s,
         "cohort-size": defaults.dialect_settings.cohort_size,
     }
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import resource
-import signal
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,12 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
+from tests.server.raw_http import Caller, serving
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.web.connection import while_connected
 from tirjudge.web.limits import ConnectionLimits, TooManyConnections, connections_allowed
-from tirjudge.web.process import bind, serve_app
 from tirjudge_server.app import create_app
 from tirjudge_server.service import Service
 
@@ -40,54 +38,6 @@ BODY_BEGINS = (b"1;", b"t: ")
 TRUSTS_ALL = ssl.create_default_context()
 TRUSTS_ALL.check_hostname = False
 TRUSTS_ALL.verify_mode = ssl.CERT_NONE
-
-
-class Caller:
-    """A connection that sends bytes as it is told."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    def send(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def answers(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> list[tuple[int, dict[str, Any]]]:
-        """Status and body of each answer until the server hangs up; meanwhile these pieces are sent, one at a time."""
-        sending = asyncio.create_task(self._drip(pieces, every_s=every_s))
-        rest = b""
-        try:
-            async with asyncio.timeout(10):
-                while data := await self.reader.read(65536):
-                    rest += data
-        except ConnectionError:
-            pass
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-        found = []
-        while rest:
-            head, _, rest = rest.partition(b"\r\n\r\n")
-            lines = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-            length = int(lines[b"content-length"])
-            found.append((int(head[9:12]), json.loads(rest[:length])))
-            rest = rest[length:]
-        return found
-
-    async def _drip(self, pieces: Iterable[bytes], *, every_s: float) -> None:
-        for piece in pieces:
-            self.send(piece)
-            await asyncio.sleep(every_s)
-
-    async def end(self) -> None:
-        self.writer.transport.abort()
-        with suppress(OSError):
-            await self.writer.wait_closed()
-
-    async def refusal(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> tuple[int, str]:
-        """Status and code of the one answer."""
-        [(status, body)] = await self.answers(pieces, every_s=every_s)
-        return status, body["error"]["code"]
 
 
 Serve = Callable[..., Any]
@@ -105,27 +55,13 @@ async def serve() -> AsyncIterator[Serve]:
             context = TRUSTS_ALL if "certificate" in options else None
 
             async def connect() -> Caller:
-                caller = Caller(*await asyncio.open_connection("127.0.0.1", port, ssl=context))
+                caller = await Caller.connect(port, ssl=context)
                 stack.push_async_callback(caller.end)
                 return caller
 
             return connect
 
         yield start
-
-
-@asynccontextmanager
-async def serving(app: FastAPI, **options: Any) -> AsyncIterator[int]:
-    with bind("127.0.0.1", port=0) as bound:
-        port = bound.getsockname()[1]
-        started = asyncio.Event()
-        task = asyncio.create_task(
-            serve_app(app, bound=bound, grace_s=0.0, on_start=started.set, on_stop=lambda: None, **options)
-        )
-        await started.wait()
-        yield port
-        signal.raise_signal(signal.SIGTERM)
-        await task
 
 
 @pytest.fixture(scope="session")
