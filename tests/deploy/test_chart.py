@@ -233,7 +233,10 @@ def test_parts_take_the_names_by_which_they_are_reached() -> None:
     by_name = {container["name"]: environment(container) for _, container in containers(manifests)}
     taken = by_name["server"]["TIRJUDGE_ALLOWED_HOST"].split()
     assert taken[0] == of_kind(manifests, "Service")["server"]["metadata"]["name"]
-    assert taken[1:] == [*(f"{taken[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")), "judge.example.com"]
+    assert taken[1:] == [
+        *(f"{taken[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")),
+        "judge.example.com",
+    ]
     asked = by_name["server"]["TIRJUDGE_SANDBOX"].split()
     workers = [f"{of_kind(manifests, 'StatefulSet')['sandbox']['metadata']['name']}-{i}" for i in range(len(asked))]
     pattern = by_name["sandbox"]["TIRJUDGE_ALLOWED_HOST"]

@@ -190,7 +190,11 @@ async def test_a_preflight_is_given_no_permission() -> None:
 
 
 async def test_the_sandbox_service_checks_too(pool: SandboxPool, connect: Callable[..., Any]) -> None:
-    sent = [{"host": "127.0.0.1"}, {"host": "attacker.example"}, {"host": "localhost", "origin": "http://attacker.example"}]
+    sent = [
+        {"host": "127.0.0.1"},
+        {"host": "attacker.example"},
+        {"host": "localhost", "origin": "http://attacker.example"},
+    ]
 
     async def statuses(**options: Any) -> list[int]:
         async with connect(create_sandbox(SandboxService(pool), **options)) as client:
@@ -209,7 +213,9 @@ def engine(random_checkpoint: Path) -> Iterator[EmbeddedEngine]:
 
 
 async def test_with_a_key_any_host_is_taken_unless_names_are_given(engine: EmbeddedEngine) -> None:
-    asked = [get("/v1/models", f"Host: {host}", "Authorization: Bearer k") for host in ("judge.example", "other.example")]
+    asked = [
+        get("/v1/models", f"Host: {host}", "Authorization: Bearer k") for host in ("judge.example", "other.example")
+    ]
     for hosts, expected in ((KEYLESS, [200, 200]), (HOSTS, [200, 421])):
         async with serving(create_worker(engine, name="tiny", api_key="k", hosts=hosts)) as port:
             assert [(await talk(port, each))[0][0] for each in asked] == expected

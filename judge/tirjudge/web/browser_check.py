@@ -1,7 +1,7 @@
 """Which web pages may call: those that this server itself serves, and, without keys, only under a name of its own.
 
 A browser sends requests for any page that is open in it, and a server without keys on the loopback would answer them. A page
-of another site is recognised by `Origin` and `Sec-Fetch-Site`, which no page can forge. DNS rebinding is recognised by `Host`:
+of another site is recognised by `Origin` and `Sec-Fetch-Site`, which no page can forge. DNS rebinding shows in `Host`:
 there `attacker.example` begins to resolve to 127.0.0.1, so that the page counts as one of ours. Programs other than browsers
 send neither of the first two, and in `Host` the name by which they were told to reach the server.
 """
