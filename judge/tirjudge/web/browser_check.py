@@ -56,7 +56,7 @@ class BrowserCheck:
             headers = Headers(scope=scope)
             if not self._is_host_taken(scope, headers):
                 app = _refusal(421, _host_problem(headers.getlist("host")))
-            elif problem := _site_problem(scope["scheme"], headers):
+            elif problem := _site_problem(scope.get("scheme", "http"), headers):
                 app = _refusal(403, problem)
         await app(scope, receive, send)
 
