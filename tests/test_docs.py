@@ -83,6 +83,7 @@ def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
         "max-files": defaults.quota.num_files,
         "max-batches": defaults.quota.num_batches,
         "grace-s": defaults.grace_s,
+        "header-timeout-s": defaults.connections.header_s,
         "cohort-size": defaults.dialect_settings.cohort_size,
     }
 

@@ -34,6 +34,32 @@ EngineKey = Annotated[
         help="Key that these servers ask for; better in the environment than here.",
     ),
 ]
+AllowedHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        envvar="TIRJUDGE_ALLOWED_HOST",
+        help="Name that callers reach the server by, besides localhost and IP addresses; repeatable.",
+    ),
+]
+MaxConnections = Annotated[
+    int | None,
+    typer.Option(
+        "--max-connections",
+        envvar="TIRJUDGE_MAX_CONNECTIONS",
+        min=1,
+        help="Open at a time; default: as many as the limit of open files has room for, at most 2048.",
+    ),
+]
+HeaderTimeout = Annotated[
+    float,
+    typer.Option(
+        "--header-timeout-s",
+        envvar="TIRJUDGE_HEADER_TIMEOUT_S",
+        min=0.1,
+        help="Seconds that the header of a request, or a TLS handshake, may take.",
+    ),
+]
 Slots = Annotated[
     int | None,
     typer.Option("--slots", envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core."),

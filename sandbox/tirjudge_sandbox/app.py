@@ -18,11 +18,12 @@ from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.protocol import invalid, shown
 from tirjudge.types import ExecResult, Outcome
 from tirjudge.web.body import parse_body, read_body
+from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused, ShuttingDown, answer_errors, problem_from
 from tirjudge.web.identity import Identity
 from tirjudge.web.keys import Keys
-from tirjudge.web.openapi import describe_requests
+from tirjudge.web.openapi import BARE, describe_requests
 from tirjudge_sandbox.metrics import CONTENT_TYPE
 from tirjudge_sandbox.sandbox_fusion import NOT_STARTED, PING_PATH, RUN_CODE_PATH, RunCodeRequest, failure, run_code
 from tirjudge_sandbox.service import Service
@@ -57,13 +58,20 @@ ERROR_STATUSES = {
 }
 
 
-def create_app(service: Service, *, keys: Collection[str] = (), max_body_bytes: int = MAX_BODY_BYTES) -> FastAPI:
+def create_app(
+    service: Service,
+    *,
+    keys: Collection[str] = (),
+    max_body_bytes: int = MAX_BODY_BYTES,
+    hosts: AllowedHosts | None = None,
+) -> FastAPI:
     """The application around a pool that is open; closing it is left to whoever opened it.
 
     Args:
         service: runs the programs.
         keys: one of them is needed to run a program; none: everybody may.
         max_body_bytes: the largest request that is read.
+        hosts: names by which callers reach it; None: any.
     """
 
     @asynccontextmanager
@@ -73,7 +81,8 @@ def create_app(service: Service, *, keys: Collection[str] = (), max_body_bytes: 
         examining.cancel()
         await asyncio.gather(examining, return_exceptions=True)
 
-    app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=lifespan)
+    app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=lifespan, **BARE)
+    app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: bool(keys))
     app.add_middleware(Keys, keys=keys, open_paths=OPEN_PATHS)
     app.add_middleware(Identity)
     answer_errors(app)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge.errors import SandboxUnavailable
-from tirjudge.options import Slots
+from tirjudge.options import AllowedHost, HeaderTimeout, MaxConnections, Slots
 from tirjudge.types import ExecResult
 from tirjudge_sandbox.doctor import Diagnosis, Finding, diagnose
 from tirjudge_sandbox.levels import Level
@@ -101,6 +101,9 @@ def run(
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8090,
+    allowed_host: AllowedHost = None,
+    max_connections: MaxConnections = None,
+    header_timeout_s: HeaderTimeout = 20.0,
     key: Annotated[
         list[str] | None,
         typer.Option(
@@ -141,6 +144,8 @@ def serve(
     taken, what runs may end.
     """
     from tirjudge.web.binding import check_bind
+    from tirjudge.web.browser_check import AllowedHosts
+    from tirjudge.web.limits import ConnectionLimits
     from tirjudge.web.process import bind, run
     from tirjudge_sandbox.serving import serve_pool
 
@@ -166,6 +171,8 @@ def serve(
                 max_body_bytes=max_body_mb * 1024 * 1024,
                 max_answer_bytes=max_answer_mb * 1024 * 1024,
                 grace_s=grace_s,
+                hosts=AllowedHosts(given=tuple(allowed_host or ()), bound=host),
+                limits=ConnectionLimits(max_connections=max_connections, header_s=header_timeout_s),
             )
             run(serving, log_level=log_level, secrets=keys)
 

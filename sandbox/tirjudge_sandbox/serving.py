@@ -6,6 +6,8 @@ import json
 import socket
 from collections.abc import Collection
 
+from tirjudge.web.browser_check import AllowedHosts
+from tirjudge.web.limits import ConnectionLimits
 from tirjudge.web.process import serve_app, url_of
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.pool import SandboxPool
@@ -20,6 +22,8 @@ async def serve_pool(
     max_body_bytes: int,
     max_answer_bytes: int,
     grace_s: float,
+    hosts: AllowedHosts | None = None,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
 ) -> None:
     """Serve programs until a signal comes; one line of JSON on stdout says when they can come, and where to.
 
@@ -40,9 +44,10 @@ async def serve_pool(
             print(json.dumps(ready), flush=True)
 
         await serve_app(
-            create_app(service, keys=keys, max_body_bytes=max_body_bytes),
+            create_app(service, keys=keys, max_body_bytes=max_body_bytes, hosts=hosts),
             bound=bound,
             grace_s=grace_s,
             on_start=announce,
             on_stop=lambda: service.draining.begin(grace_s=grace_s),
+            limits=limits,
         )

@@ -14,8 +14,10 @@ from fastapi.responses import JSONResponse
 
 from tirjudge.model import Model
 from tirjudge.types import JudgeRequest, Judgment
+from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.errors import answer_errors
 from tirjudge.web.identity import Identity
+from tirjudge.web.openapi import BARE
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
 from tirjudge_server.call import Call
@@ -46,6 +48,7 @@ def create_app(
     model: Model | None = None,
     metrics: Metrics | None = None,
     tracing: Tracing | None = None,
+    hosts: AllowedHosts | None = None,
 ) -> FastAPI:
     """The application around a judge that is open; closing that, and the records, is left to whoever opened them.
 
@@ -61,12 +64,14 @@ def create_app(
         model: what `service` judges with, so that its weights can be exchanged; None: they cannot. It takes `access`.
         metrics: of `service`; None: without those of engine and sandbox.
         tracing: traces; None: nobody does.
+        hosts: names by which callers reach it; None: any.
 
     Raises:
         ValueError: there is no such dialect.
     """
     settings = replace(settings or DialectSettings(), max_body_bytes=max_body_bytes)
-    app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watched(service))
+    app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watched(service), **BARE)
+    app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded)
     metrics = metrics or Metrics(service, fallbacks=settings.fallbacks)
     see_into(app, service=service, metrics=metrics, tracing=tracing)
     app.add_middleware(Identity)

@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from tirjudge.detemplate import ResponseView
-from tirjudge.options import AllowUnsafeSandbox, Checkpoint, EngineKey, Engines, EnginesFile, Slots
+from tirjudge.options import (
+    AllowedHost,
+    AllowUnsafeSandbox,
+    Checkpoint,
+    EngineKey,
+    Engines,
+    EnginesFile,
+    HeaderTimeout,
+    MaxConnections,
+    Slots,
+)
 from tirjudge.rewards import RewardMode
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM, Workers, words_of
@@ -88,6 +98,9 @@ def serve(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8400,
+    allowed_host: AllowedHost = None,
+    max_connections: MaxConnections = None,
+    header_timeout_s: HeaderTimeout = 20.0,
     slots: Slots = None,
     max_concurrency: Annotated[
         int | None,
@@ -194,6 +207,7 @@ def serve(
     ),
 ) -> None:
     """Judge over HTTP: natively, for OpenAI's clients, and for trainers."""
+    from tirjudge.web.limits import ConnectionLimits
     from tirjudge.web.process import bind, run
     from tirjudge_server.cost import CostLimits
     from tirjudge_server.dialects import DialectSettings
@@ -219,6 +233,8 @@ def serve(
         sandbox_urls=tuple(sandbox or ()),
         sandbox_key=sandbox_key,
         host=host,
+        allowed_hosts=tuple(allowed_host or ()),
+        connections=ConnectionLimits(max_connections=max_connections, header_s=header_timeout_s),
         insecure_open=insecure_open,
         slots=slots,
         allow_unsafe_sandbox=allow_unsafe_sandbox,
@@ -253,6 +269,7 @@ def worker(
     model: Checkpoint = None,
     host: Host = "127.0.0.1",
     port: Port = 8500,
+    allowed_host: AllowedHost = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Sequences computed in one step.")] = 16,
     grace_s: Grace = 5.0,
     api_key: Annotated[
@@ -263,14 +280,18 @@ def worker(
 ) -> None:
     """Serve a small checkpoint as vLLM would: POST /v1/completions."""
     from tirjudge.web.binding import check_bind
+    from tirjudge.web.browser_check import AllowedHosts
     from tirjudge.web.process import bind, run
     from tirjudge_server.serving import serve_worker
 
     # An empty variable gives no key.
     api_key = api_key or None
     check_bind(host, has_keys=api_key is not None, insecure_open=insecure_open, remedy="give --api-key")
+    hosts = AllowedHosts(given=tuple(allowed_host or ()), bound=host)
     with bind(host, port=port) as bound:
-        serving = serve_worker(bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s, api_key=api_key)
+        serving = serve_worker(
+            bound, checkpoint=model, max_batch=max_batch, grace_s=grace_s, api_key=api_key, hosts=hosts
+        )
         run(serving, log_level=log_level, secrets=[api_key] if api_key else [])
 
 

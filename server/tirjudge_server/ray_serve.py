@@ -69,6 +69,8 @@ class Arguments(BaseModel):
     files: str = NONE
     """Folder of files and batches, with one replica."""
     cache: bool = True
+    allowed_host: Urls = []
+    """Names by which callers reach Serve's proxies, besides `localhost` and IP addresses. Without keys no other is taken."""
     insecure_open: bool = False
     """Whether everybody may judge who reaches Serve's proxies."""
     max_concurrency: PositiveInt = 16
@@ -114,6 +116,7 @@ class Arguments(BaseModel):
             sandbox_urls=tuple(self.sandbox),
             sandbox_key=environment.get("TIRJUDGE_SANDBOX_KEY"),
             host=NETWORK,
+            allowed_hosts=tuple(self.allowed_host),
             insecure_open=self.insecure_open,
             slots=self.slots,
             allow_unsafe_sandbox=self.allow_unsafe_sandbox,

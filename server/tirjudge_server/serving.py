@@ -15,6 +15,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
 from tirjudge.model import checkpoint_folder
 from tirjudge.profile import load_profile
+from tirjudge.web.browser_check import AllowedHosts
 from tirjudge.web.process import serve_app, url_of
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
@@ -100,6 +101,7 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
             model=model,
             metrics=metrics,
             tracing=tracing,
+            hosts=AllowedHosts(given=settings.allowed_hosts, bound=settings.host),
         )
         yield Application(app=app, service=service)
 
@@ -132,6 +134,7 @@ async def _serve(app: FastAPI, *, service: Service, bound: socket.socket, settin
             on_stop=lambda: service.draining.begin(grace_s=settings.grace_s),
             certificate=settings.certificate,
             private_key=settings.private_key,
+            limits=settings.connections,
         )
     finally:
         announcing.cancel()
@@ -152,7 +155,13 @@ async def _announce(service: Service, *, url: str, listening: asyncio.Event) -> 
 
 
 async def serve_worker(
-    bound: socket.socket, *, checkpoint: Path | None, max_batch: int, grace_s: float, api_key: str | None
+    bound: socket.socket,
+    *,
+    checkpoint: Path | None,
+    max_batch: int,
+    grace_s: float,
+    api_key: str | None,
+    hosts: AllowedHosts | None = None,
 ) -> None:
     """Serve the mini worker until a signal comes; one line on stdout says when it is ready.
 
@@ -167,7 +176,7 @@ async def serve_worker(
         print(f"tirjudge worker is ready at {url_of(bound)} (model {name})", flush=True)
 
     try:
-        app = create_worker(engine, name=name, api_key=api_key)
+        app = create_worker(engine, name=name, api_key=api_key, hosts=hosts)
         await serve_app(app, bound=bound, grace_s=grace_s, on_start=announce, on_stop=lambda: None)
     finally:
         engine.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.web.limits import ConnectionLimits
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import Quota
@@ -41,6 +42,8 @@ class Settings:
     """That they ask for; None: they ask for none."""
     host: str = "127.0.0.1"
     """The address that was bound, as it was given."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that callers reach it by, besides `localhost`, IP addresses and `host`. Given: servers with keys check too."""
     insecure_open: bool = False
     """Whether others may reach it without a key."""
     slots: int | None = None
@@ -69,6 +72,7 @@ class Settings:
     """Whether these hold what people and the model wrote."""
     certificate: Path | None = None
     """Of the server, for TLS; None: it speaks plain HTTP."""
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     private_key: Path | None = None
     """Of the certificate; None: it is in the same file."""
 

@@ -25,9 +25,11 @@ from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
 from tirjudge.web.body import parse_body, read_body
+from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.connection import HUNG_UP, while_connected
 from tirjudge.web.errors import Refused
 from tirjudge.web.keys import Keys
+from tirjudge.web.openapi import BARE
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -128,16 +130,20 @@ class _Counters:
         self.generated_tokens += len(completion.token_ids)
 
 
-def create_worker(engine: EmbeddedEngine, *, name: str, api_key: str | None = None) -> FastAPI:
+def create_worker(
+    engine: EmbeddedEngine, *, name: str, api_key: str | None = None, hosts: AllowedHosts | None = None
+) -> FastAPI:
     """The worker's application. Closing the engine is left to whoever made it.
 
     Args:
         engine: generates.
         name: of the model, in requests and in `/v1/models`.
         api_key: needed for everything but `/health` and `/metrics`; None: nothing is.
+        hosts: names by which callers reach it; None: any.
     """
-    app = FastAPI(title="tirjudge worker", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="tirjudge worker", openapi_url=None, **BARE)
     counters = _Counters()
+    app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: api_key is not None)
     app.add_middleware(Keys, keys=() if api_key is None else (api_key,), open_paths=("/health", "/metrics"))
     _add_error_handlers(app)
 

@@ -263,6 +263,22 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
         assert urls == expected, part
 
 
+def test_parts_take_the_names_by_which_they_are_reached() -> None:
+    values = {**SECRETS, "server": {"allowedHosts": ["judge.example.com"]}}
+    manifests = rendered(values)
+    by_name = {container["name"]: environment(container) for _, container in containers(manifests)}
+    taken = by_name["server"]["TIRJUDGE_ALLOWED_HOST"].split()
+    assert taken[0] == of_kind(manifests, "Service")["server"]["metadata"]["name"]
+    assert taken[1:] == [
+        *(f"{taken[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")),
+        "judge.example.com",
+    ]
+    asked = by_name["server"]["TIRJUDGE_SANDBOX"].split()
+    workers = [f"{of_kind(manifests, 'StatefulSet')['sandbox']['metadata']['name']}-{i}" for i in range(len(asked))]
+    pattern = by_name["sandbox"]["TIRJUDGE_ALLOWED_HOST"]
+    assert [f"http://{pattern.replace('$(POD_NAME)', worker)}:8090" for worker in workers] == asked
+
+
 def test_the_autoscaler_goes_by_a_metric_that_servers_tell_and_the_docs_explain() -> None:
     scaler = of_kind(rendered(SECRETS), "HorizontalPodAutoscaler")["server"]["spec"]
     [metric] = scaler["metrics"]

@@ -87,6 +87,12 @@ def test_the_key_of_the_sandbox_is_the_one_that_the_server_shows(project: dict[s
     assert server["TIRJUDGE_ENGINE_KEY"] == project["services"]["vllm"]["environment"]["VLLM_API_KEY"]
 
 
+def test_parts_take_the_names_by_which_they_are_reached(project: dict[str, Any]) -> None:
+    server, sandbox = (project["services"][name]["environment"] for name in OURS)
+    assert server["TIRJUDGE_ALLOWED_HOST"].split() == ["server"]
+    assert server["TIRJUDGE_SANDBOX"] == f"http://{sandbox['TIRJUDGE_ALLOWED_HOST']}:8090"
+
+
 def test_what_is_mounted_is_there(project: dict[str, Any]) -> None:
     binds = [
         volume["source"]

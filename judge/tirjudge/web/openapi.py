@@ -11,6 +11,10 @@ from pydantic import BaseModel
 
 from tirjudge.protocol import ErrorBody
 
+BARE: Mapping[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+"""Options of every `FastAPI` of ours. Its own pages run scripts from elsewhere, which could then use the server. Its
+redirects repeat the `Host` of the request."""
+
 
 def describe_requests(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, errors: Mapping[str, str]) -> None:
     """Complete what FastAPI generates.

@@ -7,9 +7,11 @@ the engine are closed. Here a signal asks the server to end, and then the rest o
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,10 +20,22 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.web.connections import Connections
+from tirjudge.web.http_connection import HttpConnection
+from tirjudge.web.limits import ConnectionLimits
 from tirjudge.web.sealing import seal_process
 from tirjudge.web.tracebacks import Lines
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+RETRY_S = 0.05
+"""How soon to accept again after no more files could be opened."""
 
 ANSWERING_S = 5
 """After the grace, how long answers may take to reach their callers before connections are cut."""
@@ -56,20 +70,87 @@ def url_of(bound: socket.socket, *, scheme: str = "http") -> str:
 class Server(uvicorn.Server):
     """Ends at SIGTERM or SIGINT; a second SIGINT ends it without waiting.
 
+    It accepts connections itself, one by one, so that each is counted from its first moment on, during a TLS handshake too.
+
     Args:
         config: of uvicorn.
+        connections: those that are open.
         on_start: called as soon as it listens.
         on_stop: called at the first signal.
     """
 
-    def __init__(self, config: uvicorn.Config, *, on_start: Callable[[], None], on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        limits: ConnectionLimits,
+        on_start: Callable[[], None],
+        on_stop: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self._connections = Connections(limits, opened=self.server_state.connections)
         self._on_start = on_start
         self._on_stop = on_stop
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = []  # uvicorn's own listeners
+        for bound in sockets or []:
+            bound.setblocking(False)
+            bound.listen(BACKLOG)
+            self._tasks.append(asyncio.create_task(self._accept(bound)))
+        self._tasks.append(asyncio.create_task(self._connections.sweep()))
+        self.started = True
         self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        *accepting, sweeping = self._tasks
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        await super().shutdown(sockets)
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+
+    async def _accept(self, bound: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(bound)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    logger.error("no connection can be accepted: %s", error.strerror)
+                    self._connections.shed()
+                    await asyncio.sleep(RETRY_S)
+                continue  # else the caller is gone already
+            if self._connections.make_room():
+                connection = HttpConnection(
+                    self.config, self.server_state, self.lifespan.state, connections=self._connections
+                )
+                self._connections.add(connection)
+                connection.opening = asyncio.create_task(self._open(connection, accepted))
+            else:
+                accepted.close()
+            await asyncio.sleep(0)  # what was accepted begins, what was shed ends
+
+    async def _open(self, connection: HttpConnection, accepted: socket.socket) -> None:
+        """With TLS, after its handshake."""
+        secure = self.config.ssl
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=secure,
+                ssl_handshake_timeout=None if secure is None else self._connections.limits.header_s,
+            )
+        except OSError as error:  # no TLS, or not in time
+            logger.debug("a connection was not opened: %s", type(error).__name__)
+        finally:
+            if connection.transport is None:
+                self._connections.remove(connection)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,6 +175,7 @@ async def serve_app(
     on_stop: Callable[[], None],
     certificate: Path | None = None,
     private_key: Path | None = None,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
 ) -> None:
     """Answer requests until a signal comes, then finish those under way.
 
@@ -105,18 +187,23 @@ async def serve_app(
         on_stop: tells it to come to an end.
         certificate: for TLS, a PEM file; None: plain HTTP.
         private_key: of the certificate; None: it is in the same file.
+        limits: of connections.
+
+    Raises:
+        TooManyConnections: the process may not open that many files.
     """
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
+        http="httptools",
         ws="none",
         timeout_graceful_shutdown=round(grace_s) + ANSWERING_S,
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
     )
-    await Server(config, on_start=on_start, on_stop=on_stop).serve(sockets=[bound])
+    await Server(config, limits=limits, on_start=on_start, on_stop=on_stop).serve(sockets=[bound])
 
 
 def run(

@@ -55,6 +55,14 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 {{- end }}
 
+{{/* The names by which servers are reached. */}}
+{{- define "tirjudge.serverHosts" -}}
+{{- $service := printf "%s-server" (include "tirjudge.name" .) -}}
+{{- $namespaced := printf "%s.%s" $service .Release.Namespace -}}
+{{- $hosts := list $service $namespaced (printf "%s.svc" $namespaced) (printf "%s.svc.cluster.local" $namespaced) -}}
+{{- join " " (concat $hosts .Values.server.allowedHosts) -}}
+{{- end }}
+
 {{/* One URL a line. */}}
 {{- define "tirjudge.engines" -}}
 {{- $name := include "tirjudge.name" . -}}

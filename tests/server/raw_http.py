@@ -1,0 +1,96 @@
+"""Bytes to a real server and from it, as no client would send them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+
+from tirjudge.web.process import bind, serve_app
+
+
+class Caller:
+    """A connection that sends bytes as it is told."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, port: int, *, ssl: ssl.SSLContext | None = None) -> Caller:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=ssl))
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def read_all(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> bytes:
+        """All that the server sends until it hangs up; meanwhile these pieces are sent, one at a time."""
+        sending = asyncio.create_task(self._drip(pieces, every_s=every_s))
+        found = b""
+        try:
+            async with asyncio.timeout(20):
+                while data := await self.reader.read(65536):
+                    found += data
+        except ConnectionError:
+            pass
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        return found
+
+    async def answers(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> list[tuple[int, Any]]:
+        """Status and body of each answer until the server hangs up; a body that is no JSON as it came."""
+        rest = await self.read_all(pieces, every_s=every_s)
+        found = []
+        while rest:
+            head, _, rest = rest.partition(b"\r\n\r\n")
+            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            body, rest = rest[: int(fields[b"content-length"])], rest[int(fields[b"content-length"]) :]
+            is_json = fields[b"content-type"] == b"application/json"
+            found.append((int(head[9:12]), json.loads(body) if is_json else body))
+        return found
+
+    async def _drip(self, pieces: Iterable[bytes], *, every_s: float) -> None:
+        for piece in pieces:
+            self.send(piece)
+            await asyncio.sleep(every_s)
+
+    async def end(self) -> None:
+        self.writer.transport.abort()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+    async def refusal(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> tuple[int, str]:
+        """Status and code of the one answer."""
+        [(status, body)] = await self.answers(pieces, every_s=every_s)
+        return status, body["error"]["code"]
+
+
+async def talk(port: int, request: bytes) -> list[tuple[int, Any]]:
+    """Status and body of each answer to what is sent over a connection of its own."""
+    caller = await Caller.connect(port)
+    caller.send(request)
+    try:
+        return await caller.answers()
+    finally:
+        await caller.end()
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, **options: Any) -> AsyncIterator[int]:
+    with bind("127.0.0.1", port=0) as bound:
+        port = bound.getsockname()[1]
+        started = asyncio.Event()
+        task = asyncio.create_task(
+            serve_app(app, bound=bound, grace_s=0.0, on_start=started.set, on_stop=lambda: None, **options)
+        )
+        await started.wait()
+        yield port
+        signal.raise_signal(signal.SIGTERM)
+        await task
