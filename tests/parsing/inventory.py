@@ -17,6 +17,7 @@ from typing import Any
 
 from tirjudge.best_of_n import best_first
 from tirjudge.cohort import standings
+from tirjudge.control_tokens import FAMILIES
 from tirjudge.counting import Counting, Decision, credit
 from tirjudge.detemplate import detemplate
 from tirjudge.engines.chat import BORDER, messages_of, places_of
@@ -215,6 +216,16 @@ _CHAT_MARKERS = (
     *("[INST]", "[INST] x [/INST] y </s>", "[INST] <<SYS>>\n", "[/INST]", "<s>", "</s>", "<|user|>\n", "<|user|>\n\n"),
     *("USER: ", "USER: x ASSISTANT: y</s>", "<|start|>user<|message|>", "<|start|>assistant<|channel|>", "<|message|>"),
     *("<|start|>assistant<|message|>x<|end|>", "<|channel|>", "<think>", "</think>"),
+    *(
+        "<|PAD|>",
+        "<|start|>assistant<|message|>x",
+        "<｜begin▁of▁sentence｜>",
+        "]~b]",
+        "]~b]user\n",
+        "[|user|]",
+        "[|endofturn|]",
+    ),
+    *("<seed:bos>user\n", "<seed:eos>", "<|im_user|>user<|im_middle|>", "<beginning_of_sentence>user name=u\n"),
 )
 """Every template that detemplating knows, whole, in halves, and repeated."""
 
@@ -232,6 +243,7 @@ _ASKED = "[User Question]\nq\n[The Start of Assistant's Answer]\nr\n[The End of 
 
 _OURS = "indexes, token ids or figures of ours: no text of a stranger"
 _OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
+_IN_SANDBOX = "runs in the sandbox, under the limits of a program"
 _BOUNDED = "bounded by its quantifiers: `{1,64}` and the like"
 FIXED = "repeats nothing without bound"
 """The test looks whether that is so."""
@@ -247,6 +259,11 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge.cohort:standings": Case(_met, LINES),
     "tirjudge.counting:credit": Case(_credited, runs("x")),
+    "tirjudge.control_tokens:_first_characters": Case(
+        FAMILIES.broken,
+        ODD | runs("<", "]~", "[UNUSED_TOKEN_", "<seed:", "<unused", "[|user|", "/nothink"),
+        first_size=1 << 15,
+    ),
     "tirjudge.detemplate:*": Case(
         detemplate,
         ODD
@@ -291,6 +308,8 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.render:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
     "tirjudge.render:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
     "tirjudge.trace_context:_TRACEPARENT": _BOUNDED,
+    "tirjudge.protocol:_LARGE_NUMBER": FIXED,
+    "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
     ),
@@ -305,7 +324,6 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge.web.identity:_SANE_ID": _BOUNDED,
     # The sandbox.
-    "tirjudge_sandbox.cgroups:Cgroup.was_out_of_memory": _OPERATOR,
     "tirjudge_sandbox.cgroups:_mounts": _OPERATOR,
     "tirjudge_sandbox.containers:_Output._next_chunk": "keeps the last few bytes",
     "tirjudge_sandbox.frames:report_from": "two outputs, cut once each",
@@ -345,6 +363,7 @@ INVENTORY: dict[str, Case | str] = {
         runs("[", '{"":', "9", "0,", "-", "1e", " "),
     ),
     "tirjudge_server.joining:Flight._follow": _OURS,
+    "tirjudge_server.markers:_TURN": _BOUNDED,
     "tirjudge_server.moment:_SPAN": _OPERATOR,
     "tirjudge_server.openai.answering:cut_at": Case(
         lambda text: cut_at(text, stops=[f"{text[: len(text) // 2]}b", "b"]),
@@ -370,6 +389,11 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.openai.similarity:_WORD": "a single character class",
     "tirjudge_server.openai.similarity:_ngrams": "n-grams of at most five words",
     "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, for the work grows with the product",
+    "tirjudge_server.openai.apart.grader_side:arithmetic": _IN_SANDBOX,
+    "tirjudge_server.openai.apart.grader_side:eval_apart": _IN_SANDBOX,
+    "tirjudge_server.openai.apart.literals:tell": _IN_SANDBOX,
+    "tirjudge_server.openai.batchstore:BatchStore._check_room": "looks through the batches of one key, as many as its quota",
+    "tirjudge_server.openai.python_grader:_imported": "splits each line twice at most, of at most 250,000 characters",
     "tirjudge_server.openai.templates:*": Case(
         _or_refused(recognise),
         ODD
