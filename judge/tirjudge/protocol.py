@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
@@ -36,8 +35,10 @@ _LENGTHS = {"too_short": "at least {min_length} is needed", "too_long": "at most
 """What pydantic says of a list with too few or too many elements, in fewer words."""
 
 
-_LARGE_NUMBER = re.compile(r"(?<![0-9])[0-9]{200}|[eE]\+?[0-9]{3}")
-"""What every number of 1e300 or more matches, and few texts that hold none."""
+_OUTLINE = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG_NUMBER, _LARGE_EXPONENTS = b"0" * 200, (b"e000", b"e+000")
+"""Every number of 1e300 or more has that many digits, or such an exponent, once each digit is a zero. Few texts that hold no
+such number have."""
 
 
 class Problem(Wire):
@@ -160,8 +161,8 @@ class NumberTooLarge(ValueError):
         path: keys and indexes that lead to it; empty: it is the whole document.
     """
 
-    def __init__(self, spelled: str, *, path: tuple[str | int, ...]) -> None:
-        super().__init__(f"{_cut(spelled)} given; expected: a number of less than 1.8e308")
+    def __init__(self, *, path: tuple[str | int, ...]) -> None:
+        super().__init__("a number beyond 1.8e308 given; give one that a 64-bit float holds")
         self.path = path
 
 
@@ -176,36 +177,44 @@ def parse_json(data: bytes) -> Any:
         ValueError: not JSON.
     """
     text = data.decode()
-    if _LARGE_NUMBER.search(text) is None:
-        return json.loads(text, parse_constant=_refuse_constant)
-    too_large: list[str] = []
-
-    def number(spelled: str) -> float | int:
-        # An integer of thousands of digits takes quadratic time to read, and Python refuses to.
-        if math.isinf(value := float(spelled)):
-            too_large.append(spelled)
-            return value
-        return int(spelled) if spelled.lstrip("-").isdecimal() else value
-
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=number, parse_int=number)
-    if too_large and (path := _path_to_infinity(value)) is not None:
-        raise NumberTooLarge(too_large[0], path=path)
+    outline = data.translate(_OUTLINE)
+    has_long = _LONG_NUMBER in outline
+    value = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole_number if has_long else None)
+    may_be_infinite = has_long or any(exponent in outline for exponent in _LARGE_EXPONENTS)
+    if may_be_infinite and (path := _path_to_infinity(value)) is not None:
+        raise NumberTooLarge(path=path)
     return value
+
+
+def _whole_number(spelled: str) -> float | int:
+    """An integer of thousands of digits takes quadratic time to read, and Python refuses to."""
+    return int(spelled) if math.isfinite(value := float(spelled)) else value
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_INFINITE = (math.inf, -math.inf)
+_MAX_SEARCHED = 10_000
+"""Lists and objects that are searched for the place of an infinite number."""
+
+
 def _path_to_infinity(value: Any) -> tuple[str | int, ...] | None:
-    """Where the first one stands; None: the key that held it was given again, with another value."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
-    while waiting:
-        path, found = waiting.pop()
-        if isinstance(found, float) and math.isinf(found):
-            return path
-        children = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
-        waiting += reversed([((*path, key), child) for key, child in children])
+    """Where the first one stands; None: there is none, since the key that held it was given again with another value."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+        for _ in range(_MAX_SEARCHED):
+            path, found = waiting.pop()
+            if not isinstance(found, dict | list):
+                return path
+            children = found.items() if isinstance(found, dict) else enumerate(found)
+            # Only what may lead to one: a list may hold half a million numbers.
+            kept = [pair for pair in children if isinstance(pair[1], (list, dict)) or pair[1] in _INFINITE]
+            waiting += [((*path, key), child) for key, child in reversed(kept)]
+        return ()
     return None
 
 

@@ -308,7 +308,6 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.render:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
     "tirjudge.render:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
     "tirjudge.trace_context:_TRACEPARENT": _BOUNDED,
-    "tirjudge.protocol:_LARGE_NUMBER": FIXED,
     "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")

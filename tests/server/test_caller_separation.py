@@ -81,6 +81,9 @@ STORES = {
     # One request.
     "openai.chunks._Writer._head": "one stream",
     "openai.grading.Given._lengths": "one run of a grader",
+    "openai.python_grader._program": "the text of a program of ours",
+    "openai.apart.grader_side.namespace": "the process of one grader, in the sandbox",
+    "openai.apart.grader_side.spaces": "the process of one grader, in the sandbox",
     # The same for everybody.
     "dialects.systemone._template": "a prompt file",
     "openai.decisions._template": "a prompt file",
@@ -97,6 +100,9 @@ STORES = {
     "tirjudge_sandbox.metrics.Metrics._programs": "counts by outcome and preset",
     "tirjudge_sandbox.metrics.Metrics._turned_away": "one count",
     # The web layer of both.
+    "tirjudge.web.connections.Connections.open": "connections, each with what it is doing; no text of a caller",
+    "tirjudge.web.connections.Connections._waiting": "the same in the order of waiting",
+    "tirjudge.web.http_connection._seconds": "how a time of the configuration is written",
     "tirjudge.web.draining.Draining._deadlines": "the ends of requests under way",
     "tirjudge.web.errors.Refused.headers": "one answer",
 }
