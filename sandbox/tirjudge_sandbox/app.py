@@ -18,6 +18,7 @@ from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.protocol import invalid, shown
 from tirjudge.types import ExecResult, Outcome
 from tirjudge.web.body import parse_body, read_body
+from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.connection import while_connected
 from tirjudge.web.errors import Refused, ShuttingDown, answer_errors, problem_from
@@ -82,6 +83,7 @@ def create_app(
         await asyncio.gather(examining, return_exceptions=True)
 
     app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=lifespan, **BARE)
+    app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: bool(keys))
     app.add_middleware(Keys, keys=keys, open_paths=OPEN_PATHS)
     app.add_middleware(Identity)

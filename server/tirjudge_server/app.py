@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 
 from tirjudge.model import Model
 from tirjudge.types import JudgeRequest, Judgment
+from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.errors import answer_errors
 from tirjudge.web.identity import Identity
@@ -71,6 +72,7 @@ def create_app(
     """
     settings = replace(settings or DialectSettings(), max_body_bytes=max_body_bytes)
     app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watched(service), **BARE)
+    app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded)
     metrics = metrics or Metrics(service, fallbacks=settings.fallbacks)
     see_into(app, service=service, metrics=metrics, tracing=tracing)

@@ -25,6 +25,7 @@ from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
 from tirjudge.web.body import parse_body, read_body
+from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge.web.connection import HUNG_UP, while_connected
 from tirjudge.web.errors import Refused
@@ -143,6 +144,7 @@ def create_worker(
     """
     app = FastAPI(title="tirjudge worker", openapi_url=None, **BARE)
     counters = _Counters()
+    app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * MAX_BODY_BYTES)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: api_key is not None)
     app.add_middleware(Keys, keys=() if api_key is None else (api_key,), open_paths=("/health", "/metrics"))
     _add_error_handlers(app)

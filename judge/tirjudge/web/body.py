@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from tirjudge.protocol import NumberTooLarge, invalid, parse_json, problem_of, problem_of_number, shown
+from tirjudge.web.body_budget import held_body
 from tirjudge.web.cost import check_json
 from tirjudge.web.errors import Refused
 
@@ -21,17 +22,19 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """The whole body; reading stops as soon as it is known to be too large.
 
     Raises:
-        Refused: 413.
+        Refused: 413; or 503, bodies of others leave no room.
     """
     declared = request.headers.get("content-length", "0")
     # Python refuses to read an integer of thousands of digits; one that has more than the limit is larger.
     if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > max_bytes):
         raise _too_large(shown(declared).strip('"'), max_bytes=max_bytes)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise _too_large(f"more than {max_bytes}", max_bytes=max_bytes)
+    body, held = bytearray(), held_body(request.scope)
+    async with held.reading():
+        async for chunk in request.stream():
+            held.add(len(chunk))
+            body += chunk
+            if len(body) > max_bytes:
+                raise _too_large(f"more than {max_bytes}", max_bytes=max_bytes)
     return bytes(body)
 
 
