@@ -47,6 +47,9 @@ _ANY = select(records.c.seq).limit(1)
 PROBE_S = 2.0
 """How long they may take to answer whether they are there."""
 
+MAX_CACHED_CHARS = 1 << 20
+"""A longer request is always judged: spelling and checking its record would hold up everybody else."""
+
 PRUNING_S = 600.0
 """Between two looks for what has reached its age."""
 
@@ -275,7 +278,7 @@ class Records:
                 idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
                 body=None if key is None else body_hash(request, key=key),
                 cache_key=content_key(request, caller=call.caller, versions=self._kept_of(fingerprint).sha256)
-                if self._caches
+                if self._caches and _num_chars(request) <= MAX_CACHED_CHARS
                 else None,
             )
 
@@ -308,6 +311,12 @@ def _was_hurried(request: JudgeRequest, judgment: Judgment, *, call: Call) -> bo
         return True
     limits_s = [limit_s for limit_s in (request.deadline_s, call.deadline_s) if limit_s is not None]
     return any(judgment.timing.total_s + judgment.timing.queue_s > limit_s / 2 for limit_s in limits_s)
+
+
+def _num_chars(request: JudgeRequest) -> int:
+    prompt = request.prompt
+    texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
+    return sum(map(len, [*texts, *request.responses]))
 
 
 def _recalled(connection: Connection, *, marks: _Marks) -> Judgment | None:

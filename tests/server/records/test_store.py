@@ -11,6 +11,7 @@ from tirjudge.types import Timing
 from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.records.audit import verify
+from tirjudge_server.records.store import MAX_CACHED_CHARS
 
 
 async def test_a_record_gives_back_request_and_judgment(store, request_of, judgment_of) -> None:
@@ -88,6 +89,12 @@ async def test_the_same_content_is_answered_from_the_cache(store, request_of, ke
     for other in (request_of("Another?"), request_of(seed=1), request_of(reference="x")):
         assert await store.recall(other, call=Call()) is None
     assert await store.recall(request_of(), call=Call(caller="bob")) is None
+
+
+async def test_a_request_of_megabytes_is_always_judged(store, request_of, keep) -> None:
+    long = request_of("x" * (MAX_CACHED_CHARS + 1))
+    await keep(store, long)
+    assert await store.recall(long, call=Call()) is None
 
 
 async def test_the_cache_ends_when_a_version_changes(database_url, open_store, request_of, keep) -> None:
