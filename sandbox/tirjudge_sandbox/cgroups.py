@@ -208,7 +208,7 @@ def limits_around(process: int | str = "self") -> dict[str, int]:
         if hierarchy not in mounts or hierarchy not in own:
             continue
         for directory in _upwards(_beneath(mounts[hierarchy], own[hierarchy]), top=mounts[hierarchy][1]):
-            with contextlib.suppress(OSError, ValueError):  # the topmost group has no such file; "max" is no number
+            with contextlib.suppress(OSError, ValueError):  # no such file in the root group; "max" means no limit
                 limit = int((directory / name).read_text())
                 found[controller] = min(limit, found.get(controller, limit))
     return found

@@ -143,7 +143,7 @@ def install_thread_listener() -> int:
     descriptor that is returned (close-on-exec); this process must have no new privileges.
 
     Raises:
-        OSError: the kernel has no listeners (Linux 5.5), or whoever started us has one already (EBUSY).
+        OSError: the kernel has no listeners (Linux 5.5), or there is one around this process already (EBUSY).
     """
     return _install(_THREADS, flags=_NEW_LISTENER)
 

@@ -16,7 +16,7 @@ from tirjudge_harness.run import write_whole
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """Of somebody who shares everything."""
+    """A umask that shares every file."""
     before = os.umask(0)
     yield
     os.umask(before)

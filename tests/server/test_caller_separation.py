@@ -87,7 +87,7 @@ STORES = {
     # The same for everybody.
     "dialects.systemone._template": "a prompt file",
     "openai.decisions._template": "a prompt file",
-    # The sandbox service has no callers: whoever has a key may run programs, and nothing is kept of one.
+    # The sandbox service has no callers: every key may run programs, and nothing of a program is kept.
     "tirjudge_sandbox.pool.SandboxPool._servers": "fork-servers by preset",
     "tirjudge_sandbox.pool.SandboxPool._starting": "locks by preset",
     "tirjudge_sandbox.pool.SandboxPool._failed_at": "times by preset",

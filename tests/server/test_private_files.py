@@ -21,7 +21,7 @@ from tirjudge_server.records.database import open_database
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """Of somebody who shares everything."""
+    """A umask that shares every file."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""A list full of wrong elements costs one error, whoever's format it came in."""
+"""A list full of wrong elements costs one error, in every format."""
 
 from __future__ import annotations
 

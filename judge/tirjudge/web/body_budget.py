@@ -1,8 +1,7 @@
-"""How many bytes of bodies one server holds at a time, whoever sent them: each is small enough by itself, and connections are
-many.
+"""Limits the bytes of request bodies that one server holds at a time: each is small enough, but connections are many.
 
-Where there is no room, the body that has come in for the longest without being whole makes room for the others: a caller who
-sends slowly on purpose keeps nobody out.
+When the limit is reached, the body that has been incomplete for the longest gives up its place. So a caller who sends slowly
+on purpose keeps nobody out.
 """
 
 from __future__ import annotations
