@@ -320,6 +320,7 @@ INVENTORY: dict[str, Case | str] = {
         | runs("{},", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
         | {"unknown fields": lambda n: json.dumps({str(i): 0 for i in range(n // 12)})}
         | runs("[", '{"":', "9", "\\u0000"),
+        first_size=1 << 21,  # at smaller sizes, a body of many values is not counted a second time
     ),
     "tirjudge.web.identity:_SANE_ID": _BOUNDED,
     # The sandbox.

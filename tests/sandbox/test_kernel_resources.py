@@ -13,7 +13,7 @@ from tests.sandbox.test_attacks import output
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Level, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, limits_around, open_tree
-from tirjudge_sandbox.host_limits import HostLimits
+from tirjudge_sandbox.host_limits import HostLimits, resident_bytes
 
 RAW = """
     import ctypes, errno, mmap, os, platform, threading, time
@@ -294,7 +294,7 @@ async def test_a_pool_that_does_not_fit_into_its_group_says_so(level, monkeypatc
 
 
 async def test_a_program_may_ask_for_no_more_memory_than_all_slots_can_have_at_once(level, monkeypatch):
-    small = HostLimits(memory_bytes=2 << 30, num_tasks=None)
+    small = HostLimits(memory_bytes=resident_bytes(os.getpid()) + (2 << 30), num_tasks=None)
     monkeypatch.setattr("tirjudge_sandbox.pool.host_limits", lambda: small)
     async with SandboxPool(slots=2, level=level, limits=Limits(memory_mb=512)) as pool:
         assert 512 < pool.max_limits.memory_mb < 1024
