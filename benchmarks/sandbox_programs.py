@@ -120,16 +120,17 @@ import ctypes, mmap, os, socket, threading, time
 libc = ctypes.CDLL(None)
 threading.stack_size(65536)
 kept = []
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 def keep(thing):
     kept.append(thing)
     return thing
 def bare_thread(flags):
     '''One that pauses for ever, with no stack of its own to speak of; x86-64.'''
     if not kept:
-        text = keep(mmap.mmap(-1, 4096, prot=7))
+        text = keep(mmap.mmap(-1, 4096, PRIVATE, 7))
         text.write(bytes.fromhex("b8380000000f054885c07407c39090909090b8220000000f05ebf7"))
         kept.append(ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 5)(ctypes.addressof(ctypes.c_char.from_buffer(text))))
-        stack = keep(mmap.mmap(-1, 8192))
+        stack = keep(mmap.mmap(-1, 8192, PRIVATE))
         kept.append(ctypes.addressof(ctypes.c_char.from_buffer(stack)) + 4096)
     return kept[1](flags, kept[3], 0, 0, 0)
 """
@@ -320,7 +321,7 @@ ATTACKS = [
     ),
     _attack(
         "resource-mappings",
-        _KEEP + "area = mmap.mmap(-1, 1 << 24)\nstart = ctypes.addressof(ctypes.c_char.from_buffer(area))\n"
+        _KEEP + "area = mmap.mmap(-1, 1 << 24, PRIVATE)\nstart = ctypes.addressof(ctypes.c_char.from_buffer(area))\n"
         "for page in range(0, 1 << 24, 8192): libc.mprotect(ctypes.c_void_p(start + page), 4096, 0)\ntime.sleep(1)",
     ),
     _attack(

@@ -254,6 +254,10 @@ class ForkServer(SlotServer):
     def resident_bytes(self) -> int:
         return host_limits.resident_bytes(self.pid)
 
+    @property
+    def writable_bytes(self) -> int:
+        return host_limits.writable_bytes(self.pid)
+
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)

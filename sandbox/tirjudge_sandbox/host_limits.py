@@ -12,8 +12,8 @@ from pathlib import Path
 from tirjudge_sandbox.cgroups import limits_around
 from tirjudge_sandbox.limits import Limits
 
-_KERNEL_BYTES = 40 << 20
-"""The most that a program makes the kernel hold beside its own memory: buffers of 64 sockets, mappings, threads."""
+_KERNEL_BYTES = 80 << 20
+"""The most that a program makes the kernel hold beside its own memory: buffers of sockets, mappings, page tables, threads."""
 _NUM_OUTPUTS = 2
 
 _NUM_TASKS_PER_SLOT = 64 + 2 * 4
@@ -47,12 +47,15 @@ class Need:
     num_slots: int
     base_bytes: int
     """Of the service and its fork-servers."""
+    warm_bytes: int = 0
+    """Writable memory of the largest warm interpreter, which a program can come to have all to itself."""
 
     @property
     def num_bytes(self) -> int:
         """Memory and files of programs, and what the kernel holds for them, beside the service."""
         files_mb = self.limits.scratch_mb + _NUM_OUTPUTS * self.limits.file_mb
-        return self.base_bytes + self.num_slots * ((self.limits.memory_mb + files_mb << 20) + _KERNEL_BYTES)
+        program_bytes = (self.limits.memory_mb + files_mb << 20) + self.warm_bytes
+        return self.base_bytes + self.num_slots * (program_bytes + _KERNEL_BYTES)
 
     @property
     def num_tasks(self) -> int:
@@ -82,8 +85,17 @@ class Need:
 
 def resident_bytes(pid: int) -> int:
     """Memory of a process; 0 if it is gone."""
+    return _bytes_of(pid, place=1)
+
+
+def writable_bytes(pid: int) -> int:
+    """Address space of a process that is its own to write to; 0 if it is gone."""
+    return _bytes_of(pid, place=5)
+
+
+def _bytes_of(pid: int, *, place: int) -> int:
     try:
-        num_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        num_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[place])
     except OSError:
         return 0
     return num_pages * os.sysconf("SC_PAGE_SIZE")

@@ -89,6 +89,8 @@ class Jail:
     or share one."""
     base_bytes: int
     """Address space of the fork-server, on top of which programs get theirs."""
+    writable_bytes: int
+    """What of that is its own to write to."""
     covered: tuple[str, ...]
     """Names in `SCRATCH` of what is kept in `_KEPT`."""
     mounter: int
@@ -108,7 +110,7 @@ def enter(level: Level, *, packages: Sequence[str]) -> Jail:
     """
     python = _python_directories()
     packages = (*packages, *filter(os.path.isdir, _DATA))
-    base_bytes = _address_space()
+    base_bytes, writable_bytes = _address_space()
     abi = landlock.abi() if level.isolates else 0
     if level.needs_landlock and not abi:
         raise JailError("landlock", "this kernel has no Landlock, or it was not enabled at boot")
@@ -131,6 +133,7 @@ def enter(level: Level, *, packages: Sequence[str]) -> Jail:
         landlock_abi=abi,
         user_per_slot=user_per_slot,
         base_bytes=base_bytes,
+        writable_bytes=writable_bytes,
         covered=tuple(sorted({path.split("/")[2] for path in (*python, *packages) if path.startswith(f"{SCRATCH}/")})),
         mounter=mounter,
     )
@@ -250,6 +253,9 @@ def close_in(jail: Jail, place: Place, *, slot: int) -> None:
         kernel.forbid_core_dumps()
     with _step("capabilities"):
         kernel.drop_capabilities()
+    if not jail.level.isolates and landlock.abi():
+        with _step("landlock"):
+            landlock.part_from_other_processes()
     if jail.level.has_namespaces and place.ruleset >= 0:
         with _step("landlock"):
             landlock.restrict(place.ruleset)
@@ -536,9 +542,11 @@ def _python_directories() -> tuple[str, ...]:
     return tuple(sorted(directories - nested))
 
 
-def _address_space() -> int:
+def _address_space() -> tuple[int, int]:
+    """Of the calling process: all of it, and what is its own to write to."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+        fields = [int(field) * resource.getpagesize() for field in file.read().split()]
+    return fields[0], fields[5]
 
 
 # ---------------------------------------------------------------------------------------------------- around one program
@@ -579,6 +587,8 @@ def _limit_resources(job: Job, *, jail: Jail) -> None:
     wanted = {
         resource.RLIMIT_CPU: math.ceil(job.cpu_s) + 1,  # a backstop: the slot reads a finer clock
         resource.RLIMIT_AS: jail.base_bytes + job.memory_bytes,
+        # Else a program could put memory in the place of libraries that it does not need.
+        resource.RLIMIT_DATA: jail.writable_bytes + job.memory_bytes,
         resource.RLIMIT_FSIZE: job.file_bytes,
         resource.RLIMIT_NOFILE: NUM_FILES,
         resource.RLIMIT_SIGPENDING: NUM_FILES,

@@ -47,6 +47,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
+def address_of_libc() -> int:
+    return ctypes.cast(_libc.getpid, ctypes.c_void_p).value or 0
+
+
 class _CapabilityHeader(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 

@@ -217,7 +217,12 @@ class SandboxPool:
             return
         host = host_limits()
         base_bytes = resident_bytes(os.getpid()) + sum(server.resident_bytes for server in self._servers.values())
-        need = Need(limits=self.limits, num_slots=len(self._slots), base_bytes=base_bytes)
+        need = Need(
+            limits=self.limits,
+            num_slots=len(self._slots),
+            base_bytes=base_bytes,
+            warm_bytes=max((server.writable_bytes for server in self._servers.values()), default=0),
+        )
         self.max_limits = replace(
             self.max_limits, memory_mb=min(self.max_limits.memory_mb, need.most_memory_mb(host=host))
         )

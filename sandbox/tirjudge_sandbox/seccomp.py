@@ -22,7 +22,7 @@ _NUMBERS = """
 read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214,
 rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, pread64 17 67, pwrite64 18 68, readv 19 65,
 writev 20 66, sched_yield 24 124, mremap 25 216, madvise 28 233, dup 32 23, nanosleep 35 101, getitimer 36 102,
-setitimer 38 103, getpid 39 172, sendfile 40 71, recvfrom 45 207, shutdown 48 210, getsockname 51 204,
+setitimer 38 103, getpid 39 172, recvfrom 45 207, shutdown 48 210, getsockname 51 204,
 getpeername 52 205, getsockopt 55 209, exit 60 93, wait4 61 260, uname 63 160, fsync 74 82, fdatasync 75 83,
 ftruncate 77 46, getcwd 79 17, chdir 80 49, fchdir 81 50, umask 95 166, gettimeofday 96 169, getrlimit 97 163,
 getrusage 98 165, sysinfo 99 179, times 100 153, getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177,
@@ -54,9 +54,10 @@ _NUMBERS_OF_PROCESSES = "fork 57 -1, vfork 58 -1, waitid 247 95"
 _NUMBERS_OF_SLOTS = """
 sendmsg 46 211, recvmsg 47 212, setsid 112 157, setresuid 117 147, setresgid 119 149, capset 126 91, mount 165 40,
 umount2 166 39, unshare 272 97, setns 308 268, seccomp 317 277, pidfd_send_signal 424 424, move_mount 429 429,
-pidfd_open 434 434, landlock_create_ruleset 444 444, landlock_add_rule 445 445, landlock_restrict_self 446 446
+pidfd_open 434 434, sendfile 40 71, landlock_create_ruleset 444 444, landlock_add_rule 445 445, landlock_restrict_self 446 446
 """
-"""What a slot does, and a program before it is closed in; taken back then."""
+"""What a slot does, and a program before it is closed in; taken back then. `sendfile` is among them because a socket is
+charged for the bytes that it sends, while the kernel keeps whole pages."""
 
 _KILL_PROCESS = 0x8000_0000
 _ALLOW = 0x7FFF_0000
@@ -69,7 +70,7 @@ _FIRST_X32_NUMBER = 0x4000_0000
 _SECCOMP = 317 if kernel.IS_X86 else 277
 _CLONE3 = 435
 _SET_MODE_FILTER = 1
-_NEW_LISTENER = 1 << 3
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x15, 0x35, 0x45
@@ -143,9 +144,15 @@ def install_thread_listener() -> int:
     descriptor that is returned (close-on-exec); this process must have no new privileges.
 
     Raises:
-        OSError: the kernel has no listeners (Linux 5.5), or there is one around this process already (EBUSY).
+        OSError: the kernel has no listeners (before Linux 5.5), or there is one around this process already (EBUSY).
     """
-    return _install(_THREADS, flags=_NEW_LISTENER)
+    try:
+        # Without the second flag a signal can interrupt a thread that was told to end, which is counted then all the same.
+        return _install(_THREADS, flags=_NEW_LISTENER | _WAIT_KILLABLE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return _install(_THREADS, flags=_NEW_LISTENER)  # before Linux 5.19
 
 
 def install_for_program(*, own_pid: int, may_fork: bool, may_thread: bool, own_pids: bool) -> None:
@@ -281,7 +288,7 @@ def _threads() -> bytes:
 def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
     """Threads that share all of it, signals to itself, questions about itself."""
     threads = [Check(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [Check(0, [])]
-    calls = {CLONE: threads, **{number: [Check(0, [pid])] for number in _SIGNALS}, **_PRIVATE_WAKING}
+    calls = {CLONE: threads, **{number: [Check(0, [pid])] for number in _SIGNALS}, **_PRIVATE_WAKING, **_OWN_MEMORY}
     if not own_pids:
         calls |= {number: [Check(0, [0, pid])] for number in _ABOUT_A_PROCESS} | _OWN_PRIORITY_AND_CLOCKS
     return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _refuse(_NUMBERS_OF_PROCESSES)
@@ -305,6 +312,18 @@ _OWN_PRIORITY_AND_CLOCKS = {
     _GET_PRIORITY: [Check(0, [0]), Check(1, [0])],
     **{number: [Check(0, _STATIC_CLOCKS)] for number in _CLOCKS},
 }
+_LIBRARIES = kernel.address_of_libc() >> 32
+_MAP_SHARED, _MAP_ANONYMOUS, _MREMAP_FIXED = 0x1, 0x20, 0x2
+_MMAP, _MREMAP = (9, 25) if kernel.IS_X86 else (222, 216)
+_OWN_MEMORY = {
+    _MMAP: [
+        Check(0, [0, _LIBRARIES - 1, _LIBRARIES, _LIBRARIES + 1], high=True),
+        Check(3, [0, _MAP_SHARED, _MAP_ANONYMOUS], mask=_MAP_SHARED | _MAP_ANONYMOUS),
+    ],
+    _MREMAP: [Check(3, [0], mask=_MREMAP_FIXED)],
+}
+"""What RLIMIT_AS does not see. Shared memory without a file lives as a whole for as long as one page of it is mapped. Single
+pages far apart take a table of the kernel's each: they may lie near the libraries alone, within some 4 GiB."""
 _PRIVATE_WAKING = {
     _FUTEX: [
         Check(1, [_FUTEX_WAIT, _FUTEX_WAIT_BITSET], mask=_ALL_BITS & ~_FUTEX_CLOCK_REALTIME, enough=_FUTEX_PRIVATE)

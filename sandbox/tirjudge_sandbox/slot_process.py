@@ -80,6 +80,11 @@ class SlotServer(ABC):
         """Memory that it takes of this machine; 0 in a container, which has limits of its own."""
         return 0
 
+    @property
+    def writable_bytes(self) -> int:
+        """Of its address space; 0 in a container."""
+        return 0
+
     @abstractmethod
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         """A new process for a slot. Raises OSError if the server is dead."""

@@ -18,6 +18,7 @@ from tirjudge_sandbox.host_limits import HostLimits, resident_bytes
 RAW = """
     import ctypes, errno, mmap, os, platform, threading, time
     libc = ctypes.CDLL(None, use_errno=True)
+    PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     X86 = platform.machine() == "x86_64"
     CLONE, EXIT, FUTEX = (56, 60, 202) if X86 else (220, 93, 98)
 
@@ -37,7 +38,7 @@ async def test_a_thread_shares_memory_directory_descriptors_and_handlers(level, 
     """RLIMIT_NOFILE counts each table of descriptors: a thread with its own would hold as many sockets again."""
     code = program("""
         flags = {"VM": 0x100, "FS": 0x200, "FILES": 0x400, "SIGHAND": 0x800, "THREAD": 0x10000}
-        stack = mmap.mmap(-1, 1 << 16)
+        stack = mmap.mmap(-1, 1 << 16, PRIVATE)
         top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + (1 << 15)
         print(call(CLONE, sum(value for name, value in flags.items() if name != without), top, 0, 0, 0), flush=True)
     """)
@@ -88,6 +89,108 @@ async def test_sockets_hold_no_more_memory_than_one_table_of_descriptors_has(lev
         assert await output(pool, code) == "0 True"
 
 
+async def test_memory_that_is_shared_without_a_file_is_refused_where_it_would_not_be_counted(level):
+    """As a whole it lives for as long as one page of it is mapped, and RLIMIT_AS counts that page alone."""
+    code = """
+        import mmap
+        kept = []
+        try:
+            for _ in range(20):
+                kept.append(mmap.mmap(-1, 20 << 20))
+                kept[-1].write(bytes(20 << 20))
+                kept[-1].resize(4096)
+        except OSError: pass
+        print(len(kept))
+        mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).write(bytes(1 << 20))
+        mmap.mmap(-1, 1 << 20, access=mmap.ACCESS_COPY).write(bytes(1 << 20))
+    """
+    async with SandboxPool(slots=1, level=level, limits=Limits(memory_mb=64)) as pool:
+        result = await pool.run(textwrap.dedent(code))
+    if level.has_cgroup:
+        assert result.outcome is Outcome.OOM
+    else:
+        assert (result.outcome, result.stdout) == (Outcome.OK, "0\n"), result
+
+
+@pytest.mark.parametrize("stride", [1 << 30, 1 << 21])
+async def test_pages_far_apart_take_few_page_tables(level, stride):
+    code = program("""
+        call = libc.mmap
+        call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 6
+        here = ctypes.cast(libc.getpid, ctypes.c_void_p).value >> 30 << 30
+        num = 0
+        for address in range(max(stride, here - 40_000 * stride), min(here + 4_000 * stride, 0x7f0000000000), stride):
+            if call(address, 4096, 3, PRIVATE | 0x100000, -1, 0) == address:
+                ctypes.c_char.from_address(address).value = b"x"
+                num += 1
+        print(num)
+    """)
+    code = code.replace("stride", str(stride))
+    async with SandboxPool(slots=1, level=level, limits=Limits(memory_mb=512, cpu_s=20, wall_s=60)) as pool:
+        result = await pool.run(code)
+    # A table of the kernel's is 4 KiB; a page alone in its GiB takes two.
+    assert result.outcome is Outcome.OK, result
+    if not level.has_cgroup:
+        assert int(result.stdout) * 4096 * (2 if stride > 1 << 21 else 1) <= 40 << 20
+
+
+async def test_no_pages_of_a_file_are_lent_to_sockets(level):
+    """A socket is charged for bytes, and keeps whole pages."""
+    code = """
+        import os, shutil, socket
+        a, b = socket.socketpair()
+        os.write(1, bytes(8192))
+        try:
+            os.sendfile(a.fileno(), 1, 4095, 2)
+            print("LENT")
+        except PermissionError:
+            os.ftruncate(1, 0)
+            os.lseek(1, 0, 0)
+            print("held")
+    """
+    async with SandboxPool(slots=1, level=level) as pool:
+        assert await output(pool, code) == "held"
+
+
+async def test_a_thread_that_a_signal_keeps_from_its_end_still_counts(level):
+    if not kernel_is_x86():
+        pytest.skip("written in machine code of x86-64")
+    code = program(DRIFT)
+    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
+        result = await pool.run(code)
+    assert result.outcome is Outcome.OK, result
+    assert int(result.stdout) <= 63, result
+
+
+DRIFT = """
+    # Threads that try to end for ever, and count how often they come back; threads that sleep; an empty signal handler.
+    text = mmap.mmap(-1, 4096, PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    spawn = bytes.fromhex("534889fbb838000000bf000f010031d24d31d24d31c00f0585c074025bc3")
+    ending = bytes.fromhex("b83c00000031ff0f05f048ff03ebf1")
+    asleep = bytes.fromhex("b8220000000f05ebf7")
+    for place, part in ((0, spawn + ending), (512, spawn + asleep), (1024, bytes.fromhex("c3"))):
+        text[place : place + len(part)] = part
+    base = ctypes.addressof(ctypes.c_char.from_buffer(text))
+    make = [ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long, ctypes.c_long)(base + place) for place in (0, 512)]
+    libc.signal(10, ctypes.c_void_p(base + 1024))
+    libc.siginterrupt(10, 1)
+    stacks = mmap.mmap(-1, 400 * 8192, PRIVATE)
+    top = ctypes.addressof(ctypes.c_char.from_buffer(stacks)) - 64
+    back = ctypes.c_long()
+    def start(kind, number): return make[kind](ctypes.addressof(back), top + (number + 1) * 8192)
+    threads = [start(0, number) for number in range(4)]
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        for number, thread in enumerate(threads):
+            if thread <= 0 or call(234, os.getpid(), thread, 10) == "ESRCH":
+                threads[number] = start(0, number)
+    num = 0  # of those that sleep: the others may have ended
+    while num < 300 and start(1, 10 + num) > 0: num += 1
+    print(num, flush=True)
+    os._exit(0)
+"""
+
+
 COUNT = """
     import threading, time
     threading.stack_size(32768)
@@ -113,12 +216,12 @@ async def test_threads_made_without_a_library_are_bounded(level):
     if not kernel_is_x86():
         pytest.skip("written in machine code of x86-64")
     code = program("""
-        text = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        text = mmap.mmap(-1, 4096, PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         # The child waits for ever: mov eax, 34 (pause); syscall; jmp back. The parent returns what clone returned.
         text.write(bytes.fromhex("b838000000" "0f05" "4885c0" "7407" "c3" "9090909090" "90" "b822000000" "0f05" "ebf7"))
         base = ctypes.addressof(ctypes.c_char.from_buffer(text))
         clone = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 5)(base)
-        stack = mmap.mmap(-1, 1 << 20)
+        stack = mmap.mmap(-1, 1 << 20, PRIVATE)
         top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + (1 << 19)
         flags = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000
         print(sum(clone(flags, top, 0, 0, 0) > 0 for _ in range(1000)), flush=True)

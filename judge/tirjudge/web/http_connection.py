@@ -227,7 +227,8 @@ class HttpConnection(HttpToolsProtocol):
         """The path of `GET http://host/path`, whose host counts, whatever the header says (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
-            authority = target.host if target.port is None else b"%b:%d" % (target.host, target.port)
+            host = b"[%b]" % target.host if b":" in target.host else target.host
+            authority = host if target.port is None else b"%b:%d" % (host, target.port)
             self.headers[:] = [(name, value) for name, value in self.headers if name != b"host"] + [
                 (b"host", authority)
             ]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tirjudge.protocol import invalid
+from tirjudge.protocol import invalid, shown
 from tirjudge.types import Judgment, Verdict
 from tirjudge.web.errors import Refused
 
@@ -171,10 +171,12 @@ def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
     """
     for name in (*properties, *(required if isinstance(required, list) else [])):
         if not isinstance(name, str) or name not in JSON_TYPES:
-            raise _refused(f"no {name!r} in a verdict; there are {', '.join(JSON_TYPES)}")
+            raise _refused(f"no {shown(name)} in a verdict; there are {', '.join(JSON_TYPES)}")
         wanted = _types(properties.get(name))
         if wanted and not wanted & JSON_TYPES[name]:
-            raise _refused(f"{name} is {' or '.join(sorted(JSON_TYPES[name]))}, not {' or '.join(sorted(wanted))}")
+            raise _refused(
+                f"{name} is {' or '.join(sorted(JSON_TYPES[name]))}, not {shown(' or '.join(sorted(wanted)))}"
+            )
 
 
 def _refused(message: str) -> Refused:

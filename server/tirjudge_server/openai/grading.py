@@ -310,7 +310,12 @@ def _checked(
 def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> list[str]:
     """The grader's texts with nothing of the sample in them."""
     emptied = {**values, "sample": _emptied(values["sample"])}
-    return [fill_in(message.content, emptied) for message in given]
+    return [fill_in(message.content, emptied, spell=_spelled_without_names) for message in given]
+
+
+def _spelled_without_names(value: Any) -> str:
+    """Names in an object are texts of the sample too. Of an object of the item only markers in its names are missed."""
+    return value if isinstance(value, str) else "" if isinstance(value, dict | list) else spelled(value)
 
 
 def _emptied(value: Any) -> Any:

@@ -344,3 +344,55 @@ async def test_a_result_that_is_no_number_is_flagged_and_not_logged(
 async def test_graders_side_by_side_do_not_mix(grades) -> None:
     source = "def grade(sample, item):\n    return float(run(sample['output_text']).stdout)\n"
     assert await asyncio.gather(*(grades(source, f"print({n})") for n in range(6))) == [float(n) for n in range(6)]
+
+
+HELPER = """
+def passes(code, expression, wanted):
+    try:
+        exec(code)
+        return eval(expression) == wanted
+    except Exception:
+        return False
+
+def grade(sample, item):
+    if not passes(item["reference"], "f(2)", 4):
+        raise ValueError("the reference fails")
+    return float(passes(sample["output_text"], "f(2)", 4))
+"""
+MAPPED = """
+def grade(sample, item):
+    found = {}
+    exec(sample["output_text"], found)
+    return float(all(map(lambda case: found["solve"](case) == case ** 2, [2, 3])))
+"""
+TRUTH = """
+def grade(sample, item):
+    found = {}
+    exec(sample["output_text"], found)
+    return 1.0 if found["result"] else 0.0
+"""
+EQUAL = """
+def grade(sample, item):
+    found = {}
+    exec(sample["output_text"], found)
+    return float(found["result"] == 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "sample", "reward"),
+    [
+        (HELPER, "pass", 0.0),
+        (HELPER, "def f(x): return x * x", 1.0),
+        (MAPPED, "def solve(x): raise StopIteration", 0.0),
+        (MAPPED, "def solve(x): return x * x", 1.0),
+        (TRUTH, "class No:\n    def __bool__(self): return False\nresult = No()", 0.0),
+        (EQUAL, "class All:\n    def __eq__(self, other): return True\nresult = All()", 0.0),
+    ],
+)
+async def test_what_one_piece_of_code_left_counts_for_no_other(grades, source: str, sample: str, reward: float) -> None:
+    try:
+        given = await grades(source, sample, {"reference": "def f(x): return x * x"})
+    except GraderFailed:
+        given = 0.0
+    assert given == reward

@@ -122,6 +122,14 @@ class Value:
     def __getattr__(self, name):
         raise SampleFailed(f"{self._name} stays in the program of the sample, and is no plain value; {INSTEAD}")
 
+    def __bool__(self):
+        return bool(self.truth)
+
+    def __eq__(self, other):
+        return self.equality
+
+    __hash__ = object.__hash__
+
 
 class Function(Value):
     """A function of the sample. Each call is a program of its own, and takes and gives plain values."""
@@ -129,6 +137,11 @@ class Function(Value):
     def __init__(self, name, steps):
         super().__init__(name)
         self.__dict__.update(_steps=steps, __name__=name)
+
+    def __bool__(self):
+        return True
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __call__(self, *arguments, **named):
         step = {"kind": "call", "text": self._name, "variables": {}, "arguments": plain([list(arguments), named])}
@@ -153,6 +166,10 @@ def plain(value):
         raise SampleFailed(f"code of the sample takes plain values, {error}; {INSTEAD}") from None
 
 
+_NOT_RAISED = (UnicodeError, StopIteration, StopAsyncIteration)
+"""Errors that take other arguments, and those that would end a loop of the grader's own as if it were done."""
+
+
 def work(steps):
     """What came of the last of some pieces of code."""
     told = ask({"kind": "steps", "steps": steps})
@@ -164,7 +181,7 @@ def work(steps):
     if kind == "NoLiteral":
         raise SampleFailed(f"the result stays in the program of the sample, {message}; {INSTEAD}")
     known = getattr(builtins, kind, None)
-    if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, UnicodeError):
+    if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _NOT_RAISED):
         raise known(message)
     raise SampleFailed(f"{kind}: {message}")
 
@@ -178,9 +195,10 @@ class Space:
         made: names that these pieces made.
     """
 
-    def __init__(self, values, *, is_own):
+    def __init__(self, values, *, is_own, frame=None):
         self.values, self.steps, self.made = values, [], set()
         self._is_own = is_own
+        self._frame = frame  # kept, so that no later call gets its id, and with that this namespace
 
     def variables(self):
         """Its plain variables. The code is not shown what the grader was given, nor the grader's own module."""
@@ -211,7 +229,7 @@ def space_of(frame, places, named):
         if values is not None:
             return spaces.setdefault(id(values), Space(values, is_own=values is namespace))
     values = frame.f_locals
-    return spaces.setdefault(id(frame), Space(values, is_own=True))
+    return spaces.setdefault(id(frame), Space(values, is_own=True, frame=frame))
 
 
 def text_of(source, mode):
