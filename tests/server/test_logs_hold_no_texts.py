@@ -113,7 +113,7 @@ def test_a_traceback_tells_where_and_of_which_kind_and_not_what(written: io.Stri
         except ValueError as error:
             raise Broken(MARK) from error
     except Broken as error:
-        logging.getLogger("uvicorn.error").exception("Exception in ASGI application")
+        logging.getLogger(__name__).exception("a request failed")
         said = frames_of(error)
     assert "builtins.ValueError" in said
     assert said.endswith("Broken")
