@@ -100,7 +100,7 @@ STORES = {
     "tirjudge_sandbox.metrics.Metrics._programs": "counts by outcome and preset",
     "tirjudge_sandbox.metrics.Metrics._turned_away": "one count",
     # The web layer of both.
-    "tirjudge.web.body_budget.BodyBudget._reading": "bodies that come in, in the order of their beginnings; no text of a caller",
+    "tirjudge.web.body_budget.BodyBudget._reading": "bodies that come in, by their beginnings; no text of a caller",
     "tirjudge.web.connections.Connections.open": "connections, each with what it is doing; no text of a caller",
     "tirjudge.web.connections.Connections._waiting": "the same in the order of waiting",
     "tirjudge.web.http_connection._seconds": "how a time of the configuration is written",
