@@ -122,11 +122,11 @@ class Value:
     def __getattr__(self, name):
         raise SampleFailed(f"{self._name} stays in the program of the sample, and is no plain value; {INSTEAD}")
 
-    def __bool__(self):
-        return bool(self.truth)
+    def __bool__(self) -> bool:
+        return self.__getattr__("truth")
 
-    def __eq__(self, other):
-        return self.equality
+    def __eq__(self, other) -> bool:
+        return self.__getattr__("equality")
 
     __hash__ = object.__hash__
 
@@ -138,10 +138,13 @@ class Function(Value):
         super().__init__(name)
         self.__dict__.update(_steps=steps, __name__=name)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return True
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    def __eq__(self, other) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
     def __call__(self, *arguments, **named):
         step = {"kind": "call", "text": self._name, "variables": {}, "arguments": plain([list(arguments), named])}
