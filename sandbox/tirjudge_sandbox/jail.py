@@ -156,8 +156,12 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
         for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
             if _can_be_set(kind, jail=jail):
                 resource.setrlimit(kind, (0, 0))
+    threads = None
     with _step("seccomp"):
         kernel.set_no_new_privileges()
+        if not (jail.level.has_cgroup or jail.user_per_slot):
+            with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
+                threads = ThreadLimit(max_threads=NUM_THREADS)
         own_files = jail.level.has_namespaces
         may_truncate = (
             own_files
@@ -165,10 +169,7 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
             or jail.level is Level.GVISOR  # there, no file is the user's to change
         )
         seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate, may_write=jail.level.isolates)
-        if not (jail.level.has_cgroup or jail.user_per_slot):
-            with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
-                return ThreadLimit(max_threads=NUM_THREADS)
-    return None
+    return threads
 
 
 @dataclass(slots=True, kw_only=True)
