@@ -299,6 +299,16 @@ ATTACKS = [
         "except OSError as error: print(error)\nif held > 1 << 30: print('BREACH', held)",
     ),
     _attack("resource-shared-memory", _KEEP + "while True: keep(mmap.mmap(-1, 1 << 24)).write(bytes(1 << 24))"),
+    _attack(
+        "resource-shrunk-mappings",
+        _KEEP + "for _ in range(30):\n    area = keep(mmap.mmap(-1, 20 << 20))\n    area.write(bytes(20 << 20))\n"
+        "    area.resize(4096)\nprint('BREACH', len(kept))",
+    ),
+    _attack(
+        "resource-lent-pages",
+        "import os, socket\na, b = socket.socketpair()\nos.write(1, bytes(8192))\nos.sendfile(a.fileno(), 1, 4095, 2)\n"
+        "os.ftruncate(1, 0)\nos.lseek(1, 0, 0)\nprint('BREACH')",
+    ),
     _attack("resource-sockets", _KEEP + _SOCKETS + "fill()\ntime.sleep(1)"),
     _attack(
         "resource-own-tables",
