@@ -16,7 +16,7 @@ import typer
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, fingerprint
+from tirjudge.opening import bundled_checkpoint, fingerprint
 from tirjudge.profile import load_profile
 from tirjudge.types import Judgment
 from tirjudge_sandbox import SandboxPool

@@ -29,15 +29,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tirjudge_harness.benchmark import find_benchmark
-from tirjudge_harness.best_of_n.datasets import Problem, read_problems
+from tirjudge_harness.benchmark import BENCHMARKS
+from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.ifeval import Following, Instructions, following, tally
-from tirjudge_harness.best_of_n.grading import Graded, Grading, open_grader
+from tirjudge_harness.best_of_n.grading import GradedResponse, Grading, open_grader
 from tirjudge_harness.best_of_n.results import MAJORITY, ORACLE, PASS_AT_1, baselines
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.external import read_decisions
+from tirjudge_harness.metric_tree import Mean
 from tirjudge_harness.protocols import OFFICIAL
-from tirjudge_harness.sheet import Mean
 
 Case = dict[str, Any]
 
@@ -101,7 +101,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def judgebench(case: Case, folder: Path) -> Iterator[Check]:
     """Verdicts of two games a pair, and scores of reward models, by the benchmark's own rule."""
-    benchmark = find_benchmark("judgebench")
+    benchmark = BENCHMARKS.named("judgebench")
     wanted = case["select"]
     rows = [row for row in _lines(_file(case, folder)) if all(row[key] == wanted[key] for key in wanted)]
     outlines = []
@@ -138,7 +138,7 @@ def _is_mean_of_others(printed: dict[str, float]) -> bool:
 
 def rewardbench_sections(case: Case, folder: Path) -> Iterator[Check]:
     """Sections and average from the accuracies of the subsets."""
-    benchmark = find_benchmark("rewardbench")
+    benchmark = BENCHMARKS.named("rewardbench")
     average = figure_of(benchmark, "average")
     assert isinstance(average, Mean)
     nums = {part.name: int(weight) for section in average.parts if isinstance(section, Mean)
@@ -154,7 +154,7 @@ def rewardbench_sections(case: Case, folder: Path) -> Iterator[Check]:
 
 def rmbench_aggregate(case: Case, folder: Path) -> Iterator[Check]:
     """The overall figure from those of the domains, and from those of the difficulties."""
-    overall = figure_of(find_benchmark("rmbench"), "overall")
+    overall = figure_of(BENCHMARKS.named("rmbench"), "overall")
     domains = ("chat", "math", "code", "safety")
     for judge, tables in json.loads(_file(case, folder).read_text(encoding="utf-8")).items():
         published = tables["rmbench"]
@@ -228,7 +228,7 @@ def ifeval(case: Case, folder: Path) -> Iterator[Check]:
         )
 
 
-def _unlucky(one: Following, problem: Problem) -> Following:
+def _unlucky(one: Following, problem: BestOfNProblem) -> Following:
     """What follows if the letters that are drawn are never those that are asked for."""
     if not problem.facts.get("nondeterministic_in_official_code"):
         return one
@@ -271,7 +271,7 @@ def competition_math(case: Case, folder: Path) -> Iterator[Check]:
             yield compared(case["id"], f"{name}, {by}", published=published, ours=sum(credits), digits=1, reason=reason)
 
 
-def _why_graded_otherwise(given: Sequence[Graded], ours: Sequence[Graded]) -> str:
+def _why_graded_otherwise(given: Sequence[GradedResponse], ours: Sequence[GradedResponse]) -> str:
     """The reason that is known, if it is the only difference."""
     pairs = [
         (mine, answer)
@@ -282,19 +282,19 @@ def _why_graded_otherwise(given: Sequence[Graded], ours: Sequence[Graded]) -> st
     return THOUSANDS if pairs == [(1.0, "10000")] else ""
 
 
-def _given(problems: Sequence[Problem]) -> list[Graded]:
+def _given(problems: Sequence[BestOfNProblem]) -> list[GradedResponse]:
     """Grades as the file has them."""
-    return [Graded(id=one.id, credits=one.credits or (), answers=one.answers) for one in problems]
+    return [GradedResponse(id=one.id, credits=one.credits or (), answers=one.answers) for one in problems]
 
 
-def _problems(path: Path) -> list[Problem]:
+def _problems(path: Path) -> list[BestOfNProblem]:
     def refuse(row: object) -> None:
         raise ValueError(str(row))
 
     return read_problems(path, on_bad=refuse)
 
 
-async def _graded(problems: Sequence[Problem], *, grader: str) -> list[Graded]:
+async def _graded(problems: Sequence[BestOfNProblem], *, grader: str) -> list[GradedResponse]:
     """Grades by our grader, not by the file."""
     async with open_grader(Grading(grader)) as opened:
         assert opened is not None
@@ -302,7 +302,7 @@ async def _graded(problems: Sequence[Problem], *, grader: str) -> list[Graded]:
         for problem in problems:
             grades = await opened.grade(problem.responses, facts=problem.facts)
             found.append(
-                Graded(
+                GradedResponse(
                     id=problem.id,
                     credits=tuple(float(bool(grade.correct)) for grade in grades),
                     answers=tuple(grade.answer for grade in grades),

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tirjudge_harness.benchmark import Benchmark
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Cell, Mark, Mean, Node
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore, Mean, MeanMetric, Node
 from tirjudge_harness.statistics.intervals import value_of
 
 Verdict = Literal["same", "cut", "explained", "differs"]
 
-EVERYTHING = Cell(name="all", holds=lambda mark: True)
+EVERYTHING = MeanMetric(name="all", holds=lambda mark: True)
 
 _EXACT = 1e-9
 
@@ -73,17 +73,17 @@ def compared(
     )
 
 
-def marks_with(shares: Mapping[str, float], *, nums: Mapping[str, int] | None = None) -> list[Mark]:
+def marks_with(shares: Mapping[str, float], *, nums: Mapping[str, int] | None = None) -> list[ComparisonScore]:
     """Marks whose mean credit in each subset is what is given.
 
     Args:
         shares: by subset.
         nums: how many marks each subset has; None: one.
     """
-    marks: list[Mark] = []
+    marks: list[ComparisonScore] = []
     for subset, share in shares.items():
-        outline = Outline(id=subset, subset=subset, num_responses=2, correct=(0,), cluster=subset)
-        mark = Mark(outline=outline, compared=(0, 1), credit=share, result="right")
+        outline = ExampleMetadata(id=subset, subset=subset, num_responses=2, correct=(0,), cluster=subset)
+        mark = ComparisonScore(outline=outline, compared=(0, 1), credit=share, result="right")
         marks += [mark] * (nums[subset] if nums else 1)
     return marks
 
@@ -100,7 +100,7 @@ def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
             yield from _walk(node.parts)
 
 
-def value(node: Node, marks: Sequence[Mark]) -> float:
+def value(node: Node, marks: Sequence[ComparisonScore]) -> float:
     """The value of a figure.
 
     Raises:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from crosscheck_figures import Check, compared, figure_of, marks_with, value
 
-from tirjudge_harness.benchmark import find_benchmark
+from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge_harness.benchmarks.rmbench import DIFFICULTIES, NUM_STYLES
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Cell, Formula, Mark, Mean
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric
 
 Row = Mapping[str, str]
 
@@ -78,7 +78,7 @@ def _average(figure: str, row: Row, *, column: str, ours: float) -> Check:
 
 
 def _ppe(rows: Sequence[Row]) -> Iterator[Check]:
-    average = figure_of(find_benchmark("ppe"), "average")
+    average = figure_of(BENCHMARKS.named("ppe"), "average")
     assert isinstance(average, Mean)
     names = ("ppe_mmlu_pro", "ppe_math", "ppe_gpqa", "ppe_mbpp_plus", "ppe_ifeval")
     columns = dict(zip((part.name for part in average.parts), names, strict=True))
@@ -88,7 +88,7 @@ def _ppe(rows: Sequence[Row]) -> Iterator[Check]:
 
 
 def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
-    average = figure_of(find_benchmark("rewardbench"), "average")
+    average = figure_of(BENCHMARKS.named("rewardbench"), "average")
     assert isinstance(average, Mean)
     for row in rows:
         shares: dict[str, float] = {}
@@ -103,7 +103,7 @@ def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
 
 
 def _rmbench(rows: Sequence[Row]) -> Iterator[Check]:
-    overall = figure_of(find_benchmark("rmbench"), "overall")
+    overall = figure_of(BENCHMARKS.named("rmbench"), "overall")
     columns = {domain: f"rm_bench_{domain}" for domain in ("chat", "math", "code", "safety")}
     for row in rows:
         if parts := _parts(row, columns):
@@ -111,22 +111,22 @@ def _rmbench(rows: Sequence[Row]) -> Iterator[Check]:
             yield _average("RM-Bench average", row, column="rm_bench_avg", ours=ours)
 
 
-def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[Mark]:
+def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[ComparisonScore]:
     """Marks of RM-Bench: by domain and difficulty, or by domain for all difficulties alike (None)."""
-    marks: list[Mark] = []
+    marks: list[ComparisonScore] = []
     places = {(0, 1): "hard", (0, 0): "normal", (1, 0): "easy"}
     for (domain, wanted), share in shares.items():
-        outline = Outline(id=domain, subset=domain, num_responses=6, correct=(0, 1, 2), cluster=domain)
+        outline = ExampleMetadata(id=domain, subset=domain, num_responses=6, correct=(0, 1, 2), cluster=domain)
         for (right, wrong), difficulty in places.items():
             assert DIFFICULTIES[difficulty](right, wrong)
             if wanted in (None, difficulty):
                 pair = (right, NUM_STYLES + wrong)
-                marks.append(Mark(outline=outline, compared=pair, credit=share, result="right"))
+                marks.append(ComparisonScore(outline=outline, compared=pair, credit=share, result="right"))
     return marks
 
 
 def _judgebench(rows: Sequence[Row]) -> Iterator[Check]:
-    overall = figure_of(find_benchmark("judgebench"), "overall")
+    overall = figure_of(BENCHMARKS.named("judgebench"), "overall")
     columns = {
         "math": "judgebench_math",
         "coding": "judgebench_code",
@@ -140,7 +140,7 @@ def _judgebench(rows: Sequence[Row]) -> Iterator[Check]:
 
 
 def _rewardbench2(rows: Sequence[Row]) -> Iterator[Check]:
-    average = figure_of(find_benchmark("rewardbench2"), "average without Ties")
+    average = figure_of(BENCHMARKS.named("rewardbench2"), "average without Ties")
     columns = {"Factuality": "factuality", "Precise IF": "if", "Math": "math", "Safety": "safety", "Focus": "focus"}
     for row in rows:
         if parts := _parts(row, columns):
@@ -149,10 +149,12 @@ def _rewardbench2(rows: Sequence[Row]) -> Iterator[Check]:
 
 def average_of_six() -> Mean:
     """RewardBench 2's average, Ties being given as a figure and not computed from ratings."""
-    average = figure_of(find_benchmark("rewardbench2"), "average")
+    average = figure_of(BENCHMARKS.named("rewardbench2"), "average")
     assert isinstance(average, Mean)
     parts = [
-        Cell(name=part.name, holds=lambda mark: mark.outline.subset == "Ties") if isinstance(part, Formula) else part
+        MeanMetric(name=part.name, holds=lambda mark: mark.outline.subset == "Ties")
+        if isinstance(part, FormulaMetric)
+        else part
         for part in average.parts
     ]
     return replace(average, parts=tuple(parts))

@@ -26,7 +26,7 @@ from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines import fleet as fleet_module
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, open_model
+from tirjudge.opening import bundled_checkpoint, open_model
 from tirjudge_sandbox import SandboxPool
 
 

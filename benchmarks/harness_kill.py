@@ -28,8 +28,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tirjudge_harness.answers import JOURNAL
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.run import Run, load_run
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.run import BenchmarkRun, load_run
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BENCHMARK = "llmbar"
@@ -259,7 +259,7 @@ class Setting:
             self.start_runner()
 
 
-def comparison(one: Run, other: Run, *, num_lines: int) -> dict[str, Any]:
+def comparison(one: BenchmarkRun, other: BenchmarkRun, *, num_lines: int) -> dict[str, Any]:
     """What differs. Probabilities are floats: their last digits depend on what happened to share a batch."""
     first, second = ({judged.outline.id: judged for judged in run.judged} for run in (one, other))
     shared = first.keys() & second.keys()
@@ -280,17 +280,17 @@ def comparison(one: Run, other: Run, *, num_lines: int) -> dict[str, Any]:
     }
 
 
-def decisions(judged: Judged) -> list[tuple[Any, ...]]:
+def decisions(judged: JudgedExample) -> list[tuple[Any, ...]]:
     return [(each.shown, each.best, each.tied, each.score, each.forced) for each in judged.decisions]
 
 
-def texts(judged: Judged) -> list[Any]:
+def texts(judged: JudgedExample) -> list[Any]:
     """All that the model wrote and was shown of its programs' output."""
     rollouts = [rollout for judgment in judged.judgments for rollout in judgment.rollouts]
     return [(turn.text, turn.output, turn.outcome) for rollout in rollouts for turn in rollout.turns]
 
 
-def probability_gaps(one: Judged, other: Judged) -> Iterator[float]:
+def probability_gaps(one: JudgedExample, other: JudgedExample) -> Iterator[float]:
     for first, second in zip(one.decisions, other.decisions, strict=True):
         for p, q in zip(first.probabilities or (), second.probabilities or (), strict=True):
             yield abs(p - q)

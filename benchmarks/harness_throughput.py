@@ -32,17 +32,17 @@ import typer
 
 from tirjudge.client import AsyncClient
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.gate import Gate
-from tirjudge.model import Model
+from tirjudge.opening import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
-from tirjudge.web.process import bind, run
+from tirjudge.weights_lock import WeightsLock
 from tirjudge_harness.answers import Answers
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_server import serving
-from tirjudge_server.records.store import Policy
-from tirjudge_server.settings import Settings
+from tirjudge_server.records.store import RecordPolicy
+from tirjudge_server.settings import ServerSettings
+from tirjudge_web.process import bind, run
 
 PROGRAM = """We count the words.
 ```python
@@ -83,10 +83,14 @@ def serve(turn_s: float, concurrency: int) -> None:
 
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
-        yield Model(engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), gate=Gate(version="scripted"))
+        yield Model(
+            engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), gate=WeightsLock(version="scripted")
+        )
 
     serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
-    settings = Settings(max_concurrency=concurrency, records="none", policy=Policy(cache=False), files="none")
+    settings = ServerSettings(
+        max_concurrency=concurrency, records="none", policy=RecordPolicy(cache=False), files="none"
+    )
     run(serving.serve_judge(bind("127.0.0.1", port=0), settings=settings), log_level="warning")
 
 

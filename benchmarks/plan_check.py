@@ -33,7 +33,7 @@ from server_overhead import Server
 from server_overhead import started_server as started_scripted
 
 from tirjudge.judge import Judge
-from tirjudge.model import checkpoint_folder
+from tirjudge.opening import checkpoint_folder
 from tirjudge.profile import load_profile
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.planning.batching import EngineLimits

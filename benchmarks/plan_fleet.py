@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge_server.planning.figures import GPUS, MODELS
-from tirjudge_server.planning.plan import Plan, Question, plan
+from tirjudge_server.planning.plan import CapacityPlan, CapacityQuestion, plan
 from tirjudge_server.planning.routing import Routing
 from tirjudge_server.planning.simulation import Fleet, Load, simulate
 from tirjudge_server.planning.steps import PRECISIONS
@@ -94,11 +94,11 @@ def run(scenario: Scenario, *, num_engines: int, seconds: float, warm_up_s: floa
     return entry
 
 
-def planned(scenario: Scenario, *, num_engines: int) -> tuple[Plan, float]:
+def planned(scenario: Scenario, *, num_engines: int) -> tuple[CapacityPlan, float]:
     """The plan whose peak asks for that share of so many engines, and its rollouts a second."""
 
-    def of(per_s: float, use: float) -> Plan:
-        question = Question(
+    def of(per_s: float, use: float) -> CapacityPlan:
+        question = CapacityQuestion(
             judgments_per_day=per_s * 86_400,
             gpu=GPUS["h100"],
             model=MODELS["8B"],

@@ -39,7 +39,7 @@ from rich.console import Console
 from tests.harness.batch.scripted_judge import Watched, open_scripted, pair
 from tirjudge_harness.batch.local import Here
 from tirjudge_harness.batch.on_ray import OnRay
-from tirjudge_harness.batch.run import Judging, run_batch
+from tirjudge_harness.batch.run import BatchExecutor, run_batch
 
 STORE_BYTES = 200 * 1024 * 1024
 
@@ -152,7 +152,7 @@ def _rates(summary: dict[str, Any], *, ceiling: float | None) -> dict[str, Any]:
     return rates if ceiling is None else rates | {"most_possible_per_s": ceiling}
 
 
-def _run(rows: Path, *, output: Path, judging: Judging, delay_s: float) -> dict[str, Any]:
+def _run(rows: Path, *, output: Path, judging: BatchExecutor, delay_s: float) -> dict[str, Any]:
     watched = judging if isinstance(judging, Watched) else Watched(judging=judging)
     opening = partial(open_scripted, delay_s=delay_s)
     running = run_batch(

@@ -21,7 +21,7 @@ from sandbox_host import descendants
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 
 CONTROL = "subprocess"
 """A plain process of another user: no sandbox. For the negative control."""
@@ -48,8 +48,8 @@ async def opened(
         async with RemoteSandbox(name) as remote:
             yield remote
         return
-    unsafe = name == Level.UNSAFE
-    floor = {} if unsafe else {"min_level": Level(name)}
+    unsafe = name == IsolationLevel.UNSAFE
+    floor = {} if unsafe else {"min_level": IsolationLevel(name)}
     async with SandboxPool(
         slots=slots, limits=limits, level=name, allow_unsafe=unsafe, **floor, **(options or {})
     ) as pool:
@@ -58,7 +58,7 @@ async def opened(
 
 def isolating_levels() -> list[str]:
     """Those that a pool can be asked for without an image; whether one works here shows when it starts."""
-    return [str(level) for level in Level if level.isolates and not level.needs_image]
+    return [str(level) for level in IsolationLevel if level.isolates and not level.needs_image]
 
 
 class PlainSubprocess:

@@ -43,7 +43,7 @@ from sandbox_programs import (
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
-from tirjudge_sandbox import Level, Limits
+from tirjudge_sandbox import IsolationLevel, Limits
 
 LIMITS = Limits(cpu_s=0.3, wall_s=1.0, memory_mb=128)
 HANG_S = 120.0
@@ -125,7 +125,7 @@ async def fuzzed(
                 before = Footprint.now()
                 sources = [case.filled(canaries.values).code for case in cases]
                 numbers = iter(range(num_programs))
-                has_files = name != Level.LANDLOCK
+                has_files = name != IsolationLevel.LANDLOCK
 
                 async def work() -> None:
                     for number in numbers:

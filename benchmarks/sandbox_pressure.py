@@ -33,7 +33,7 @@ from sandbox_programs import ATTACKS
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level
+from tirjudge_sandbox import IsolationLevel
 from tirjudge_sandbox.cgroups import open_tree
 from tirjudge_sandbox.remote import RemoteSandbox
 
@@ -83,9 +83,9 @@ def main(
 ) -> None:
     """Attack the service at each level, and say what held."""
     console = Console(stderr=True)
-    levels = level or [str(each) for each in Level if each.isolates and not each.needs_image]
+    levels = level or [str(each) for each in IsolationLevel if each.isolates and not each.needs_image]
     if as_user is not None:
-        levels = [each for each in levels if each != Level.NAMESPACES_CGROUP]
+        levels = [each for each in levels if each != IsolationLevel.NAMESPACES_CGROUP]
     results = {}
     for name in levels:
         command = [

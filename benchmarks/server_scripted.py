@@ -14,14 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.gate import Gate
-from tirjudge.model import Model
+from tirjudge.opening import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling
-from tirjudge.web.process import bind, run
+from tirjudge.weights_lock import WeightsLock
 from tirjudge_server import serving
-from tirjudge_server.records.store import Policy
-from tirjudge_server.settings import Settings
+from tirjudge_server.records.store import RecordPolicy
+from tirjudge_server.settings import ServerSettings
+from tirjudge_web.process import bind, run
 
 PROGRAM = """We count the words.
 ```python
@@ -66,14 +66,14 @@ def main(
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
         engine = Engine(num_programs=programs, delay_s=delay_ms / 1000)
-        yield Model(engine=engine, profile=Profile(name="scripted"), gate=Gate(version="scripted"))
+        yield Model(engine=engine, profile=Profile(name="scripted"), gate=WeightsLock(version="scripted"))
 
     serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
-    settings = Settings(
+    settings = ServerSettings(
         max_concurrency=max_concurrency,
         max_queue=max_queue,
         records=records,
-        policy=Policy(cache=cache),
+        policy=RecordPolicy(cache=cache),
         files="none",
     )
     run(serving.serve_judge(bind("127.0.0.1", port=0), settings=settings), log_level="warning")

@@ -28,7 +28,7 @@ import httpx2
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge, content_order
 from tirjudge.loop import Tokenizer
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_harness.answers import Answers
@@ -36,14 +36,14 @@ from tirjudge_harness.pacing import Pace
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 from tirjudge_training.collector import Collector, request_seed
 from tirjudge_training.difficulty import EpochOrder
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.policies import EmbeddedPolicy
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
-from tirjudge_training.trajectories import Trajectory
+from tirjudge_training.training_samples import TrainingSample
 
 GROUP_SIZE = 2
 
@@ -97,14 +97,14 @@ def _seen(turns: Sequence[tuple[tuple[int, ...], Completion]]) -> Seen:
     return Seen(prompt_ids=prompt_ids, ids=whole[len(prompt_ids) :], mask=tuple(mask))
 
 
-def seen_by_trainer(trajectory: Trajectory) -> Seen:
+def seen_by_trainer(trajectory: TrainingSample) -> Seen:
     end = len(trajectory.ids)
     while end and not trajectory.mask[end - 1]:
         end -= 1
     return Seen(prompt_ids=trajectory.prompt_ids, ids=trajectory.ids[:end], mask=trajectory.mask[:end])
 
 
-def draw_items(num_rollouts: int, *, seed: int) -> list[Item]:
+def draw_items(num_rollouts: int, *, seed: int) -> list[TrainingItem]:
     """A third of the rollouts for each mode, two a prompt."""
     num = num_rollouts // GROUP_SIZE // 3
     sizes = {Mode.PAIRWISE: num, Mode.LISTWISE: num, Mode.POINTWISE: (num_rollouts // GROUP_SIZE - 2 * num) // 2}
@@ -114,7 +114,7 @@ def draw_items(num_rollouts: int, *, seed: int) -> list[Item]:
     ]
 
 
-def same_order(item: Item, *, seed: int, temperature: float) -> tuple[Item, JudgeRequest]:
+def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[TrainingItem, JudgeRequest]:
     """The item in the order in which a judgment shows it, and that judgment's request: as many votes as rollouts."""
     request = item.request(seed=seed, temperature=temperature)
     ordered = item if item.mode is Mode.POINTWISE else replace(item, order=content_order(request))
@@ -122,8 +122,8 @@ def same_order(item: Item, *, seed: int, temperature: float) -> tuple[Item, Judg
 
 
 async def through_collector(
-    items: Sequence[Item], *, seed: int, temperature: float, pool: SandboxPool
-) -> tuple[list[Trajectory], float]:
+    items: Sequence[TrainingItem], *, seed: int, temperature: float, pool: SandboxPool
+) -> tuple[list[TrainingSample], float]:
     """The trajectories, and how many seconds it took to collect them."""
     num_groups = sum(item.num_groups for item in items)
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
@@ -139,7 +139,7 @@ async def through_collector(
 async def through_server(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
     engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
     recording = RecordingEngine(engine)
-    service = Service(Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint())))
+    service = JudgeService(Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint())))
     transport = httpx2.ASGITransport(app=create_app(service))
     places = asyncio.Semaphore(8)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
@@ -181,7 +181,7 @@ def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
     return sum((Counter(some) - Counter(others)).values()) + max(0, len(others) - len(some))
 
 
-def largest_logprob_difference(trajectories: Sequence[Trajectory]) -> tuple[float, int]:
+def largest_logprob_difference(trajectories: Sequence[TrainingSample]) -> tuple[float, int]:
     """Engine against one forward of transformers over the whole sequence, fp32: over sampled tokens, and how many."""
     import torch
     from transformers import AutoModelForCausalLM

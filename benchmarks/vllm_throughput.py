@@ -41,8 +41,8 @@ from tests.vllm.judging import Asked, Recorded, judge_all
 from tests.vllm.server import VLLMServer, bundled_judge_server
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.loop import Engine, Tokenizer
-from tirjudge.model import bundled_checkpoint, fingerprint
-from tirjudge.origin import cache_salt, coming_from
+from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.request_context import cache_salt, coming_from
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.synthetic.examples import Mixture

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.types import Completion, Sampling
-from tirjudge.web.process import bind, url_of
+from tirjudge_web.process import bind, url_of
 
 MODEL = "gpt-scripted"
 

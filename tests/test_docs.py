@@ -12,7 +12,7 @@ from tirjudge.types import JudgeRequest, Judgment, Verdict
 from tirjudge_server.call import Priority
 from tirjudge_server.cli import serve
 from tirjudge_server.openapi import ERROR_STATUSES
-from tirjudge_server.settings import Settings
+from tirjudge_server.settings import ServerSettings
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_every_priority_is_explained(priority: Priority) -> None:
 
 
 def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
-    defaults = Settings()
+    defaults = ServerSettings()
     given = dict(re.findall(r"^\| `--([a-z-]+)` \| ([\d.]+) \|", SERVER, re.MULTILINE))
     assert {name: float(value) for name, value in given.items()} == {
         "engine-wait-s": defaults.engine_wait_s,

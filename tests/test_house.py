@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = {
     "tirjudge": "judge",
+    "tirjudge_web": "web",
     "tirjudge_sandbox": "sandbox",
     "tirjudge_server": "server",
     "tirjudge_harness": "harness",
@@ -16,8 +17,9 @@ ROOMS = {
 }
 MAY_IMPORT = {
     "tirjudge": set[str](),
-    "tirjudge_sandbox": {"tirjudge"},
-    "tirjudge_server": {"tirjudge", "tirjudge_sandbox"},
+    "tirjudge_web": {"tirjudge"},
+    "tirjudge_sandbox": {"tirjudge", "tirjudge_web"},
+    "tirjudge_server": {"tirjudge", "tirjudge_web", "tirjudge_sandbox"},
     "tirjudge_harness": {"tirjudge", "tirjudge_sandbox"},
     "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
 }

@@ -20,7 +20,7 @@ FAILURES = "failures.jsonl"
 Line = TypeVar("Line", bound=BaseModel)
 
 
-class Answer(BaseModel):
+class StoredAnswer(BaseModel):
     """A line of the journal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Answers:
         self.place = str(folder)
         self._journal = Journal(folder / JOURNAL)
         try:
-            answers = parse_lines(self._journal.lines, model=Answer, path=self._journal.path)
+            answers = parse_lines(self._journal.lines, model=StoredAnswer, path=self._journal.path)
             self.judgments = {answer.key: answer.judgment for answer in answers}
             self._journal.lines = []
             self._failures = Journal(folder / FAILURES)
@@ -86,7 +86,7 @@ class Answers:
         Raises:
             RunStopped: the disk is full, or fails.
         """
-        await self._journal.append(Answer(key=key, judgment=judgment).model_dump_json().encode())
+        await self._journal.append(StoredAnswer(key=key, judgment=judgment).model_dump_json().encode())
         self.judgments[key] = judgment
 
     async def fail(self, key: str, error: str) -> None:
@@ -102,7 +102,7 @@ def read_answers(folder: Path) -> tuple[dict[str, Judgment], list[Failure]]:
     Raises:
         InputError: a file is damaged, or cannot be read.
     """
-    answers = parse_lines(_lines(folder / JOURNAL), model=Answer, path=folder / JOURNAL)
+    answers = parse_lines(_lines(folder / JOURNAL), model=StoredAnswer, path=folder / JOURNAL)
     judgments = {answer.key: answer.judgment for answer in answers}
     failures = parse_lines(_lines(folder / FAILURES), model=Failure, path=folder / FAILURES)
     return judgments, list({failure.key: failure for failure in failures if failure.key not in judgments}.values())

@@ -10,7 +10,6 @@ import typer
 from tirjudge.types import Mode
 from tirjudge_harness.best_of_n.cli import best_of_n
 from tirjudge_harness.external_cli import score
-from tirjudge_harness.guard.cli import attack
 from tirjudge_harness.options import (
     BUNDLED,
     AsJson,
@@ -28,12 +27,13 @@ from tirjudge_harness.options import (
     asking_a_judge,
 )
 from tirjudge_harness.reports.cli import compare, export, plot, report
+from tirjudge_harness.robustness.cli import attack
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tirjudge_harness.evaluation import Evaluation
-    from tirjudge_harness.run import Run
+    from tirjudge_harness.run import BenchmarkRun
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Judge benchmarks, and say what a judge earned.")
 
@@ -70,17 +70,17 @@ def run(
     from rich.console import Console
 
     from tirjudge_harness.bench_run import data_of, run_benchmark
-    from tirjudge_harness.benchmark import find_benchmark
+    from tirjudge_harness.benchmark import BENCHMARKS
     from tirjudge_harness.evaluation import evaluate
     from tirjudge_harness.items import InputError
     from tirjudge_harness.planning import RunSettings
-    from tirjudge_harness.portion import Shard
     from tirjudge_harness.prices import Prices
     from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.protocols import find_protocol
+    from tirjudge_harness.row_sampling import Shard
 
     try:
-        chosen = [find_benchmark(name) for name in dict.fromkeys(benchmarks)]
+        chosen = [BENCHMARKS.named(name) for name in dict.fromkeys(benchmarks)]
         counting = find_protocol(protocol)
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -104,7 +104,7 @@ def run(
     opening = judge_options.opened(tools=tools)
     console = Console(stderr=True)
 
-    async def judge_all() -> list[Run]:
+    async def judge_all() -> list[BenchmarkRun]:
         async with opening as opened:
             return [
                 await run_benchmark(
@@ -144,7 +144,7 @@ def list_benchmarks(json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tirjudge_harness.benchmark import benchmarks
+    from tirjudge_harness.benchmark import BENCHMARKS
 
     found = [
         {
@@ -155,7 +155,7 @@ def list_benchmarks(json: AsJson = False) -> None:
             "optional_parts": [part for part in benchmark.sources if benchmark.parts and part not in benchmark.parts],
             "citation": benchmark.citation,
         }
-        for benchmark in benchmarks().values()
+        for benchmark in BENCHMARKS.values()
     ]
     if json:
         typer.echo(dumps(found))
@@ -190,7 +190,7 @@ app.command("best-of-n")(best_of_n)
 app.command("attack")(attack)
 
 
-def _as_json(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+def _as_json(run: BenchmarkRun, evaluation: Evaluation) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {

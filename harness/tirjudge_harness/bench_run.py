@@ -17,12 +17,12 @@ from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.pacing import Pace
-from tirjudge_harness.planning import Plan, Question, RunSettings, plan_run
+from tirjudge_harness.planning import JudgeQuestion, RunPlan, RunSettings, plan_run
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.protocols import find_protocol, rule_of
 from tirjudge_harness.row_files import is_row_file
-from tirjudge_harness.run import Run, judged_of, load_run, settle
+from tirjudge_harness.run import BenchmarkRun, create_or_resume, judged_of, load_run
 from tirjudge_harness.runner import Runner, run_all
 
 SHOWN_BAD_ROWS = 20
@@ -38,7 +38,7 @@ async def run_benchmark(
     concurrency: int,
     console: Console,
     prices: Prices | None = None,
-) -> Run:
+) -> BenchmarkRun:
     """Judge what the folder does not have yet, and load it.
 
     Args:
@@ -85,7 +85,7 @@ def load(benchmark: Benchmark, *, settings: RunSettings, console: Console) -> tu
 
 
 async def judge_plan(
-    plan: Plan,
+    plan: RunPlan,
     *,
     benchmark: Benchmark,
     out: Path,
@@ -101,12 +101,12 @@ async def judge_plan(
         RunStopped: the judge is gone, or the disk is full.
     """
     async with Answers(out) as answers:
-        settle(out, manifest=plan.manifest, planned=plan.planned)
+        create_or_resume(out, manifest=plan.manifest, planned=plan.planned)
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
         progress = RunProgress(len(plan.questions), console=console, title=benchmark.name, prices=prices)
         accuracy = _Accuracy(plan, benchmark=benchmark, answers=answers, progress=progress)
 
-        def show(question: Question, answer: Judgment | TirjudgeError) -> None:
+        def show(question: JudgeQuestion, answer: Judgment | TirjudgeError) -> None:
             if isinstance(answer, TirjudgeError):
                 progress.failed(question.example, f"{type(answer).__name__}: {answer}")
             else:
@@ -114,7 +114,7 @@ async def judge_plan(
                 progress.answered(answer)
 
         async with progress:
-            remaining: list[tuple[Question, JudgeRequest]] = []
+            remaining: list[tuple[JudgeQuestion, JudgeRequest]] = []
             for question in plan.questions:
                 kept = answers.find(question.key)
                 if kept is None:
@@ -130,7 +130,7 @@ async def judge_plan(
 class _Accuracy:
     """The accuracy so far; an example counts once all of its questions are answered."""
 
-    def __init__(self, plan: Plan, *, benchmark: Benchmark, answers: Answers, progress: RunProgress) -> None:
+    def __init__(self, plan: RunPlan, *, benchmark: Benchmark, answers: Answers, progress: RunProgress) -> None:
         manifest = plan.manifest
         official = official_of(benchmark, mode=manifest.mode)
         _, self._counting = rule_of(find_protocol(manifest.protocol), official=official)
@@ -141,7 +141,7 @@ class _Accuracy:
         self._answers = answers
         self._progress = progress
 
-    def answered(self, question: Question) -> None:
+    def answered(self, question: JudgeQuestion) -> None:
         self._num_open[question.example] -= 1
         if self._num_open[question.example]:
             return

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
+from tirjudge.kinds import Kinds
 from tirjudge.types import Mode
-from tirjudge_harness.examples import Example, Outline
+from tirjudge_harness.examples import Example, ExampleMetadata
+from tirjudge_harness.metric_tree import Node
 from tirjudge_harness.protocols import DEFAULT_OFFICIAL, Official
-from tirjudge_harness.sheet import Node
-
-ENTRY_POINTS = "tirjudge.benchmarks"
-"""The group under which a package offers benchmarks of its own: name = "module:BENCHMARK"."""
 
 Row = Mapping[str, Any]
-Compared = Callable[[Outline, Mode], list[tuple[int, ...]]]
+Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +31,7 @@ class HubSource:
     """A file of the repository, or a URL, that is read instead of the default files."""
 
 
-def every_pair(outline: Outline, mode: Mode) -> list[tuple[int, ...]]:
+def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
     """Each right response with each wrong one; listwise, all of them at once."""
     if mode is Mode.LISTWISE:
         return [tuple(range(outline.num_responses))]
@@ -70,23 +66,8 @@ class Benchmark:
     """Its own rule for each mode; a mode that is not here has the default one: one order, ties half."""
 
 
-@cache
-def benchmarks() -> Mapping[str, Benchmark]:
-    """All that are installed, by name: ours, and those of other packages."""
-    found = (point.load() for point in entry_points(group=ENTRY_POINTS))
-    return {benchmark.name: benchmark for benchmark in sorted(found, key=lambda benchmark: benchmark.name)}
-
-
-def find_benchmark(name: str) -> Benchmark:
-    """The benchmark of a name.
-
-    Raises:
-        ValueError: there is none.
-    """
-    known = benchmarks()
-    if name not in known:
-        raise ValueError(f"benchmark: {name!r} given; known are {', '.join(known)}")
-    return known[name]
+BENCHMARKS: Kinds[Benchmark] = Kinds("tirjudge.benchmarks", what="benchmark")
+"""All that are installed, by name: ours, and those of other packages."""
 
 
 def official_of(benchmark: Benchmark, *, mode: Mode) -> Official:
@@ -94,7 +75,7 @@ def official_of(benchmark: Benchmark, *, mode: Mode) -> Official:
     return benchmark.official.get(mode, DEFAULT_OFFICIAL[mode])
 
 
-def asked_of(benchmark: Benchmark, outline: Outline, *, mode: Mode) -> list[tuple[int, ...]]:
+def asked_of(benchmark: Benchmark, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:
     """What a judge is asked about an example: each response alone, or each comparison."""
     if mode is Mode.POINTWISE:
         return [(index,) for index in range(outline.num_responses)]

@@ -58,12 +58,14 @@ def judge(
 
     from rich.console import Console
 
-    from tirjudge_harness.items import Settings
+    from tirjudge_harness.items import JudgeSettings
     from tirjudge_harness.judging import judge_file
     from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.summary import summary_table
 
-    settings = Settings(mode=mode, tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls, seed=seed)
+    settings = JudgeSettings(
+        mode=mode, tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls, seed=seed
+    )
     opening = judge_options.opened(tools=tools)
     console = Console(stderr=True)
     judging = judge_file(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.examples import ExampleMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedExample:
     """An example, and everything that was said about it."""
 
-    outline: Outline
+    outline: ExampleMetadata
     mode: Mode
     decisions: tuple[Decision, ...]
     """In the order in which they were asked for; where two opposite orders were shown, the single one comes first."""

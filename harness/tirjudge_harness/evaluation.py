@@ -1,4 +1,4 @@
-"""What was said becomes marks, and marks become figures. What is right, tied or undecided is defined in `tirjudge.counting`.
+"""What was said becomes marks, and marks become figures. What is right, tied or undecided is defined in `tirjudge.right`.
 
 A comparison that nobody judged has no mark; it is missing. One that was judged without a verdict has a mark, `none`: it is
 no tie, and it is counted by itself.
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tirjudge.counting import Counting, choice_of, credit, decided_by_order
+from tirjudge.right import ScoringRule, choice_of, credit, decided_by_order
 from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark, official_of
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
 from tirjudge_harness.protocols import Protocol, rule_of
-from tirjudge_harness.sheet import Figure, Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class EvaluationCounts:
     """How many of each there are. The marks are the right, the wrong, the ties and those with no verdict."""
 
     examples: int
@@ -46,13 +46,13 @@ class Counts:
 class Evaluation:
     """What a judge earned on a benchmark."""
 
-    figures: list[Figure]
+    figures: list[MetricValue]
     """Of the benchmark's sheet, with intervals, each before its parts."""
-    marks: list[Mark]
-    counts: Counts
+    marks: list[ComparisonScore]
+    counts: EvaluationCounts
 
 
-def evaluate(benchmark: Benchmark, judged: Sequence[Judged], *, mode: Mode, protocol: Protocol) -> Evaluation:
+def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:
     """Everything that a benchmark says of a judge.
 
     Args:
@@ -69,7 +69,7 @@ def evaluate(benchmark: Benchmark, judged: Sequence[Judged], *, mode: Mode, prot
     from tirjudge_harness.statistics.intervals import figures_of
 
     orders, counting = rule_of(protocol, official=official_of(benchmark, mode=mode))
-    marks: list[Mark] = []
+    marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:
         told = [pair for pair in benchmark.compared(one.outline, mode) if _is_told(one.outline.correct, pair)]
@@ -87,7 +87,9 @@ def evaluate(benchmark: Benchmark, judged: Sequence[Judged], *, mode: Mode, prot
     return Evaluation(figures=figures, marks=marks, counts=_counts(marks, judged=judged, missing=missing))
 
 
-def marks_of(judged: Judged, *, compared: Sequence[tuple[int, ...]], counting: Counting) -> list[Mark]:
+def marks_of(
+    judged: JudgedExample, *, compared: Sequence[tuple[int, ...]], counting: ScoringRule
+) -> list[ComparisonScore]:
     """One mark for each comparison that was judged and in which some responses are right and others are not.
 
     Args:
@@ -95,7 +97,7 @@ def marks_of(judged: Judged, *, compared: Sequence[tuple[int, ...]], counting: C
         compared: sets of its responses, as indexes.
         counting: how orders, ties and missing verdicts count.
     """
-    marks: list[Mark] = []
+    marks: list[ComparisonScore] = []
     for responses in compared:
         if not _is_told(judged.outline.correct, responses):
             continue
@@ -103,7 +105,9 @@ def marks_of(judged: Judged, *, compared: Sequence[tuple[int, ...]], counting: C
         earned = credit(judged.decisions, responses, right=right, mode=judged.mode, counting=counting)
         if earned is not None:
             result, share = earned
-            marks.append(Mark(outline=judged.outline, compared=tuple(responses), credit=share, result=result))
+            marks.append(
+                ComparisonScore(outline=judged.outline, compared=tuple(responses), credit=share, result=result)
+            )
     return marks
 
 
@@ -112,7 +116,9 @@ def _is_told(correct: Sequence[int], responses: Sequence[int]) -> bool:
     return 0 < sum(index in correct for index in responses) < len(responses)
 
 
-def _is_enough(judged: Judged, responses: Sequence[int], *, orders: Literal["single", "both"], votes: int) -> bool:
+def _is_enough(
+    judged: JudgedExample, responses: Sequence[int], *, orders: Literal["single", "both"], votes: int
+) -> bool:
     """Whether a comparison was judged in as many orders as asked for, and voted on until it was decided."""
     if judged.mode is Mode.POINTWISE:
         cast = Counter(decision.shown for decision in judged.decisions)
@@ -127,10 +133,10 @@ def _is_enough(judged: Judged, responses: Sequence[int], *, orders: Literal["sin
     )
 
 
-def _counts(marks: Sequence[Mark], *, judged: Sequence[Judged], missing: int) -> Counts:
+def _counts(marks: Sequence[ComparisonScore], *, judged: Sequence[JudgedExample], missing: int) -> EvaluationCounts:
     results = Counter(mark.result for mark in marks)
     decisions = [decision for one in judged for decision in one.decisions]
-    return Counts(
+    return EvaluationCounts(
         examples=len(judged),
         marks=len(marks),
         right=results["right"],

@@ -10,7 +10,7 @@ from tirjudge.types import ChatMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class ExampleMetadata:
     """All of an example but its texts: what scoring needs, and what a run keeps."""
 
     id: str
@@ -34,7 +34,7 @@ class Outline:
 class Example:
     """An outline with its texts."""
 
-    outline: Outline
+    outline: ExampleMetadata
     prompt: str | tuple[ChatMessage, ...]
     responses: tuple[str, ...]
     reference: str | None = None
@@ -60,7 +60,7 @@ def example(
     beyond = [index for index in correct if not 0 <= index < len(responses)]
     if beyond:
         raise ValueError(f"label {beyond[0]} given, there are {len(responses)} responses, counted from 0")
-    outline = Outline(
+    outline = ExampleMetadata(
         id=id,
         subset=subset,
         num_responses=len(responses),

@@ -22,11 +22,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
 
-from tirjudge.counting import Decision
-from tirjudge.protocol import parse_json, problem_of
+from tirjudge.http.protocol import parse_json, problem_of
+from tirjudge.right import Decision
 from tirjudge.types import MAX_RESPONSES, Mode, label_of
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.items import InputError, numbered_lines
 
 Indexes = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=2)]
@@ -40,7 +40,7 @@ EVEN = "even"
 """The fact of an example whose label says that its responses are equally good."""
 
 
-class Line(BaseModel):
+class ExternalLine(BaseModel):
     """One line. Fields that it does not know are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -57,7 +57,7 @@ class Line(BaseModel):
     subset: StrictStr = ""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Line:
+    def _says_one_thing(self) -> ExternalLine:
         if (self.decisions is None) == (self.scores is None):
             raise ValueError("decisions, scores: give one of them")
         if self.shown is not None and len(self.shown) != len(self.decisions or []):
@@ -73,12 +73,12 @@ class _Read:
 
     number: int
     """Counted from 1."""
-    line: Line
+    line: ExternalLine
 
 
 def read_decisions(
-    path: Path, outlines: Sequence[Outline] | None, *, mode: Mode | None = None, flipped: bool = False
-) -> list[Judged]:
+    path: Path, outlines: Sequence[ExampleMetadata] | None, *, mode: Mode | None = None, flipped: bool = False
+) -> list[JudgedExample]:
     """What a file of verdicts says of each example.
 
     Args:
@@ -101,11 +101,13 @@ def read_decisions(
     _refuse_strangers(read, known=known, path=path)
     said = _said(read, known=known, flipped=flipped, path=path)
     mode = _mode(read, said=said, mode=mode, path=path)
-    return [Judged(outline=outline, mode=mode, decisions=tuple(said.get(outline.id, ()))) for outline in outlines]
+    return [
+        JudgedExample(outline=outline, mode=mode, decisions=tuple(said.get(outline.id, ()))) for outline in outlines
+    ]
 
 
 def _said(
-    read: Sequence[_Read], *, known: Mapping[str, Outline], flipped: bool, path: Path
+    read: Sequence[_Read], *, known: Mapping[str, ExampleMetadata], flipped: bool, path: Path
 ) -> dict[str, list[Decision]]:
     """The decisions on each example; one may have several lines if they say that other responses were shown."""
     said: dict[str, list[Decision]] = {}
@@ -125,7 +127,7 @@ def _said(
 
 def _parsed(number: int, content: bytes, *, path: Path) -> _Read:
     try:
-        return _Read(number=number, line=Line.model_validate(_object(content)))
+        return _Read(number=number, line=ExternalLine.model_validate(_object(content)))
     except ValidationError as error:
         raise InputError(f"{path}, line {number}: {problem_of(error).message}") from error
     except (ValueError, RecursionError) as error:
@@ -139,7 +141,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _refuse_strangers(read: Sequence[_Read], *, known: Mapping[str, Outline], path: Path) -> None:
+def _refuse_strangers(read: Sequence[_Read], *, known: Mapping[str, ExampleMetadata], path: Path) -> None:
     strangers = {str(one.line.id): one.number for one in reversed(read) if str(one.line.id) not in known}
     if strangers:
         id, number = min(strangers.items(), key=lambda item: item[1])
@@ -163,9 +165,9 @@ def _mode(read: Sequence[_Read], *, said: Mapping[str, Sequence[Decision]], mode
     return Mode.LISTWISE if most > 2 else Mode.PAIRWISE
 
 
-def _own_outlines(read: Sequence[_Read], *, path: Path) -> list[Outline]:
+def _own_outlines(read: Sequence[_Read], *, path: Path) -> list[ExampleMetadata]:
     """The examples of a file that says itself what is right."""
-    outlines: dict[str, Outline] = {}
+    outlines: dict[str, ExampleMetadata] = {}
     for one in read:
         try:
             outline = _own_outline(one.line)
@@ -176,7 +178,7 @@ def _own_outlines(read: Sequence[_Read], *, path: Path) -> list[Outline]:
     return list(outlines.values())
 
 
-def _own_outline(line: Line) -> Outline:
+def _own_outline(line: ExternalLine) -> ExampleMetadata:
     """Of a line without a benchmark: two responses, unless its scores or what it says was shown are more."""
     shown = [index for look in line.shown or [] for index in look]
     if max(shown, default=0) >= MAX_RESPONSES:
@@ -190,7 +192,7 @@ def _own_outline(line: Line) -> Outline:
             raise ValueError(f"label: {error}") from error
     if label is not None and not 0 <= label < num_responses:
         raise ValueError(f"label: {label} given, there are {num_responses} responses, counted from 0")
-    return Outline(
+    return ExampleMetadata(
         id=str(line.id),
         subset=line.subset,
         num_responses=num_responses,
@@ -200,7 +202,7 @@ def _own_outline(line: Line) -> Outline:
     )
 
 
-def _decisions(line: Line, *, outline: Outline, flipped: bool) -> list[Decision]:
+def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -> list[Decision]:
     """What one line says.
 
     Raises:

@@ -12,9 +12,9 @@ from tirjudge_harness.options import AsJson, Data, Parts
 
 if TYPE_CHECKING:
     from tirjudge_harness.evaluation import Evaluation
-    from tirjudge_harness.examples import Outline
+    from tirjudge_harness.examples import ExampleMetadata
     from tirjudge_harness.labelled import Labelled
-    from tirjudge_harness.reports.tables import Table
+    from tirjudge_harness.reports.tables import ReportTable
     from tirjudge_harness.statistics.agreement import Agreement
 
 
@@ -87,14 +87,14 @@ def _evaluation(
     flipped: bool,
 ) -> tuple[Evaluation, str]:
     """What the file earns on a benchmark, and the benchmark's title."""
-    from tirjudge_harness.benchmark import find_benchmark
+    from tirjudge_harness.benchmark import BENCHMARKS
     from tirjudge_harness.evaluation import evaluate
     from tirjudge_harness.external import read_decisions
     from tirjudge_harness.items import InputError
     from tirjudge_harness.protocols import find_protocol
 
     try:
-        benchmark, counting = find_benchmark(name), find_protocol(protocol)
+        benchmark, counting = BENCHMARKS.named(name), find_protocol(protocol)
     except ValueError as error:
         raise InputError(str(error)) from error
     judged = read_decisions(decisions, _outlines(name, data=data, parts=parts), mode=mode, flipped=flipped)
@@ -104,15 +104,15 @@ def _evaluation(
         raise InputError(f"{decisions}: {error}") from error
 
 
-def _outlines(name: str, *, data: Path | None, parts: list[str]) -> list[Outline]:
+def _outlines(name: str, *, data: Path | None, parts: list[str]) -> list[ExampleMetadata]:
     from rich.console import Console
 
-    from tirjudge_harness.benchmark import find_benchmark
+    from tirjudge_harness.benchmark import BENCHMARKS
     from tirjudge_harness.sources import load_examples
 
     console = Console(stderr=True)
     examples = load_examples(
-        find_benchmark(name),
+        BENCHMARKS.named(name),
         data=data,
         parts=parts,
         on_bad=lambda row: console.print(str(row), markup=False, highlight=False, soft_wrap=True),
@@ -131,8 +131,8 @@ def _as_json(evaluation: Evaluation, *, benchmark: str, protocol: str) -> dict[s
     }
 
 
-def _benchmark_table(evaluation: Evaluation, *, title: str) -> Table:
-    from tirjudge_harness.reports.tables import Column, Entry, Row, Table, percent
+def _benchmark_table(evaluation: Evaluation, *, title: str) -> ReportTable:
+    from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
 
     columns = (
         Column(key="figure", title="", kind="text"),
@@ -140,17 +140,17 @@ def _benchmark_table(evaluation: Evaluation, *, title: str) -> Table:
         Column(key="num", title="n", kind="count"),
     )
     rows = [
-        Row(
+        TableRow(
             entries=(
-                Entry(value=figure.name),
+                TableEntry(value=figure.name),
                 percent(figure.value, interval=figure.interval),
-                Entry(value=figure.num_marks),
+                TableEntry(value=figure.num_marks),
             ),
             depth=figure.depth,
         )
         for figure in evaluation.figures
     ]
-    return Table(title=title, columns=columns, rows=tuple(rows), notes=(_counted(evaluation),))
+    return ReportTable(title=title, columns=columns, rows=tuple(rows), notes=(_counted(evaluation),))
 
 
 def _counted(evaluation: Evaluation) -> str:
@@ -161,9 +161,9 @@ def _counted(evaluation: Evaluation) -> str:
     )
 
 
-def _labelled_tables(labelled: Labelled, *, title: str) -> list[Table]:
+def _labelled_tables(labelled: Labelled, *, title: str) -> list[ReportTable]:
     """Accuracy by each rule, and what else can be said."""
-    from tirjudge_harness.reports.tables import Column, Entry, Row, Table, percent
+    from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
 
     evaluations = labelled.by_rule
     columns = (
@@ -172,11 +172,11 @@ def _labelled_tables(labelled: Labelled, *, title: str) -> list[Table]:
         Column(key="num", title="n", kind="count"),
     )
     rows = [
-        Row(
+        TableRow(
             entries=(
-                Entry(value=figures[0].name or "(none)"),
+                TableEntry(value=figures[0].name or "(none)"),
                 *(percent(figure.value, interval=figure.interval) for figure in figures),
-                Entry(value=figures[0].num_marks),
+                TableEntry(value=figures[0].num_marks),
             )
         )
         for figures in zip(*(evaluation.figures for evaluation in evaluations.values()), strict=True)
@@ -184,25 +184,25 @@ def _labelled_tables(labelled: Labelled, *, title: str) -> list[Table]:
     notes = [f"{rule}: {_counted(evaluation)}" for rule, evaluation in evaluations.items()]
     if labelled.num_unlabelled:
         notes.append(f"{labelled.num_unlabelled} examples without one right response are in no accuracy")
-    accuracy = Table(title=f"{title}, accuracy in %", columns=columns, rows=tuple(rows), notes=tuple(notes))
+    accuracy = ReportTable(title=f"{title}, accuracy in %", columns=columns, rows=tuple(rows), notes=tuple(notes))
     return [accuracy, *_other_tables(labelled)]
 
 
-def _other_tables(labelled: Labelled) -> list[Table]:
-    from tirjudge_harness.reports.tables import Column, Entry, Row, Table, percent
+def _other_tables(labelled: Labelled) -> list[ReportTable]:
+    from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
 
-    rows: list[Row] = []
+    rows: list[TableRow] = []
 
     def add(name: str, agreement: Agreement) -> None:
         same = agreement.same
-        kappa = Entry(value=agreement.kappa, interval=agreement.interval)
+        kappa = TableEntry(value=agreement.kappa, interval=agreement.interval)
         rows.append(
-            Row(
+            TableRow(
                 entries=(
-                    Entry(value=name),
+                    TableEntry(value=name),
                     percent(same.value, interval=same.interval),
                     kappa,
-                    Entry(value=same.num),
+                    TableEntry(value=same.num),
                 )
             )
         )
@@ -213,11 +213,13 @@ def _other_tables(labelled: Labelled) -> list[Table]:
         add("first order and second", both.agreement)
         rate = both.flips.rate
         flips = percent(rate.value, interval=rate.interval)
-        rows.append(Row(entries=(Entry(value="flips, of decided"), flips, Entry(), Entry(value=rate.num))))
+        rows.append(
+            TableRow(entries=(TableEntry(value="flips, of decided"), flips, TableEntry(), TableEntry(value=rate.num)))
+        )
     columns = (
         Column(key="what", title="", kind="text"),
         Column(key="value", title="%"),
         Column(key="kappa", title="kappa", kind="number"),
         Column(key="num", title="n", kind="count"),
     )
-    return [Table(title="Agreement", columns=columns, rows=tuple(rows))] if rows else []
+    return [ReportTable(title="Agreement", columns=columns, rows=tuple(rows))] if rows else []

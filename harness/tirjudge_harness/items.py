@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.protocol import parse_json, problem_of
+from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Text
 
 ItemId = Text | StrictInt
@@ -26,7 +26,7 @@ class InputError(TirjudgeError, ValueError):
     """Files or options with which nothing can be judged."""
 
 
-class Item(BaseModel):
+class JudgeItem(BaseModel):
     """One line. Fields that it does not know, such as the name of a subset, are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -38,7 +38,7 @@ class Item(BaseModel):
     """Index of the best response; None: not known, or not the only one. Such an item is judged and not scored."""
 
     @model_validator(mode="after")
-    def _label_is_a_response(self) -> Item:
+    def _label_is_a_response(self) -> JudgeItem:
         if self.label is not None and self.label >= len(self.responses):
             raise ValueError(f"label: {self.label} given, there are {len(self.responses)} responses, counted from 0")
         return self
@@ -53,7 +53,7 @@ class Item(BaseModel):
 class Task:
     """An item, and the request that it makes."""
 
-    item: Item
+    item: JudgeItem
     request: JudgeRequest
 
 
@@ -67,7 +67,7 @@ class BadLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class JudgeSettings:
     """How all items of a run are judged."""
 
     mode: Mode | None = None
@@ -78,7 +78,7 @@ class Settings:
     max_tool_calls: int = 3
     seed: int = 0
 
-    def request(self, item: Item) -> JudgeRequest:
+    def request(self, item: JudgeItem) -> JudgeRequest:
         """The request for one item.
 
         Raises:
@@ -105,7 +105,7 @@ def default_mode(num_responses: int) -> Mode:
     return Mode.LISTWISE if num_responses > 2 else Mode.POINTWISE
 
 
-def read_tasks(path: Path, *, settings: Settings) -> tuple[list[Task], list[BadLine]]:
+def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list[BadLine]]:
     """The lines of a `.jsonl` or `.jsonl.gz` file: those that can be judged, and those that cannot.
 
     Raises:
@@ -116,7 +116,7 @@ def read_tasks(path: Path, *, settings: Settings) -> tuple[list[Task], list[BadL
     line_of: dict[ItemId, int] = {}
     for number, line in numbered_lines(path):
         try:
-            item = Item.model_validate(parse_json(line))
+            item = JudgeItem.model_validate(parse_json(line))
             tasks.append(Task(item=item, request=settings.request(item)))
         except ValidationError as error:
             bad.append(BadLine(number=number, problem=problem_of(error).message))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import typer
 
-from tirjudge.pauses import hearing_of_pauses
+from tirjudge.http.retry_events import on_retry
 from tirjudge_harness.items import InputError
 from tirjudge_harness.runner import JudgeOne
 
@@ -124,7 +124,7 @@ async def _behind_server(url: str, *, api_key: str | None) -> AsyncIterator[Open
     from tirjudge.client import AsyncClient
 
     async with AsyncClient(url, api_key=api_key) as client:
-        with hearing_of_pauses(_once(f"{client.base_url} does not answer yet; waiting for it")):
+        with on_retry(_once(f"{client.base_url} does not answer yet; waiting for it")):
             card = (await client.models())[0]
         yield OpenJudge(
             judge=client.judge, kind="server", url=client.base_url, model=card.id, fingerprint=card.fingerprint
@@ -148,7 +148,7 @@ async def _behind_chat(
 async def _in_this_process(
     checkpoint: Path | None, *, engine_urls: Sequence[str], slots: int | None, allow_unsafe: bool, tools: bool
 ) -> AsyncIterator[OpenJudge]:
-    from tirjudge.model import open_model
+    from tirjudge.opening import open_model
 
     async with (
         open_model(checkpoint, engine_urls=engine_urls or None) as opened,

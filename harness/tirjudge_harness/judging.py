@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Judgment
-from tirjudge_harness.items import BadLine, Settings, Task, read_tasks
+from tirjudge_harness.items import BadLine, JudgeSettings, Task, read_tasks
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
@@ -28,7 +28,7 @@ async def judge_file(
     path: Path,
     *,
     out: Path,
-    settings: Settings,
+    settings: JudgeSettings,
     opening: AbstractAsyncContextManager[OpenJudge],
     limit: int | None,
     concurrency: int,

@@ -12,25 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tirjudge.counting import TIED, Counting, choices_by_order
+from tirjudge.right import TIED, ScoringRule, choices_by_order
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import Evaluation, evaluate
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.external import EVEN
+from tirjudge_harness.metric_tree import MeanMetric, Node, cells_by
 from tirjudge_harness.protocols import Protocol
-from tirjudge_harness.sheet import Cell, Node, cells_by
 
 if TYPE_CHECKING:
     from tirjudge_harness.statistics.agreement import Agreement
     from tirjudge_harness.statistics.bias import Flips
 
 RULES = (
-    Protocol(name="first", counting=Counting()),
-    Protocol(name="mean", orders="both", counting=Counting(orders="mean")),
-    Protocol(name="net", orders="both", counting=Counting(orders="net")),
-    Protocol(name="all", orders="both", counting=Counting(orders="all")),
+    Protocol(name="first", counting=ScoringRule()),
+    Protocol(name="mean", orders="both", counting=ScoringRule(orders="mean")),
+    Protocol(name="net", orders="both", counting=ScoringRule(orders="net")),
+    Protocol(name="all", orders="both", counting=ScoringRule(orders="all")),
 )
 
 
@@ -59,7 +59,7 @@ class Labelled:
     """Examples of which it is not said what is right, or that are said to be even: in no accuracy."""
 
 
-def add_up(judged: Sequence[Judged]) -> Labelled:
+def add_up(judged: Sequence[JudgedExample]) -> Labelled:
     """Every figure of a file of verdicts.
 
     Args:
@@ -81,7 +81,7 @@ def add_up(judged: Sequence[Judged]) -> Labelled:
     )
 
 
-def _benchmark(judged: Sequence[Judged]) -> Benchmark:
+def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
     """Accuracy over everything, and by subset if there are several."""
     subsets = sorted({one.outline.subset for one in judged})
     parts: tuple[Node, ...] = cells_by("subset", subsets) if len(subsets) > 1 else ()
@@ -92,25 +92,25 @@ def _benchmark(judged: Sequence[Judged]) -> Benchmark:
         sources={},
         columns=(),
         examples=lambda row, part: (),
-        sheet=(Cell(name="all", holds=lambda mark: True), *parts),
+        sheet=(MeanMetric(name="all", holds=lambda mark: True), *parts),
         modes=tuple(Mode),
         compared=_shown,
     )
 
 
-def _shown(outline: Outline, mode: Mode) -> list[tuple[int, ...]]:
+def _shown(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
     return [tuple(range(outline.num_responses))]
 
 
-def _choices(judged: Judged) -> list[int | None]:
+def _choices(judged: JudgedExample) -> list[int | None]:
     return choices_by_order(judged.decisions, range(judged.outline.num_responses))
 
 
-def _num_orders(judged: Judged) -> int:
+def _num_orders(judged: JudgedExample) -> int:
     return len(_choices(judged))
 
 
-def _with_labels(judged: Sequence[Judged]) -> Agreement:
+def _with_labels(judged: Sequence[JudgedExample]) -> Agreement:
     from tirjudge_harness.statistics.agreement import agreement_of
 
     said = [(_choices(one) or [None])[0] for one in judged]
@@ -118,13 +118,13 @@ def _with_labels(judged: Sequence[Judged]) -> Agreement:
     return agreement_of(said, labels)
 
 
-def _label(outline: Outline) -> int | None:
+def _label(outline: ExampleMetadata) -> int | None:
     if outline.correct:
         return outline.correct[0]
     return TIED if outline.facts.get(EVEN) else None
 
 
-def _both_orders(judged: Sequence[Judged]) -> BothOrders | None:
+def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:
     from tirjudge_harness.statistics.agreement import agreement_of
     from tirjudge_harness.statistics.bias import flips_of
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tirjudge_harness.answers import read_answers
 from tirjudge_harness.items import InputError
-from tirjudge_harness.portion import Shard
+from tirjudge_harness.row_sampling import Shard
 from tirjudge_harness.run import (
     VARYING,
-    Manifest,
-    Planned,
+    PlannedExample,
+    RunManifest,
     manifest_differences,
     read_manifest,
     read_plan,
@@ -32,7 +32,7 @@ def merge(out: Path, *, shards: Sequence[Path]) -> int:
         raise InputError(f"{out} exists; give a folder that does not")
     manifests = [read_manifest(shard) for shard in shards]
     _refuse_strangers(manifests, shards=shards)
-    planned: list[Planned] = []
+    planned: list[PlannedExample] = []
     judgments = {}
     for shard in shards:
         plan, (answers, _) = read_plan(shard), read_answers(shard)
@@ -57,7 +57,7 @@ def merge(out: Path, *, shards: Sequence[Path]) -> int:
     return len(planned)
 
 
-def _refuse_strangers(manifests: Sequence[Manifest], *, shards: Sequence[Path]) -> None:
+def _refuse_strangers(manifests: Sequence[RunManifest], *, shards: Sequence[Path]) -> None:
     first = manifests[0]
     numbers: dict[int, Path] = {}
     for manifest, path in zip(manifests, shards, strict=True):

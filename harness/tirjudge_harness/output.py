@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.types import Judgment
-from tirjudge_harness.items import InputError, Item, ItemId, Task
+from tirjudge_harness.items import InputError, ItemId, JudgeItem, Task
 from tirjudge_harness.journal import Journal
 from tirjudge_harness.scoring import correctness
 
 
-class Record(BaseModel):
+class OutputRecord(BaseModel):
     """One finished item."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,9 +59,9 @@ class Output:
         self, path: Path, *, configuration: Mapping[str, Any], tasks: Sequence[Task], key: Callable[[Task], str]
     ) -> None:
         self.place = str(path)
-        self.records: dict[ItemId, Record] = {}
+        self.records: dict[ItemId, OutputRecord] = {}
         self._configuration = dict(configuration)
-        self._askers: dict[str, list[Item]] = {}
+        self._askers: dict[str, list[JudgeItem]] = {}
         for task in tasks:
             self._askers.setdefault(key(task), []).append(task.item)
         self._journal = Journal(path)
@@ -97,8 +97,8 @@ class Output:
         for item in self._askers[key]:
             await self._journal.append(_line(self._record(item, error=error)))
 
-    def _record(self, item: Item, *, judgment: Judgment | None = None, error: str | None = None) -> Record:
-        return Record(
+    def _record(self, item: JudgeItem, *, judgment: Judgment | None = None, error: str | None = None) -> OutputRecord:
+        return OutputRecord(
             id=item.id,
             label=item.label,
             correct=_score(judgment, item=item),
@@ -108,7 +108,7 @@ class Output:
             configuration=self._configuration,
         )
 
-    def _take_up(self, items: Mapping[ItemId, Item]) -> None:
+    def _take_up(self, items: Mapping[ItemId, JudgeItem]) -> None:
         """Go on from what the file has."""
         path = self._journal.path
         finished = [record for record in _parse(self._journal.lines, path=path) if record.error is None]
@@ -129,7 +129,7 @@ class Output:
             for item in askers if judged is not None else ():
                 self.records.setdefault(item.id, self._record(item, judgment=judged))
 
-    def _check(self, records: Sequence[Record], *, items: Mapping[ItemId, Item], path: Path) -> None:
+    def _check(self, records: Sequence[OutputRecord], *, items: Mapping[ItemId, JudgeItem], path: Path) -> None:
         for record in records:
             if record.configuration != self._configuration:
                 differences = differences_of(record.configuration, self._configuration)
@@ -154,20 +154,20 @@ def differences_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return "; ".join(f"{name} was {there.get(name)!r} and is now {here.get(name)!r}" for name in names)
 
 
-def _score(judgment: Judgment | None, *, item: Item) -> float | None:
+def _score(judgment: Judgment | None, *, item: JudgeItem) -> float | None:
     return None if judgment is None else correctness(judgment, label=item.label)
 
 
-def _line(record: Record) -> bytes:
+def _line(record: OutputRecord) -> bytes:
     unset = {name for name in ("label", "correct", "error", "judgment") if getattr(record, name) is None}
     return record.model_dump_json(exclude=unset).encode()
 
 
-def _parse(lines: Sequence[bytes], *, path: Path) -> list[Record]:
-    records: list[Record] = []
+def _parse(lines: Sequence[bytes], *, path: Path) -> list[OutputRecord]:
+    records: list[OutputRecord] = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(Record.model_validate_json(line))
+            records.append(OutputRecord.model_validate_json(line))
         except ValidationError as error:
             raise InputError(f"{path}: line {number} is no record of ours; {_WAY_OUT}") from error
     return records

@@ -11,15 +11,15 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from tirjudge.protocol import problem_of
+from tirjudge.http.protocol import problem_of
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.benchmark import Benchmark, asked_of, official_of
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.portion import Shard, sample
 from tirjudge_harness.protocols import PAPER, Protocol, rule_of
-from tirjudge_harness.run import Asked, DataManifest, JudgeManifest, Manifest, Planned, sha256_of
+from tirjudge_harness.row_sampling import Shard, sample
+from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, sha256_of
 from tirjudge_harness.runner import key_of
 
 
@@ -45,7 +45,7 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class JudgeQuestion:
     """One thing that the judge is asked."""
 
     example: str
@@ -55,12 +55,12 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """All that the judge is asked in a run."""
 
-    manifest: Manifest
-    planned: list[Planned]
-    questions: list[Question]
+    manifest: RunManifest
+    planned: list[PlannedExample]
+    questions: list[JudgeQuestion]
     """In the order of the examples; those that are the same have one key."""
 
 
@@ -71,7 +71,7 @@ def plan_run(
     opened: OpenJudge,
     settings: RunSettings,
     num_bad_rows: int = 0,
-) -> Plan:
+) -> RunPlan:
     """What to ask about some examples.
 
     Raises:
@@ -85,8 +85,8 @@ def plan_run(
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
-    planned: list[Planned] = []
-    questions: list[Question] = []
+    planned: list[PlannedExample] = []
+    questions: list[JudgeQuestion] = []
     for place, example in enumerate(chosen):
         if settings.shard is None or settings.shard.holds(example.outline):
             about = [
@@ -94,7 +94,9 @@ def plan_run(
                 for responses in asked_of(benchmark, example.outline, mode=mode)
             ]
             questions += [question for question, _ in about]
-            planned.append(Planned(place=place, outline=example.outline, asked=tuple(asked for _, asked in about)))
+            planned.append(
+                PlannedExample(place=place, outline=example.outline, asked=tuple(asked for _, asked in about))
+            )
     data = DataManifest(
         path=None if settings.data is None else str(settings.data),
         sources={} if settings.data is not None else _sources(benchmark, parts=settings.parts),
@@ -103,7 +105,7 @@ def plan_run(
         num_examples=len(chosen),
         num_bad_rows=num_bad_rows,
     )
-    manifest = Manifest(
+    manifest = RunManifest(
         benchmark=benchmark.name,
         parts=settings.parts,
         mode=mode,
@@ -120,7 +122,7 @@ def plan_run(
         version=version("tirjudge"),
         created=int(time.time()),
     )
-    return Plan(manifest=manifest, planned=planned, questions=questions)
+    return RunPlan(manifest=manifest, planned=planned, questions=questions)
 
 
 def _question(
@@ -131,7 +133,7 @@ def _question(
     orders: Literal["single", "both"],
     opened: OpenJudge,
     settings: RunSettings,
-) -> tuple[Question, Asked]:
+) -> tuple[JudgeQuestion, AskedComparison]:
     outline = example.outline
     try:
         request = JudgeRequest(
@@ -149,7 +151,7 @@ def _question(
     except ValidationError as error:
         raise InputError(f"{outline.id}: {problem_of(error).message}") from error
     key = key_of(request, identity=opened.identity)
-    return Question(example=outline.id, key=key, request=request), Asked(responses=responses, key=key)
+    return JudgeQuestion(example=outline.id, key=key, request=request), AskedComparison(responses=responses, key=key)
 
 
 def _refuse_twins(examples: Sequence[Example], *, benchmark: Benchmark) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 
 
@@ -20,7 +20,7 @@ class Official:
     """A benchmark's own rule for one mode."""
 
     orders: Literal["single", "both"] = "single"
-    counting: Counting
+    counting: ScoringRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class Protocol:
     name: str
     orders: Literal["single", "both"] = "single"
     votes: int = 1
-    counting: Counting | None = None
+    counting: ScoringRule | None = None
     """None: the benchmark's own."""
 
 
-PAPER = Protocol(name="paper", counting=Counting())
+PAPER = Protocol(name="paper", counting=ScoringRule())
 OFFICIAL = Protocol(name="official")
-BOTH_ORDERS = Protocol(name="both_orders", orders="both", counting=Counting(orders="all"))
+BOTH_ORDERS = Protocol(name="both_orders", orders="both", counting=ScoringRule(orders="all"))
 
 
 def find_protocol(name: str) -> Protocol:
@@ -50,15 +50,15 @@ def find_protocol(name: str) -> Protocol:
             return protocol
     head, _, number = name.partition("=")
     if head == "votes" and number.isdecimal() and 1 <= int(number) <= 64:
-        return Protocol(name=name, votes=int(number), counting=Counting())
+        return Protocol(name=name, votes=int(number), counting=ScoringRule())
     raise ValueError(f"protocol: {name!r} given; paper, official, both_orders and votes=N (1 to 64) are known")
 
 
-def rule_of(protocol: Protocol, *, official: Official) -> tuple[Literal["single", "both"], Counting]:
+def rule_of(protocol: Protocol, *, official: Official) -> tuple[Literal["single", "both"], ScoringRule]:
     """The orders to ask for, and the counting, of a protocol on a benchmark whose own rule is `official`."""
     if protocol.counting is None:
         return official.orders, official.counting
     return protocol.orders, protocol.counting
 
 
-DEFAULT_OFFICIAL = {mode: Official(counting=Counting()) for mode in Mode}
+DEFAULT_OFFICIAL = {mode: Official(counting=ScoringRule()) for mode in Mode}

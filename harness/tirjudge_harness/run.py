@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.private import make_private_folder
 from tirjudge.types import Judgment, Mode
-from tirjudge_harness.answers import Answer, Failure, parse_lines, read_answers
-from tirjudge_harness.decisions import Judged, decisions_of
-from tirjudge_harness.examples import Example, Outline
+from tirjudge_harness.answers import Failure, StoredAnswer, parse_lines, read_answers
+from tirjudge_harness.decisions import JudgedExample, decisions_of
+from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
 from tirjudge_harness.protocols import Protocol, find_protocol
 
@@ -32,13 +32,13 @@ MANIFEST = "manifest.json"
 OUTLINES = "outlines.jsonl"
 
 
-class Kept(BaseModel):
+class StoredModel(BaseModel):
     """Base of what the folder holds besides judgments."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class JudgeManifest(Kept):
+class JudgeManifest(StoredModel):
     """Which judge."""
 
     kind: Literal["server", "chat", "engine", "local"]
@@ -49,7 +49,7 @@ class JudgeManifest(Kept):
     """None: not known; then the URL stands for the model."""
 
 
-class DataManifest(Kept):
+class DataManifest(StoredModel):
     """Which examples."""
 
     path: str | None = None
@@ -66,7 +66,7 @@ class DataManifest(Kept):
     """Rows that no example could be made of."""
 
 
-class Manifest(Kept):
+class RunManifest(StoredModel):
     """What a run is. Two runs with the same one, but for `VARYING`, give the same judgments."""
 
     benchmark: str
@@ -92,7 +92,7 @@ class Manifest(Kept):
     """Unix time, seconds."""
 
 
-class Asked(Kept):
+class AskedComparison(StoredModel):
     """A question about an example."""
 
     responses: tuple[int, ...]
@@ -100,24 +100,24 @@ class Asked(Kept):
     key: str
 
 
-class Planned(Kept):
+class PlannedExample(StoredModel):
     """A line of `outlines.jsonl`."""
 
     place: int
     """Of the example among those of all shards."""
-    outline: Outline
-    asked: tuple[Asked, ...]
+    outline: ExampleMetadata
+    asked: tuple[AskedComparison, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BenchmarkRun:
     """What a folder holds."""
 
     path: Path
-    manifest: Manifest
-    planned: list[Planned]
-    outlines: list[Outline]
-    judged: list[Judged]
+    manifest: RunManifest
+    planned: list[PlannedExample]
+    outlines: list[ExampleMetadata]
+    judged: list[JudgedExample]
     """Examples all of whose questions are answered. Questions that are the same share one judgment, with one `id`."""
     failures: list[Failure]
     """Questions without an answer that we failed at, the last time each."""
@@ -129,14 +129,17 @@ class Run:
         return find_protocol(self.manifest.protocol)
 
     @property
-    def examples(self) -> list[Judged]:
+    def examples(self) -> list[JudgedExample]:
         """All of them, in their order; those that are missing have no decisions."""
         judged = {one.outline.id: one for one in self.judged}
         mode = self.manifest.mode
-        return [judged.get(outline.id) or Judged(outline=outline, mode=mode, decisions=()) for outline in self.outlines]
+        return [
+            judged.get(outline.id) or JudgedExample(outline=outline, mode=mode, decisions=())
+            for outline in self.outlines
+        ]
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> BenchmarkRun:
     """What a folder holds, complete or not.
 
     Raises:
@@ -146,7 +149,7 @@ def load_run(path: Path) -> Run:
     judgments, failures = read_answers(path)
     judged = [one for plan in planned if (one := judged_of(plan, judgments, manifest=manifest)) is not None]
     keys = {asked.key for plan in planned for asked in plan.asked}
-    return Run(
+    return BenchmarkRun(
         path=path,
         manifest=manifest,
         planned=planned,
@@ -157,7 +160,9 @@ def load_run(path: Path) -> Run:
     )
 
 
-def judged_of(planned: Planned, judgments: Mapping[str, Judgment], *, manifest: Manifest) -> Judged | None:
+def judged_of(
+    planned: PlannedExample, judgments: Mapping[str, Judgment], *, manifest: RunManifest
+) -> JudgedExample | None:
     """What was said about an example; None while a question is open."""
     found = [judgments.get(asked.key) for asked in planned.asked]
     answers = [judgment for judgment in found if judgment is not None]
@@ -168,10 +173,12 @@ def judged_of(planned: Planned, judgments: Mapping[str, Judgment], *, manifest: 
         for asked, judgment in zip(planned.asked, answers, strict=True)
         for decision in decisions_of(judgment, asked=asked.responses, needs_program=manifest.tools == "on")
     ]
-    return Judged(outline=planned.outline, mode=manifest.mode, decisions=tuple(decisions), judgments=tuple(answers))
+    return JudgedExample(
+        outline=planned.outline, mode=manifest.mode, decisions=tuple(decisions), judgments=tuple(answers)
+    )
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> RunManifest:
     """The manifest in a folder.
 
     Raises:
@@ -179,14 +186,14 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST
     try:
-        return Manifest.model_validate_json(file.read_bytes())
+        return RunManifest.model_validate_json(file.read_bytes())
     except OSError as error:
         raise InputError(f"{path} is no folder of a run: {file.name}: {error.strerror}") from error
     except ValidationError as error:
         raise InputError(f"{file}: no manifest of ours: {error.errors()[0]['msg']}") from error
 
 
-def read_plan(path: Path) -> list[Planned]:
+def read_plan(path: Path) -> list[PlannedExample]:
     """The examples of a run, with the keys of their questions.
 
     Raises:
@@ -197,10 +204,10 @@ def read_plan(path: Path) -> list[Planned]:
         lines = file.read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"{path} is no folder of a run: {file.name}: {error.strerror}") from error
-    return list(parse_lines(lines, model=Planned, path=file))
+    return list(parse_lines(lines, model=PlannedExample, path=file))
 
 
-def settle(path: Path, *, manifest: Manifest, planned: Sequence[Planned]) -> Manifest:
+def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> RunManifest:
     """Begin a run in a folder, or see that the one there is the same; gives its manifest.
 
     Raises:
@@ -218,17 +225,19 @@ def settle(path: Path, *, manifest: Manifest, planned: Sequence[Planned]) -> Man
     return manifest
 
 
-def write_plan(path: Path, *, manifest: Manifest, planned: Sequence[Planned]) -> None:
+def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:
     """The manifest and the outlines of a run; the manifest last, so that it stands for both."""
     lines = b"".join(plan.model_dump_json().encode() + b"\n" for plan in planned)
     write_whole(path / OUTLINES, content=lines)
     write_whole(path / MANIFEST, content=manifest.model_dump_json(indent=2).encode() + b"\n")
 
 
-def write_run(path: Path, *, manifest: Manifest, planned: Sequence[Planned], judgments: Mapping[str, Judgment]) -> None:
+def write_run(
+    path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample], judgments: Mapping[str, Judgment]
+) -> None:
     """A whole run at once, from judgments that are at hand."""
     write_plan(path, manifest=manifest, planned=planned)
-    lines = [Answer(key=key, judgment=judgment).model_dump_json().encode() for key, judgment in judgments.items()]
+    lines = [StoredAnswer(key=key, judgment=judgment).model_dump_json().encode() for key, judgment in judgments.items()]
     write_whole(path / "journal.jsonl", content=b"".join(line + b"\n" for line in lines))
 
 
@@ -236,14 +245,14 @@ VARYING = {"created", "shard"}
 """Fields in which the shards of one run differ."""
 
 
-def manifest_differences(there: Manifest, here: Manifest, *, but: Iterable[str] = ("created",)) -> list[str]:
+def manifest_differences(there: RunManifest, here: RunManifest, *, but: Iterable[str] = ("created",)) -> list[str]:
     """What differs, each as a clause: `seed was 0 and is now 1`."""
     old, new = _compared(there, but=set(but)), _compared(here, but=set(but))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return [f"{name} was {json.dumps(old.get(name))} and is now {json.dumps(new.get(name))}" for name in names]
 
 
-def _compared(manifest: Manifest, *, but: set[str]) -> dict[str, Any]:
+def _compared(manifest: RunManifest, *, but: set[str]) -> dict[str, Any]:
     """By dotted name. Where the data lie does not matter, nor where a model runs whose fingerprint is known."""
     fields = manifest.model_dump(mode="json", exclude=but)
     judge, data = fields.pop("judge"), fields.pop("data")

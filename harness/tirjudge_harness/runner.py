@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxBusy, SandboxUnavailable, TirjudgeError
-from tirjudge.exchange import RequestRefused, ServerUnavailable
-from tirjudge.pauses import hearing_of_pauses
+from tirjudge.http.exchange import RequestRefused, ServerUnavailable
+from tirjudge.http.retry_events import on_retry
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.pacing import Pace
@@ -154,7 +154,7 @@ class Runner:
 
         started = monotonic()
         try:
-            with hearing_of_pauses(heard):
+            with on_retry(heard):
                 judgment = await self._patient(request, on_busy=heard)
         except (*UNAVAILABLE, DeadlineExceeded):
             self.pace.refused(stage=stage)

@@ -6,13 +6,13 @@ highest score get 1/k each. A tie in the other modes and an abstention score 0; 
 
 from __future__ import annotations
 
-from tirjudge.counting import Counting, Decision
+from tirjudge.right import Decision, ScoringRule
 from tirjudge.types import Judgment, Mode
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import marks_of
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.examples import ExampleMetadata
 
-COUNTING = Counting(tie=0.0, no_verdict=0.0, share_ties=True, expected=True)
+COUNTING = ScoringRule(tie=0.0, no_verdict=0.0, share_ties=True, expected=True)
 """Of the verdict over all votes and orders, which is one decision."""
 
 
@@ -21,10 +21,12 @@ def correctness(judgment: Judgment, *, label: int | None) -> float | None:
     if label is None:
         return None
     responses = _responses(judgment, label=label)
-    outline = Outline(id=judgment.id, subset="", num_responses=len(responses), correct=(label,), cluster=judgment.id)
+    outline = ExampleMetadata(
+        id=judgment.id, subset="", num_responses=len(responses), correct=(label,), cluster=judgment.id
+    )
     pointwise = judgment.mode is Mode.POINTWISE
     decisions = _scored(judgment, responses) if pointwise else (_chosen(judgment, responses),)
-    judged = Judged(outline=outline, mode=judgment.mode, decisions=decisions)
+    judged = JudgedExample(outline=outline, mode=judgment.mode, decisions=decisions)
     marks = marks_of(judged, compared=[responses], counting=COUNTING)
     return marks[0].credit if marks else None
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from tirjudge.types import ChatMessage
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Example, Outline
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
+from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, MeanMetric, Node
 from tirjudge_harness.neutral import COLUMNS, check, is_neutral, meta_of, neutral_example
 from tirjudge_harness.row_files import NumberedRow, is_row_file, numbered, read_rows, stem_of
-from tirjudge_harness.sheet import Cell, Formula, Mark, Node
 
 MAX_PROBLEM = 300
 """Characters of what is said about one row."""
@@ -39,7 +39,7 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class SourceTable:
     """The rows of one file or split."""
 
     source: str
@@ -145,7 +145,7 @@ def _wanted(benchmark: Benchmark, parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _collect(
-    table: Table,
+    table: SourceTable,
     benchmark: Benchmark,
     *,
     wanted: Sequence[str],
@@ -190,7 +190,7 @@ def _collect(
     )
 
 
-def _check_columns(table: Table, benchmark: Benchmark) -> None:
+def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
     """A column that no row has is not a broken row, but another file than was meant."""
     own = [row for row in table.rows if row.row is not None and not _is_neutral(row.row, benchmark)]
     for column in benchmark.columns:
@@ -215,22 +215,24 @@ def _is_neutral(row: Row, benchmark: Benchmark) -> bool:
     return "responses" not in benchmark.columns and is_neutral(row)
 
 
-def _check_counted(outline: Outline, *, benchmark: Benchmark) -> None:
+def _check_counted(outline: ExampleMetadata, *, benchmark: Benchmark) -> None:
     """That some figure speaks of an example; a subset with another name would vanish from the tables unseen."""
     leaves = [leaf for node in benchmark.sheet for leaf in _leaves(node)]
     for mode in benchmark.modes:
-        judged = Judged(outline=outline, mode=mode, decisions=())
+        judged = JudgedExample(outline=outline, mode=mode, decisions=())
         marks = [
-            Mark(outline=outline, compared=compared, credit=0.0, result="none")
+            ComparisonScore(outline=outline, compared=compared, credit=0.0, result="none")
             for compared in benchmark.compared(outline, mode)
         ]
-        if any(leaf.holds(judged) if isinstance(leaf, Formula) else any(map(leaf.holds, marks)) for leaf in leaves):
+        if any(
+            leaf.holds(judged) if isinstance(leaf, FormulaMetric) else any(map(leaf.holds, marks)) for leaf in leaves
+        ):
             return
     raise ValueError(f"subset: {outline.subset!r} given, which no figure of {benchmark.name} speaks of")
 
 
-def _leaves(node: Node) -> Iterator[Cell | Formula]:
-    if isinstance(node, Cell | Formula):
+def _leaves(node: Node) -> Iterator[MeanMetric | FormulaMetric]:
+    if isinstance(node, MeanMetric | FormulaMetric):
         yield node
     else:
         for part in node.parts:
@@ -251,18 +253,18 @@ def _part_of(row: Row, *, benchmark: Benchmark, wanted: Sequence[str], source: s
     )
 
 
-def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Iterator[Table]:
+def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Iterator[SourceTable]:
     if not data.exists():
         raise InputError(f"{data}: there is no such file or folder")
     alone = len(benchmark.sources) == 1
     if not data.is_dir():
         rows = read_rows(data)
-        yield Table(source=str(data), part=None, rows=_with_split(rows, stem_of(data)) if alone else rows)
+        yield SourceTable(source=str(data), part=None, rows=_with_split(rows, stem_of(data)) if alone else rows)
         return
     for part in wanted:
         for path in _files_of(part, folder=data, alone=alone):
             rows, stem = read_rows(path), stem_of(path)
-            yield Table(source=str(path), part=part, rows=rows if stem == part else _with_split(rows, stem))
+            yield SourceTable(source=str(path), part=part, rows=rows if stem == part else _with_split(rows, stem))
 
 
 def _files_of(part: str, *, folder: Path, alone: bool) -> list[Path]:
@@ -286,12 +288,12 @@ def _with_split(rows: Sequence[NumberedRow], split: str) -> list[NumberedRow]:
     return [row if row.row is None else replace(row, row={"split": split, **row.row}) for row in rows]
 
 
-def _on_hub(benchmark: Benchmark, wanted: Sequence[str]) -> Iterator[Table]:
+def _on_hub(benchmark: Benchmark, wanted: Sequence[str]) -> Iterator[SourceTable]:
     for part in wanted:
         source = benchmark.sources[part]
         for split, rows in _hub_rows(source).items():
             place = "/".join(filter(None, (source.id, source.config, split)))
-            yield Table(source=f"{place}@{source.revision}", part=part, rows=rows)
+            yield SourceTable(source=f"{place}@{source.revision}", part=part, rows=rows)
 
 
 def _hub_rows(source: HubSource) -> Mapping[str, Sequence[NumberedRow]]:

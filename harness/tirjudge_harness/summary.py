@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment
-from tirjudge_harness.output import Record
+from tirjudge_harness.output import OutputRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Summary:
 
 
 def summarize(
-    records: Collection[Record], *, num_failed: int, num_malformed: int, num_new: int, elapsed_s: float
+    records: Collection[OutputRecord], *, num_failed: int, num_malformed: int, num_new: int, elapsed_s: float
 ) -> Summary:
     """Add up a run.
 

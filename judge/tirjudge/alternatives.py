@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tirjudge.types import Completion, Place
+from tirjudge.types import Completion, TokenAlternatives
 
 
 def label_logprobs(completion: Completion, *, start: int, labels: Sequence[str]) -> dict[str, float]:
@@ -46,7 +46,7 @@ def label_logprobs(completion: Completion, *, start: int, labels: Sequence[str])
     return {label: math.log(mass[label]) if mass[label] > 0 else -math.inf for label in labels}
 
 
-def _end(place: Place) -> int:
+def _end(place: TokenAlternatives) -> int:
     return place.start + len(place.text)
 
 
@@ -59,7 +59,9 @@ def _label_in(text: str, *, after: str, labels: Sequence[str]) -> str | None:
     return name if name in labels else None
 
 
-def _share_with_longer(mass: dict[str, float], *, written: str, following: Place, labels: Sequence[str]) -> None:
+def _share_with_longer(
+    mass: dict[str, float], *, written: str, following: TokenAlternatives, labels: Sequence[str]
+) -> None:
     """Of what the token `written` has, the part goes to longer labels that the next token would have completed."""
     whole = mass[written]
     for text, logprob in following.logprobs.items():

@@ -22,8 +22,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from tirjudge.cohort import standings
-from tirjudge.judge import together
-from tirjudge.rewards import Strategy
+from tirjudge.concurrency import gather_fail_fast
+from tirjudge.http.rewards import Strategy
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge.verdict import GOOD_SCORE
 
@@ -253,7 +253,7 @@ async def _compared(
 async def _one_by_one(responses: Sequence[str], *, asking: _Asking) -> list[Judgment]:
     """The judgment of each response, equal ones sharing one."""
     texts = list(dict.fromkeys(responses))
-    judged = await together([asking.ask(Mode.POINTWISE, [text]) for text in texts])
+    judged = await gather_fail_fast([asking.ask(Mode.POINTWISE, [text]) for text in texts])
     by_text = dict(zip(texts, judged, strict=True))
     return [by_text[text] for text in responses]
 

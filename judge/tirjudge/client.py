@@ -27,14 +27,14 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel
 
-from tirjudge.exchange import (
+from tirjudge.http.exchange import (
     KEEPALIVE_S,
-    Exchange,
+    HTTPExchange,
     RequestRefused,
     ServerUnavailable,
     tls_context,
 )
-from tirjudge.protocol import (
+from tirjudge.http.protocol import (
     JUDGE_PATH,
     JUDGMENTS_PATH,
     MODELS_PATH,
@@ -44,12 +44,12 @@ from tirjudge.protocol import (
     ModelList,
     Problem,
 )
-from tirjudge.rewards import (
+from tirjudge.http.rewards import (
     BATCH_PATH,
     RERANK_PATH,
     REWARD_PATH,
-    BatchAnswer,
-    BatchRequest,
+    JudgmentBatchAnswer,
+    JudgmentBatchRequest,
     RerankAnswer,
     RerankRequest,
     RewardAnswer,
@@ -85,9 +85,9 @@ class _Connection:
         limits = httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S)
         return {"base_url": self.base_url, "headers": self._authorization, "limits": limits, "verify": tls_context()}
 
-    def _exchange(self, *, deadline_s: float | None = None, posts: bool = True) -> Exchange:
+    def _exchange(self, *, deadline_s: float | None = None, posts: bool = True) -> HTTPExchange:
         headers = {"content-type": "application/json", "idempotency-key": uuid.uuid4().hex} if posts else {}
-        return Exchange(
+        return HTTPExchange(
             self.base_url,
             headers=headers,
             timeout_s=self._timeout_s,
@@ -162,7 +162,7 @@ class Client(_Connection):
         self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
         """Many judgments, in order; where one could not be made, what is wrong with it."""
-        answer = self._post(BATCH_PATH, _batch(requests), answer=BatchAnswer, deadline_s=deadline_s)
+        answer = self._post(BATCH_PATH, _batch(requests), answer=JudgmentBatchAnswer, deadline_s=deadline_s)
         return _judgments(answer)
 
     def reward(self, request: RewardRequest, *, deadline_s: float | None = None) -> RewardAnswer:
@@ -189,7 +189,7 @@ class Client(_Connection):
         return self._asked(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
 
     def _asked(
-        self, exchange: Exchange, method: str, path: str, *, content: str | None, answer: type[Answer]
+        self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
     ) -> Answer:
         """The whole answer of a success; asks again while that may help."""
         while True:
@@ -205,7 +205,7 @@ class Client(_Connection):
             time.sleep(pause_s)
 
     @contextmanager
-    def _opened(self, exchange: Exchange, path: str, *, content: str) -> Iterator[httpx2.Response]:
+    def _opened(self, exchange: HTTPExchange, path: str, *, content: str) -> Iterator[httpx2.Response]:
         """A success whose body is still to come; asks again while that may help."""
         while True:
             try:
@@ -285,7 +285,7 @@ class AsyncClient(_Connection):
         self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
         """Many judgments, in order; where one could not be made, what is wrong with it."""
-        answer = await self._post(BATCH_PATH, _batch(requests), answer=BatchAnswer, deadline_s=deadline_s)
+        answer = await self._post(BATCH_PATH, _batch(requests), answer=JudgmentBatchAnswer, deadline_s=deadline_s)
         return _judgments(answer)
 
     async def reward(self, request: RewardRequest, *, deadline_s: float | None = None) -> RewardAnswer:
@@ -314,7 +314,7 @@ class AsyncClient(_Connection):
         )
 
     async def _asked(
-        self, exchange: Exchange, method: str, path: str, *, content: str | None, answer: type[Answer]
+        self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
     ) -> Answer:
         """The whole answer of a success; asks again while that may help."""
         while True:
@@ -330,7 +330,7 @@ class AsyncClient(_Connection):
             await asyncio.sleep(pause_s)
 
     @asynccontextmanager
-    async def _opened(self, exchange: Exchange, path: str, *, content: str) -> AsyncIterator[httpx2.Response]:
+    async def _opened(self, exchange: HTTPExchange, path: str, *, content: str) -> AsyncIterator[httpx2.Response]:
         """A success whose body is still to come; asks again while that may help."""
         while True:
             try:
@@ -364,11 +364,13 @@ def _streamed(request: JudgeRequest) -> str:
     return request.model_copy(update={"stream": True}).model_dump_json(exclude_unset=True)
 
 
-def _batch(requests: Sequence[JudgeRequest]) -> BatchRequest:
-    return BatchRequest(requests=[_whole(request).model_dump(mode="json", exclude_unset=True) for request in requests])
+def _batch(requests: Sequence[JudgeRequest]) -> JudgmentBatchRequest:
+    return JudgmentBatchRequest(
+        requests=[_whole(request).model_dump(mode="json", exclude_unset=True) for request in requests]
+    )
 
 
-def _judgments(answer: BatchAnswer) -> list[Judgment | Problem]:
+def _judgments(answer: JudgmentBatchAnswer) -> list[Judgment | Problem]:
     found = [item.judgment or item.error for item in sorted(answer.data, key=lambda item: item.index)]
     return [each for each in found if each is not None]
 

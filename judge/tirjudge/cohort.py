@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
 
-from tirjudge.judge import in_turn, together
-from tirjudge.rewards import Strategy
+from tirjudge.concurrency import gather_fail_fast, map_concurrently
+from tirjudge.http.rewards import Strategy
 from tirjudge.types import Judgment
 
-Meeting = Judgment | Exception
+Comparison = Judgment | Exception
 """How a comparison went; an exception if it could not be made."""
 
-Meet = Callable[[Sequence[int]], Awaitable[Meeting]]
+Compare = Callable[[Sequence[int]], Awaitable[Comparison]]
 """Compares the responses of these indexes; the verdict speaks of them in this order."""
 
 MAX_AT_ONCE = 64
@@ -36,20 +36,20 @@ EQUAL = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class RankedResult:
     """What one response got."""
 
     reward: float | None = None
     """None: none of its comparisons was decided, or a knockout or group lost it in one that was not."""
     num_survived: int = 0
     """Rounds of a knockout, or of groups, that it came through, unmet ones included."""
-    meetings: list[Meeting] = field(default_factory=list)
+    meetings: list[Comparison] = field(default_factory=list)
     """Its comparisons, decided or not."""
 
 
 async def standings(
-    responses: Sequence[str], *, strategy: Strategy, meet: Meet, seed: int = 0, group_size: int | None = None
-) -> list[Standing]:
+    responses: Sequence[str], *, strategy: Strategy, meet: Compare, seed: int = 0, group_size: int | None = None
+) -> list[RankedResult]:
     """One standing a response, in order.
 
     Args:
@@ -64,7 +64,7 @@ async def standings(
         first_places.setdefault(text, place)
     contestants, places = list(first_places), list(first_places.values())
     if len(contestants) == 1:
-        own = [Standing(reward=EQUAL)]
+        own = [RankedResult(reward=EQUAL)]
     elif strategy is Strategy.LISTWISE:
         own = await _listwise(places, texts=contestants, meet=meet, seed=seed, size=group_size or len(places))
     elif strategy is Strategy.KNOCKOUT:
@@ -87,7 +87,7 @@ def pairs_of(num_responses: int, *, strategy: Strategy) -> Iterable[tuple[int, i
     return ((i, (i + 1) % num_responses) for i in range(num_responses))
 
 
-def chances(meeting: Meeting, *, num_met: int) -> list[float] | None:
+def chances(meeting: Comparison, *, num_met: int) -> list[float] | None:
     """P(it is the best) of each that met; None if nothing was decided.
 
     A judge whose probabilities cannot be had gives 1 to the one that it named; after a tie all get the same.
@@ -100,11 +100,11 @@ def chances(meeting: Meeting, *, num_met: int) -> list[float] | None:
     return [1 / num_met if verdict.best is None else float(place == verdict.best) for place in range(num_met)]
 
 
-async def _round_robin(places: Sequence[int], *, pairs: Sequence[tuple[int, int]], meet: Meet) -> list[Standing]:
+async def _round_robin(places: Sequence[int], *, pairs: Sequence[tuple[int, int]], meet: Compare) -> list[RankedResult]:
     works = (_met(meet, (places[i], places[j])) for i, j in pairs)
-    meetings = await in_turn(works, num_at_once=min(len(pairs), MAX_AT_ONCE))
+    meetings = await map_concurrently(works, num_at_once=min(len(pairs), MAX_AT_ONCE))
     won: list[list[float]] = [[] for _ in places]
-    standing = [Standing() for _ in places]
+    standing = [RankedResult() for _ in places]
     for pair, meeting in zip(pairs, meetings, strict=True):
         decided = chances(meeting, num_met=2)
         for side, place in enumerate(pair):
@@ -116,17 +116,21 @@ async def _round_robin(places: Sequence[int], *, pairs: Sequence[tuple[int, int]
     return standing
 
 
-async def _listwise(places: Sequence[int], *, texts: Sequence[str], meet: Meet, seed: int, size: int) -> list[Standing]:
+async def _listwise(
+    places: Sequence[int], *, texts: Sequence[str], meet: Compare, seed: int, size: int
+) -> list[RankedResult]:
     """The likeliest of each group goes on; of a group that was not decided nobody does, and one alone goes on unmet."""
     if len(places) <= size:
         return await _one_list(places, meet=meet)
-    standing = [Standing() for _ in places]
+    standing = [RankedResult() for _ in places]
     num_rounds = _num_rounds(len(places), size=size)
     left = _drawn(texts, seed=seed)
     for number in range(num_rounds):
         num_groups = -(-len(left) // size)
         groups = [left[start::num_groups] for start in range(num_groups)]
-        outcomes = await together([_group(group, places=places, standing=standing, meet=meet) for group in groups])
+        outcomes = await gather_fail_fast(
+            [_group(group, places=places, standing=standing, meet=meet) for group in groups]
+        )
         for group, decided in zip(groups, outcomes, strict=True):
             for place, contestant in enumerate(group):
                 standing[contestant].reward = None if decided is None else (number + decided[place]) / num_rounds
@@ -140,14 +144,14 @@ async def _listwise(places: Sequence[int], *, texts: Sequence[str], meet: Meet, 
     return standing
 
 
-async def _one_list(places: Sequence[int], *, meet: Meet) -> list[Standing]:
+async def _one_list(places: Sequence[int], *, meet: Compare) -> list[RankedResult]:
     meeting = await meet(places)
     decided = chances(meeting, num_met=len(places))
-    return [Standing(reward=decided[i] if decided else None, meetings=[meeting]) for i in range(len(places))]
+    return [RankedResult(reward=decided[i] if decided else None, meetings=[meeting]) for i in range(len(places))]
 
 
 async def _group(
-    group: Sequence[int], *, places: Sequence[int], standing: Sequence[Standing], meet: Meet
+    group: Sequence[int], *, places: Sequence[int], standing: Sequence[RankedResult], meet: Compare
 ) -> list[float] | None:
     """P(it is the best) of each; None if that was not decided."""
     if len(group) == 1:
@@ -158,15 +162,15 @@ async def _group(
     return chances(meeting, num_met=len(group))
 
 
-async def _knockout(places: Sequence[int], *, texts: Sequence[str], meet: Meet, seed: int) -> list[Standing]:
+async def _knockout(places: Sequence[int], *, texts: Sequence[str], meet: Compare, seed: int) -> list[RankedResult]:
     """Winners go on. The odd one out of a round goes on unmet, and is the first to meet somebody in the next. After a
     comparison that was not decided neither side goes on, and who would have met the winner goes on unmet."""
-    standing = [Standing() for _ in places]
+    standing = [RankedResult() for _ in places]
     num_rounds = _num_rounds(len(places), size=2)
     left: list[int | None] = list(_drawn(texts, seed=seed))
     for number in range(num_rounds):
         ties = [(left[i], left[i + 1]) for i in range(0, len(left) - 1, 2)]
-        winners = await together([_tie(tie, places=places, standing=standing, meet=meet) for tie in ties])
+        winners = await gather_fail_fast([_tie(tie, places=places, standing=standing, meet=meet) for tie in ties])
         for tie, winner in zip(ties, winners, strict=True):
             for contestant in tie:
                 if contestant is not None and winner is not None and contestant != winner:
@@ -181,7 +185,7 @@ async def _knockout(places: Sequence[int], *, texts: Sequence[str], meet: Meet, 
 
 
 async def _tie(
-    tie: tuple[int | None, int | None], *, places: Sequence[int], standing: Sequence[Standing], meet: Meet
+    tie: tuple[int | None, int | None], *, places: Sequence[int], standing: Sequence[RankedResult], meet: Compare
 ) -> int | None:
     """Who goes on; None if that was not decided. Even chances are decided by the draw."""
     first, second = tie
@@ -196,7 +200,7 @@ async def _tie(
     return first if decided[0] >= decided[1] else second
 
 
-async def _met(meet: Meet, indexes: Sequence[int]) -> Meeting:
+async def _met(meet: Compare, indexes: Sequence[int]) -> Comparison:
     return await meet(indexes)
 
 

@@ -7,14 +7,13 @@ import hashlib
 import struct
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, TypeVar
 
+from tirjudge.concurrency import gather_fail_fast, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.gate import Gate
 from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
 from tirjudge.profile import Profile
 from tirjudge.render import bindings, labels, render_prompt
@@ -34,13 +33,14 @@ from tirjudge.types import (
 )
 from tirjudge.verdict import (
     Vote,
+    bye,
     chosen,
     pointwise_verdict,
     preference_verdict,
     rollout_verdict,
     votes_still_needed,
-    walkover,
 )
+from tirjudge.weights_lock import WeightsLock
 
 MIN_SHOWN_CHARS = 16
 """Texts are not elided further than this to fit a prompt into a context."""
@@ -60,7 +60,7 @@ class Judge:
     sandbox: Sandbox | None
     """None: programs cannot be run, and only requests with `tools="off"` are taken."""
     profile: Profile = field(default_factory=Profile)
-    gate: Gate = field(default_factory=Gate, compare=False, repr=False)
+    gate: WeightsLock = field(default_factory=WeightsLock, compare=False, repr=False)
     """Every judgment, and every single rollout, is made inside of it, so that none is made by two versions of the weights."""
 
     async def judge(
@@ -249,7 +249,7 @@ class _Session:
         num_responses = len(self.request.responses)
         if self.request.mode is Mode.POINTWISE:
             works = (self._vote((index,)) for index in range(num_responses))
-            ballots = await in_turn(works, num_at_once=min(num_responses, MAX_ROLLOUTS))
+            ballots = await map_concurrently(works, num_at_once=min(num_responses, MAX_ROLLOUTS))
             return pointwise_verdict([vote for ballot in ballots for vote in ballot], num_responses=num_responses)
         order = content_order(self.request)
         return await self._best_of(order, size=await self._group_size())
@@ -263,7 +263,7 @@ class _Session:
             return await self._compare(order)
         num_groups = -(-len(order) // size)
         groups = [order[start::num_groups] for start in range(num_groups)]
-        verdicts = await together([self._compare(group) for group in groups])
+        verdicts = await gather_fail_fast([self._compare(group) for group in groups])
         for verdict in verdicts:
             if verdict.status == "abstained":
                 return verdict
@@ -275,9 +275,9 @@ class _Session:
         """The verdict of one prompt over the responses in `order`, shown in one or both orders."""
         num_responses = len(self.request.responses)
         if len(order) == 1:
-            return walkover(order[0], num_responses=num_responses)
+            return bye(order[0], num_responses=num_responses)
         orders = [order, order[::-1]] if self.request.orders == "both" else [order]
-        ballots = await together([self._vote(shown) for shown in orders])
+        ballots = await gather_fail_fast([self._vote(shown) for shown in orders])
         votes = [vote for ballot in ballots for vote in ballot]
         return preference_verdict(votes, num_responses=num_responses)
 
@@ -294,7 +294,7 @@ class _Session:
             if num_needed == 0 or (ballot and self.deadline.is_near):
                 return ballot
             numbers = range(len(ballot), len(ballot) + num_needed)
-            ballot += await together([self._cast(order, prompt_ids, number=number) for number in numbers])
+            ballot += await gather_fail_fast([self._cast(order, prompt_ids, number=number) for number in numbers])
 
     async def _cast(self, order: tuple[int, ...], prompt_ids: Sequence[int], *, number: int) -> Vote:
         """One rollout."""
@@ -391,46 +391,6 @@ def _seed(seed: int, prompt_ids: Sequence[int], name: str) -> int:
     """Another for each item, order and vote; the same for the same."""
     content = hashlib.sha256(f"{seed}/{name}/".encode() + struct.pack(f">{len(prompt_ids)}I", *prompt_ids))
     return int.from_bytes(content.digest()[:7], "big")
-
-
-T = TypeVar("T")
-
-
-async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of them side by side; the first failure cancels the others and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in coroutines]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-async def in_turn(
-    coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int, one_by_one: bool = False
-) -> list[T]:
-    """All of them, in order, so many side by side. The first failure cancels the others and is raised as it is.
-
-    Args:
-        coroutines: each is made when its turn comes, so that this may generate many; before that the event loop goes round.
-        num_at_once: how many are under way.
-        one_by_one: whether the event loop goes round between any two that begin, because making one takes a while.
-    """
-    results: dict[int, T] = {}
-    numbered = enumerate(coroutines)
-    taking = asyncio.Semaphore(1 if one_by_one else num_at_once)
-
-    async def work() -> None:
-        while True:
-            async with taking:
-                await asyncio.sleep(0)
-                if (taken := next(numbered, None)) is None:
-                    return
-            number, coroutine = taken
-            results[number] = await coroutine
-
-    await together([work() for _ in range(num_at_once)])
-    return [results[number] for number in range(len(results))]
 
 
 def _is_empty(vote: Vote) -> bool:

@@ -120,7 +120,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class TokenUsage:
     """The tokens of one request, as the endpoint counts them that has its own ids to itself."""
 
     prompt: int
@@ -128,7 +128,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TokenAlternatives:
     """A token of a completion, and what the model might have written there."""
 
     start: int
@@ -159,9 +159,9 @@ class Completion:
     """The answer to `Sampling.logprob_token_ids`: id -> log-probability at the first position."""
     num_cached: int = 0
     """How many of the prompt's tokens the engine did not have to compute again."""
-    places: tuple[Place, ...] = ()
+    places: tuple[TokenAlternatives, ...] = ()
     """The alternatives to each token, from an engine that is asked for its verdict in words; empty if there are none."""
-    counted: Counted | None = None
+    counted: TokenUsage | None = None
     """What it cost; None: an id is a token."""
 
 

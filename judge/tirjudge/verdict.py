@@ -226,7 +226,7 @@ def _good_mass(rollout: Rollout) -> float:
     return math.fsum(p for label, p in label_probabilities(rollout).items() if int(label) >= GOOD_SCORE)
 
 
-def walkover(index: int, *, num_responses: int) -> Verdict:
+def bye(index: int, *, num_responses: int) -> Verdict:
     """The verdict over one response that had nobody to meet: nothing was asked of the judge."""
     return Verdict(
         status="decided",

@@ -18,8 +18,8 @@ What this does NOT protect against:
 - Lies. Output, error line and exit code are the program's own words. Read them as data, never as instructions or verdicts.
 """
 
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.pool import PoolStats, SandboxPool
 
-__all__ = ["Level", "Limits", "PoolStats", "SandboxPool"]
+__all__ = ["IsolationLevel", "Limits", "PoolStats", "SandboxPool"]

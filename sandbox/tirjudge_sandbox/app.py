@@ -15,30 +15,30 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
-from tirjudge.protocol import invalid, shown
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import ExecResult, Outcome
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
-from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
-from tirjudge.web.connection import while_connected
-from tirjudge.web.errors import Refused, ShuttingDown, answer_errors, problem_from
-from tirjudge.web.identity import Identity
-from tirjudge.web.keys import Keys
-from tirjudge.web.openapi import BARE, describe_requests
 from tirjudge_sandbox.metrics import CONTENT_TYPE
 from tirjudge_sandbox.sandbox_fusion import NOT_STARTED, PING_PATH, RUN_CODE_PATH, RunCodeRequest, failure, run_code
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 from tirjudge_sandbox.verl_tool import GET_OBSERVATION_PATH, ObservationRequest, observe
 from tirjudge_sandbox.wire import (
     BATCH_PATH,
     EXECUTE_PATH,
     SANDBOX_ERROR,
-    BatchRequest,
     ExecuteRequest,
+    ProgramBatchRequest,
     body_of,
     result_json,
     to_json,
 )
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
+from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
+from tirjudge_web.connection import while_connected
+from tirjudge_web.errors import Refused, ShuttingDown, answer_errors, problem_from
+from tirjudge_web.identity import CallerIdentity
+from tirjudge_web.keys import Keys
+from tirjudge_web.openapi import BARE, describe_requests
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ ERROR_STATUSES = {
 
 
 def create_app(
-    service: Service,
+    service: SandboxService,
     *,
     keys: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -86,7 +86,7 @@ def create_app(
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: bool(keys))
     app.add_middleware(Keys, keys=keys, open_paths=OPEN_PATHS)
-    app.add_middleware(Identity)
+    app.add_middleware(CallerIdentity)
     answer_errors(app)
     for kind in (SandboxBusy, SandboxUnavailable, ShuttingDown):
         app.add_exception_handler(kind, _not_run)
@@ -94,7 +94,7 @@ def create_app(
         app,
         {
             EXECUTE_PATH: ExecuteRequest,
-            BATCH_PATH: BatchRequest,
+            BATCH_PATH: ProgramBatchRequest,
             RUN_CODE_PATH: RunCodeRequest,
             GET_OBSERVATION_PATH: ObservationRequest,
         },
@@ -117,7 +117,7 @@ def create_app(
     @app.post(BATCH_PATH)
     async def execute_batch(request: Request) -> Response:
         """Run several programs; the results come in their order, and one that fails does not stop the others."""
-        asked = await read(request, BatchRequest)
+        asked = await read(request, ProgramBatchRequest)
         service.check_answer(asked.programs, param="programs")
         works = [partial(_execute_item, program, service=service) for program in asked.programs]
         results = await while_connected(request.receive, service.side_by_side(works))
@@ -193,7 +193,7 @@ async def _encoded(result: ExecResult) -> bytes:
     return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
 
 
-async def _execute_item(asked: ExecuteRequest, *, service: Service) -> bytes:
+async def _execute_item(asked: ExecuteRequest, *, service: SandboxService) -> bytes:
     """The result of one of several programs, as JSON at once, which is all that is kept of it. What fails is told in the form
     of a result, so that they all have one form."""
     try:

@@ -22,7 +22,7 @@ ATTACK_LIMITS = Limits(cpu_s=1.0, wall_s=10.0, memory_mb=128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
+class SandboxAttack:
     name: str
     """What is tried, in words."""
     code: str
@@ -62,54 +62,54 @@ if num >= 200: print("BREACH", num)
 """
 
 ATTACKS = (
-    Attack(name="read a file of the host", code="print('BREACH', open(path).read())"),
-    Attack(name="read the password file", code="print('BREACH', open('/etc/passwd').read(9))"),
-    Attack(name="read the server's environment", code="print('BREACH', open(f'/proc/{pid}/environ').read(9))"),
-    Attack(name="write outside its own directory", code="open('/usr/planted', 'w'); print('BREACH')"),
-    Attack(name="change the interpreter", code="import os; open(os.__file__, 'a'); print('BREACH')"),
-    Attack(
+    SandboxAttack(name="read a file of the host", code="print('BREACH', open(path).read())"),
+    SandboxAttack(name="read the password file", code="print('BREACH', open('/etc/passwd').read(9))"),
+    SandboxAttack(name="read the server's environment", code="print('BREACH', open(f'/proc/{pid}/environ').read(9))"),
+    SandboxAttack(name="write outside its own directory", code="open('/usr/planted', 'w'); print('BREACH')"),
+    SandboxAttack(name="change the interpreter", code="import os; open(os.__file__, 'a'); print('BREACH')"),
+    SandboxAttack(
         name="connect to a port of the host",
         code="import socket; socket.create_connection(('127.0.0.1', int(port)), 1); print('BREACH')",
     ),
-    Attack(
+    SandboxAttack(
         name="signal a process of the host",  # whose number may also be the program's own, in a pid namespace
         code="import os; os.getpid() == int(pid) or os.kill(int(pid), 0) or print('BREACH')",
     ),
-    Attack(
+    SandboxAttack(
         name="execute a file",
         code="import os, sys; os.execv('/proc/self/exe', [sys.executable, '-c', 'print(\"BREACH\")'])",
     ),
-    Attack(name="become root", code="import os; os.setuid(0); print('BREACH')"),
-    Attack(
+    SandboxAttack(name="become root", code="import os; os.setuid(0); print('BREACH')"),
+    SandboxAttack(
         name="mount a file system",
         code="import ctypes\nif ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0: print('BREACH')",
     ),
-    Attack(
+    SandboxAttack(
         name="a new user namespace",
         code="import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('BREACH')",
     ),
-    Attack(
+    SandboxAttack(
         name="trace another process",
         code="import ctypes\nif ctypes.CDLL(None).ptrace(16, int(pid), 0, 0) == 0: print('BREACH')",
     ),
-    Attack(
+    SandboxAttack(
         name="take more memory than it may",
         code="kept = bytearray(1 << 30); kept[::4096] = b'x' * len(kept[::4096]); print('BREACH')",
         ends=frozenset({Outcome.OOM}),
     ),
-    Attack(name="run for ever", code="while True: pass", ends=frozenset({Outcome.TIMEOUT})),
-    Attack(
+    SandboxAttack(name="run for ever", code="while True: pass", ends=frozenset({Outcome.TIMEOUT})),
+    SandboxAttack(
         name="start a hundred processes",
         code="import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(60)\nprint('BREACH')",
         ends=frozenset({Outcome.ERROR, Outcome.TIMEOUT}),  # what a slow machine has forked by then is killed
     ),
-    Attack(
+    SandboxAttack(
         name="a table of descriptors of a thread's own",  # each would hold as many sockets again
         code="import ctypes\nif ctypes.CDLL(None).syscall(436, 60, 64, 2) == 0: print('BREACH')",
     ),
-    Attack(name="hold memory in sockets of many tables", code=_SOCKETS, ends=_HELD_BY_LIMITS),
-    Attack(name="start a thousand threads", code=_THREADS, ends=_HELD_BY_LIMITS),
-    Attack(
+    SandboxAttack(name="hold memory in sockets of many tables", code=_SOCKETS, ends=_HELD_BY_LIMITS),
+    SandboxAttack(name="start a thousand threads", code=_THREADS, ends=_HELD_BY_LIMITS),
+    SandboxAttack(
         name="print without end",
         code="while True: print('x' * 100_000)",
         ends=frozenset({Outcome.OUTPUT_LIMIT, Outcome.ERROR, Outcome.TIMEOUT}),
@@ -117,7 +117,7 @@ ATTACKS = (
 )
 
 
-async def problem_with(attack: Attack, *, pool: SandboxPool) -> str:
+async def problem_with(attack: SandboxAttack, *, pool: SandboxPool) -> str:
     """What the attack got through, or how else it ended than it may; empty if it was held off."""
     async with _targets() as bindings:
         result = await pool.run(attack.code, bindings=bindings)

@@ -17,7 +17,7 @@ from tirjudge.errors import SandboxUnavailable
 from tirjudge.options import AllowedHost, HeaderTimeout, MaxConnections, Slots
 from tirjudge.types import ExecResult
 from tirjudge_sandbox.doctor import Diagnosis, Finding, diagnose
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.pool import SandboxPool
 from tirjudge_sandbox.wire import body_of
@@ -32,8 +32,8 @@ _DEFAULTS = Limits()
 CpuS = Annotated[float, typer.Option(help="Processor time of a program, seconds.")]
 WallS = Annotated[float, typer.Option(help="Time on the clock, seconds.")]
 MemoryMb = Annotated[int, typer.Option(help="Memory, MiB.")]
-ChosenLevel = Annotated[Level | None, typer.Option(help="Isolation; the best that works by default.")]
-MinLevel = Annotated[Level, typer.Option(help="Refuse to start below this.")]
+ChosenLevel = Annotated[IsolationLevel | None, typer.Option(help="Isolation; the best that works by default.")]
+MinLevel = Annotated[IsolationLevel, typer.Option(help="Refuse to start below this.")]
 Image = Annotated[str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker.")]
 AllowUnsafe = Annotated[
     bool, typer.Option(help="Where nothing isolates programs, run them behind the system call filter alone.")
@@ -68,7 +68,7 @@ def run(
     wall_s: WallS = _DEFAULTS.wall_s,
     memory_mb: MemoryMb = _DEFAULTS.memory_mb,
     level: ChosenLevel = None,
-    min_level: MinLevel = Level.LANDLOCK,
+    min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
     allow_unsafe: AllowUnsafe = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
@@ -128,7 +128,7 @@ def serve(
     memory_mb: MemoryMb = _DEFAULTS.memory_mb,
     headroom: Annotated[int, typer.Option(min=1, help="How many times each limit a request may ask for.")] = 4,
     level: ChosenLevel = None,
-    min_level: MinLevel = Level.LANDLOCK,
+    min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
     allow_unsafe: AllowUnsafe = False,
     max_body_mb: Annotated[int, typer.Option(min=1, help="Largest request, MiB; a larger one gets a 413.")] = 16,
@@ -143,11 +143,11 @@ def serve(
     A line of JSON on the standard output says where, as soon as programs can come. SIGTERM ends it: nothing new is
     taken, what runs may end.
     """
-    from tirjudge.web.binding import check_bind
-    from tirjudge.web.browser_check import AllowedHosts
-    from tirjudge.web.limits import ConnectionLimits
-    from tirjudge.web.process import bind, run
     from tirjudge_sandbox.serving import serve_pool
+    from tirjudge_web.binding import check_bind
+    from tirjudge_web.browser_check import AllowedHosts
+    from tirjudge_web.limits import ConnectionLimits
+    from tirjudge_web.process import bind, run
 
     keys = [given for given in key or [] if given]
     with _mistakes_explained():
@@ -184,7 +184,7 @@ def mcp(
     wall_s: WallS = _DEFAULTS.wall_s,
     memory_mb: MemoryMb = _DEFAULTS.memory_mb,
     level: ChosenLevel = None,
-    min_level: MinLevel = Level.LANDLOCK,
+    min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
 ) -> None:
     """Offer the sandbox as a tool of the Model Context Protocol, over standard input and output."""

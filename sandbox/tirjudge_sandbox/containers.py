@@ -30,9 +30,9 @@ from tirjudge_sandbox.cgroups import Cgroup
 from tirjudge_sandbox.fork_server import GRACE_S, WATCHDOG_S
 from tirjudge_sandbox.frames import HEADER_BYTES, LENGTHS, frame, report_from
 from tirjudge_sandbox.jail import NUM_THREADS
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.presets import Preset
-from tirjudge_sandbox.protocol import Job, Report
+from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 60.0
@@ -85,7 +85,7 @@ class ContainerPlan:
     """What the containers of a pool have in common."""
 
     image: str
-    level: Level
+    level: IsolationLevel
     num_slots: int
     packages: tuple[str, ...]
     """Names of distributions, offered where the image has them."""
@@ -264,7 +264,7 @@ class ContainedSlot(SlotProcess):
     def is_open(self) -> bool:
         return self._is_open
 
-    async def run(self, job: Job, payload: bytes) -> Report:
+    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
         if not self._is_open:
             raise SlotLost("the slot is closed", started=False)
         self.is_running = True
@@ -387,7 +387,7 @@ class _Container:
         return container
 
     def _start(self, plan: ContainerPlan) -> None:
-        if plan.level is Level.GVISOR and GVISOR_RUNTIME not in self._client.info().get("Runtimes", ()):
+        if plan.level is IsolationLevel.GVISOR and GVISOR_RUNTIME not in self._client.info().get("Runtimes", ()):
             raise LevelUnavailable("runtime", f"the daemon has no runtime {GVISOR_RUNTIME}")
         _sweep(self._client)
         container = self._client.containers.create(name=self._name, **_options(plan))
@@ -450,7 +450,7 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         "healthcheck": {"test": ["NONE"]},
         "log_config": docker_types.LogConfig(type="none"),  # the default keeps all output on the host's disk
     }
-    if plan.level is Level.GVISOR:
+    if plan.level is IsolationLevel.GVISOR:
         # Rights over gVisor's kernel, which is the container's own: gVisor itself has none on the host. They are needed
         # to hide the image's files, and to give each slot a user; a slot's programs have none of them.
         options |= {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tirjudge.web.cost import check_cost
 from tirjudge_sandbox.limits import STDERR_BYTES, Limits
+from tirjudge_web.cost import check_cost
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one request, before JSON and base64 make it longer."""

@@ -14,7 +14,7 @@ from tirjudge_sandbox import host_limits
 from tirjudge_sandbox.attacks import ATTACK_LIMITS, ATTACKS, problem_with
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
 from tirjudge_sandbox.host_limits import Need
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.pool import SandboxPool
 from tirjudge_sandbox.remedies import NoLevelWorks, remedy
@@ -62,7 +62,7 @@ async def diagnose(*, image: str | None = None, slots: int | None = None, limits
         slots: of the pool that there must be room for; None: one a processor.
         limits: of its programs; None: the defaults.
     """
-    levels = [await _try_level(level, image=image) for level in Level if level.isolates]
+    levels = [await _try_level(level, image=image) for level in IsolationLevel if level.isolates]
     best = next((finding.name for finding in levels if finding.works), None)
     return Diagnosis(
         kernel=platform.release(),
@@ -88,7 +88,7 @@ async def _try_primitives() -> list[Finding]:
     ]
 
 
-async def _try_level(level: Level, *, image: str | None) -> Finding:
+async def _try_level(level: IsolationLevel, *, image: str | None) -> Finding:
     try:
         async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image):
             return Finding(name=level, problem="", remedy="")

@@ -18,7 +18,7 @@ from typing import Any
 
 from tirjudge_sandbox import host_limits, kernel
 from tirjudge_sandbox.cgroups import Cgroup, MemoryKill
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import (
@@ -29,9 +29,9 @@ from tirjudge_sandbox.protocol import (
     Attachment,
     Descriptors,
     Ending,
-    Job,
     Printed,
-    Report,
+    ProgramJob,
+    ProgramReport,
     StoppedBy,
 )
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
@@ -97,7 +97,7 @@ class ForkedSlot(SlotProcess):
     def is_open(self) -> bool:
         return self._is_open
 
-    async def run(self, job: Job, payload: bytes) -> Report:
+    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
         if not self._is_open:
             raise SlotLost("the slot is closed", started=False)
         mounts = await self.server.copy_mounts(job.attachments)
@@ -106,7 +106,7 @@ class ForkedSlot(SlotProcess):
         try:
             with _memory_files(payload, can_fetch=bool(job.fetch)) as descriptors:
                 ending = await self._ending_of(job, descriptors, mounts)
-                return Report(
+                return ProgramReport(
                     ending=ending,
                     stdout=_read_ends(descriptors.stdout, limit=job.output_bytes),
                     stderr=_read_ends(descriptors.stderr, limit=4 * _STDERR_BYTES),
@@ -116,7 +116,7 @@ class ForkedSlot(SlotProcess):
             for descriptor in mounts:
                 os.close(descriptor)
 
-    async def _ending_of(self, job: Job, descriptors: Descriptors, mounts: list[int]) -> Ending:
+    async def _ending_of(self, job: ProgramJob, descriptors: Descriptors, mounts: list[int]) -> Ending:
         start = time.monotonic()
         try:
             if self._cgroup is not None:
@@ -229,7 +229,7 @@ class ForkServer(SlotServer):
     """A running `zygote`, and the socket over which it is asked for slots. Made by `start_fork_server`."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], control: socket.socket, *, level: Level, packages: Packages
+        self, process: subprocess.Popen[bytes], control: socket.socket, *, level: IsolationLevel, packages: Packages
     ) -> None:
         self.level = level
         self.offered = packages.modules.keys()
@@ -345,7 +345,7 @@ class ForkServer(SlotServer):
         return False
 
 
-async def start_fork_server(level: Level, *, preset: Preset, packages: Packages) -> ForkServer:
+async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: Packages) -> ForkServer:
     """A fork-server inside its walls, ready to open slots.
 
     Raises:
@@ -380,7 +380,7 @@ async def start_fork_server(level: Level, *, preset: Preset, packages: Packages)
     return server
 
 
-def _spawn(level: Level, *, packages: Packages, stderr: int) -> ForkServer:
+def _spawn(level: IsolationLevel, *, packages: Packages, stderr: int) -> ForkServer:
     """By exec, with nothing of ours in it: no environment, no descriptor but the socket, no session."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)

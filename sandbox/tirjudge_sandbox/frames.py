@@ -10,7 +10,7 @@ import json
 import struct
 from typing import Any
 
-from tirjudge_sandbox.protocol import Ending, Printed, Report
+from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport
 
 LENGTHS = struct.Struct(">II")
 
@@ -23,7 +23,7 @@ def frame(header: dict[str, Any], *parts: bytes) -> bytes:
     return b"".join([LENGTHS.pack(len(text), sum(map(len, parts))), text, *parts])
 
 
-def report_frame(request: int, report: Report) -> bytes:
+def report_frame(request: int, report: ProgramReport) -> bytes:
     """The answer to a program that ran. Files are not among it: there is no place for them in a container."""
     stdout, stderr = report.stdout, report.stderr
     header = {
@@ -34,7 +34,7 @@ def report_frame(request: int, report: Report) -> bytes:
     return frame(header, stdout.head, stdout.tail, stderr.head, stderr.tail)
 
 
-def report_from(header: dict[str, Any], body: bytes) -> Report:
+def report_from(header: dict[str, Any], body: bytes) -> ProgramReport:
     """The other way round; raises ValueError if it is not what `report_frame` makes, whoever made it."""
     try:
         ending = Ending.from_packet(header["ending"].encode())
@@ -53,4 +53,4 @@ def report_from(header: dict[str, Any], body: bytes) -> Report:
             printed.append(Printed(num_bytes, head, tail))
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no report: {error!r}") from error
-    return Report(ending=ending, stdout=printed[0], stderr=printed[1], files={})
+    return ProgramReport(ending=ending, stdout=printed[0], stderr=printed[1], files={})

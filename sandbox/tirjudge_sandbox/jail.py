@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tirjudge_sandbox import kernel, landlock, seccomp
-from tirjudge_sandbox.levels import Level
-from tirjudge_sandbox.protocol import ATTACHMENTS, PACKET_BYTES, SCRATCH, Job
+from tirjudge_sandbox.levels import IsolationLevel
+from tirjudge_sandbox.protocol import ATTACHMENTS, PACKET_BYTES, SCRATCH, ProgramJob
 from tirjudge_sandbox.thread_limit import ThreadLimit
 
 NUM_FILES = 64
@@ -78,7 +78,7 @@ class JailError(Exception):
 class Jail:
     """What `enter` set up, as the walls further in need it."""
 
-    level: Level
+    level: IsolationLevel
     readable: tuple[str, ...]
     """What Landlock lets programs read."""
     writable: tuple[str, ...]
@@ -97,7 +97,7 @@ class Jail:
     """Socket to a helper that copies mounts of the host for the pool; -1: the pool has the right to do that itself."""
 
 
-def enter(level: Level, *, packages: Sequence[str]) -> Jail:
+def enter(level: IsolationLevel, *, packages: Sequence[str]) -> Jail:
     """Puts the fork-server into its jail. At the namespaces levels it returns in a new process, the first of its pid
     namespace; the old one waits for that one, and ends with it.
 
@@ -121,11 +121,11 @@ def enter(level: Level, *, packages: Sequence[str]) -> Jail:
         _enter_namespaces_as_root(python, packages, may_fork=level.has_cgroup)
     elif namespaces:
         mounter = _enter_namespaces_as_user(python, packages, may_fork=level.has_cgroup)
-    elif level is Level.GVISOR:
+    elif level is IsolationLevel.GVISOR:
         _enter_gvisor(python, packages)
     else:
         kernel.forbid_core_dumps()  # nor may programs, which may be the same user, look into us through /proc
-    user_per_slot = is_root or level is Level.GVISOR
+    user_per_slot = is_root or level is IsolationLevel.GVISOR
     return Jail(
         level=level,
         readable=("/",) if namespaces else (*python, *packages, *_DEVICES),
@@ -166,14 +166,14 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
         may_truncate = (
             own_files
             or jail.landlock_abi >= landlock.FIRST_ABI_WITH_TRUNCATE
-            or jail.level is Level.GVISOR  # there, no file is the user's to change
+            or jail.level is IsolationLevel.GVISOR  # there, no file is the user's to change
         )
         seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate, may_write=jail.level.isolates)
     return threads
 
 
 @dataclass(slots=True, kw_only=True)
-class Place:
+class JailPlace:
     """What is laid out for the next program of a slot."""
 
     scratch_bytes: int
@@ -182,7 +182,7 @@ class Place:
     """Descriptor of its Landlock rules; -1 where there are none."""
 
 
-def prepare(jail: Jail, *, scratch_bytes: int) -> Place:
+def prepare(jail: Jail, *, scratch_bytes: int) -> JailPlace:
     """Lays out what does not depend on the program, before there is one.
 
     Args:
@@ -199,10 +199,10 @@ def prepare(jail: Jail, *, scratch_bytes: int) -> Place:
     if jail.landlock_abi:
         with _step("landlock"):
             ruleset = landlock.make_ruleset(version=jail.landlock_abi, readable=jail.readable, writable=jail.writable)
-    return Place(scratch_bytes=scratch_bytes if jail.level.has_namespaces else 0, ruleset=ruleset)
+    return JailPlace(scratch_bytes=scratch_bytes if jail.level.has_namespaces else 0, ruleset=ruleset)
 
 
-def adapt(jail: Jail, place: Place, *, job: Job, mounts: Sequence[int]) -> None:
+def adapt(jail: Jail, place: JailPlace, *, job: ProgramJob, mounts: Sequence[int]) -> None:
     """Lays out the rest for a program.
 
     Args:
@@ -225,7 +225,7 @@ def adapt(jail: Jail, place: Place, *, job: Job, mounts: Sequence[int]) -> None:
             _mount_attachments([name for name, _ in job.attachments], mounts)
 
 
-def clear_away(jail: Jail, place: Place, *, job: Job) -> None:
+def clear_away(jail: Jail, place: JailPlace, *, job: ProgramJob) -> None:
     """Undoes `prepare` and `adapt` when the program is dead."""
     if jail.level.has_namespaces:
         kernel.unmount(SCRATCH)
@@ -235,7 +235,7 @@ def clear_away(jail: Jail, place: Place, *, job: Job) -> None:
         os.close(place.ruleset)
 
 
-def close_in(jail: Jail, place: Place, *, slot: int) -> None:
+def close_in(jail: Jail, place: JailPlace, *, slot: int) -> None:
     """Puts up, around the calling process, the walls that are the same for each program of a slot. It is still trusted, and
     waits for its program then; `shut` must follow.
 
@@ -262,7 +262,7 @@ def close_in(jail: Jail, place: Place, *, slot: int) -> None:
             landlock.restrict(place.ruleset)
 
 
-def shut(jail: Jail, place: Place, *, job: Job, has_thread_limit: bool) -> None:
+def shut(jail: Jail, place: JailPlace, *, job: ProgramJob, has_thread_limit: bool) -> None:
     """Puts up the last walls, which are those that depend on the program; next comes the stranger's code.
 
     Args:
@@ -288,7 +288,7 @@ def shut(jail: Jail, place: Place, *, job: Job, has_thread_limit: bool) -> None:
         )
 
 
-def _ruleset_for(job: Job, *, jail: Jail, place: Place) -> int:
+def _ruleset_for(job: ProgramJob, *, jail: Jail, place: JailPlace) -> int:
     """The slot's, unless the host's own paths are attached."""
     if not job.attachments:
         return place.ruleset
@@ -583,7 +583,7 @@ def _can_be_set(kind: int, *, jail: Jail) -> bool:
     return kind not in _UNKNOWN_TO_GVISOR or (jail.level.isolates and not kernel.is_gvisor())
 
 
-def _limit_resources(job: Job, *, jail: Jail) -> None:
+def _limit_resources(job: ProgramJob, *, jail: Jail) -> None:
     """Hard limits, which only tighten: where the server itself is held to less, less it is."""
     wanted = {
         resource.RLIMIT_CPU: math.ceil(job.cpu_s) + 1,  # a backstop: the slot reads a finer clock

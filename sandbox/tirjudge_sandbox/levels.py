@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class IsolationLevel(StrEnum):
     """The kinds of isolation, strongest first. A pool runs at one of them and never quietly at a lower one."""
 
     GVISOR = "gvisor"
@@ -29,30 +29,30 @@ class Level(StrEnum):
 
     @property
     def isolates(self) -> bool:
-        return self is not Level.UNSAFE
+        return self is not IsolationLevel.UNSAFE
 
     @property
     def needs_image(self) -> bool:
         """`GVISOR` does not where the pool runs in gVisor already."""
-        return self in (Level.GVISOR, Level.DOCKER)
+        return self in (IsolationLevel.GVISOR, IsolationLevel.DOCKER)
 
     @property
     def needs_landlock(self) -> bool:
         """Whether Landlock alone keeps programs from the files around them."""
-        return self in (Level.LANDLOCK, Level.DOCKER)
+        return self in (IsolationLevel.LANDLOCK, IsolationLevel.DOCKER)
 
     @property
     def has_namespaces(self) -> bool:
         """Whether programs have a root, a /tmp and process ids of their own."""
-        return self in (Level.NAMESPACES_CGROUP, Level.NAMESPACES)
+        return self in (IsolationLevel.NAMESPACES_CGROUP, IsolationLevel.NAMESPACES)
 
     @property
     def has_cgroup(self) -> bool:
-        return self is Level.NAMESPACES_CGROUP
+        return self is IsolationLevel.NAMESPACES_CGROUP
 
-    def at_least(self, other: Level) -> bool:
+    def at_least(self, other: IsolationLevel) -> bool:
         """Whether this level is as strong as `other`. `DOCKER` comes after `LANDLOCK` because it needs more, not because
         it holds less: all of that is in it."""
-        order = list(Level)
-        strength = Level.LANDLOCK if self is Level.DOCKER else self
+        order = list(IsolationLevel)
+        strength = IsolationLevel.LANDLOCK if self is IsolationLevel.DOCKER else self
         return order.index(strength) <= order.index(other)

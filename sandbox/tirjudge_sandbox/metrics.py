@@ -20,7 +20,7 @@ _RUN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10
 _QUEUE_BUCKETS = (0.0001, 0.001, *_RUN_BUCKETS)
 
 
-class Metrics:
+class SandboxMetrics:
     """The counters of one service.
 
     Args:

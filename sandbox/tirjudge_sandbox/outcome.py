@@ -9,10 +9,10 @@ import signal
 
 from tirjudge.observation import TRUNCATED
 from tirjudge.types import ExecResult, Outcome
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import STDERR_BYTES, Limits
 from tirjudge_sandbox.presets import Preset
-from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, Report, StoppedBy
+from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, ProgramReport, StoppedBy
 
 _CONTINUATION = bytes(range(0b1000_0000, 0b1100_0000))
 """The bytes of UTF-8 that go on with a character."""
@@ -21,7 +21,9 @@ _BOX_BORDER = re.compile(r"[\s|+-]*")
 """The frame that Python draws around the parts of an ExceptionGroup."""
 
 
-def result_of(report: Report, *, limits: Limits, level: Level, preset: Preset, queue_s: float) -> ExecResult:
+def result_of(
+    report: ProgramReport, *, limits: Limits, level: IsolationLevel, preset: Preset, queue_s: float
+) -> ExecResult:
     """What is told of a program that ran.
 
     Args:

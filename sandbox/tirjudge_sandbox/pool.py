@@ -27,16 +27,16 @@ from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.fork_server import start_fork_server
 from tirjudge_sandbox.host_limits import Need, host_limits, resident_bytes
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
 from tirjudge_sandbox.presets import Preset, preset_for
-from tirjudge_sandbox.protocol import Report
+from tirjudge_sandbox.protocol import ProgramReport
 from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
 from tirjudge_sandbox.request import Program, attachments_of, paths_of
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
-from tirjudge_sandbox.slots import Slot, SlotQueue
+from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _CANARY_CODE, _CANARY_OUTPUT = "print(6 * 7)", b"42\n"
@@ -97,8 +97,8 @@ class SandboxPool:
         limits: Limits | None = None,
         max_limits: Limits | None = None,
         max_waiting: int | None = None,
-        level: Level | str | None = None,
-        min_level: Level | str = Level.LANDLOCK,
+        level: IsolationLevel | str | None = None,
+        min_level: IsolationLevel | str = IsolationLevel.LANDLOCK,
         allow_unsafe: bool = False,
         packages: Sequence[str] | None = None,
         image: str | None = None,
@@ -130,8 +130,8 @@ class SandboxPool:
         self.max_limits = max_limits or self.limits.times(_MAX_LIMITS_FACTOR)
         self.limits.check_within(self.max_limits)
         self._levels = _candidates(
-            None if level is None else Level(level),
-            min_level=Level(min_level),
+            None if level is None else IsolationLevel(level),
+            min_level=IsolationLevel(min_level),
             allow_unsafe=allow_unsafe,
             has_image=image is not None,
         )
@@ -139,11 +139,11 @@ class SandboxPool:
         self._package_names = tuple(DEFAULT_PACKAGES if packages is None else packages)
         self._packages = find_packages(self._package_names)
         self._offered: Collection[str] = ()
-        self._slots = [Slot(number) for number in range(num_slots)]
+        self._slots = [ProgramSlot(number) for number in range(num_slots)]
         self._queue = SlotQueue(
             self._slots, max_waiting=_MAX_WAITING_PER_SLOT * num_slots if max_waiting is None else max_waiting
         )
-        self._level: Level | None = None
+        self._level: IsolationLevel | None = None
         self._servers: dict[Preset, SlotServer] = {}
         self._retired: list[SlotServer] = []
         self._starting: dict[Preset, asyncio.Lock] = {preset: asyncio.Lock() for preset in Preset}
@@ -284,7 +284,7 @@ class SandboxPool:
             limits=limits or self.limits,
         )
         program.limits.check_within(self.max_limits)
-        program.check(level=self._level or Level.UNSAFE)
+        program.check(level=self._level or IsolationLevel.UNSAFE)
         if program.is_too_long:
             error = f"ProgramTooLong: more than {program.limits.source_bytes} bytes"
             return ExecResult(outcome=Outcome.REFUSED, error=error, level=self.level)
@@ -298,7 +298,7 @@ class SandboxPool:
 
     # ---------------------------------------------------------------------------------------------------- one program
 
-    async def _run_in(self, slot: Slot, program: Program, *, queued: float) -> ExecResult:
+    async def _run_in(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
         """Runs a program in a slot that is ours, and gives the slot back."""
         try:
             result = await self._execute(slot, program, queued=queued)
@@ -314,10 +314,10 @@ class SandboxPool:
             self._queue.give_back(slot)
         return result
 
-    async def _execute(self, slot: Slot, program: Program, *, queued: float) -> ExecResult:
+    async def _execute(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
         """Runs a program; if the slot is lost before it started, once more in a new one."""
         wanted = preset_for(program.code, offered=self._offered)
-        job, payload = program.job(), program.payload(level=Level(self.level))
+        job, payload = program.job(), program.payload(level=IsolationLevel(self.level))
         retried = False
         while True:
             process = None
@@ -335,7 +335,9 @@ class SandboxPool:
                 if lost.started or retried or self._queue.is_closed:
                     raise SandboxUnavailable(f"the program was lost: {lost}") from lost
                 retried = True
-        result = result_of(report, limits=program.limits, level=Level(self.level), preset=preset, queue_s=queue_s)
+        result = result_of(
+            report, limits=program.limits, level=IsolationLevel(self.level), preset=preset, queue_s=queue_s
+        )
         self._count(result, preset=preset)
         return result
 
@@ -353,7 +355,7 @@ class SandboxPool:
 
     # --------------------------------------------------------------------------------------------------------- health
 
-    async def _recover(self, slot: Slot) -> None:
+    async def _recover(self, slot: ProgramSlot) -> None:
         """Ends what still runs in a slot, sees whether it is fit for another program, and gives it back."""
         try:
             for process in list(slot.processes.values()):
@@ -375,14 +377,14 @@ class SandboxPool:
         canary = Program(
             code=_CANARY_CODE, bindings={}, stdin="", files={}, fetch=(), attachments=(), limits=self.limits
         )
-        report: Report = await process.run(canary.job(), canary.payload(level=Level.UNSAFE))
+        report: ProgramReport = await process.run(canary.job(), canary.payload(level=IsolationLevel.UNSAFE))
         return report.ending.wait_status == 0 and report.stdout.head == _CANARY_OUTPUT
 
     def _does_without(self, preset: Preset) -> bool:
         """Whether its warm interpreter did not start not long ago: its programs import for themselves meanwhile."""
         return preset in self._failed_at and time.monotonic() - self._failed_at[preset] < RETRY_S
 
-    async def _open(self, slot: Slot, wanted: Preset) -> tuple[Preset, SlotProcess]:
+    async def _open(self, slot: ProgramSlot, wanted: Preset) -> tuple[Preset, SlotProcess]:
         """The process behind a slot, which is made if need be, and its fork-server too. Raises SlotLost."""
         preset = Preset.STDLIB if self._does_without(wanted) else wanted
         process = slot.process_for(preset)
@@ -399,7 +401,7 @@ class SandboxPool:
             raise SlotLost("the pool was closed", started=False)
         return preset, process
 
-    async def _open_process(self, slot: Slot, preset: Preset, *, server: SlotServer) -> SlotProcess:
+    async def _open_process(self, slot: ProgramSlot, preset: Preset, *, server: SlotServer) -> SlotProcess:
         try:
             process = await server.open_slot(slot.number, cgroup=self._cgroup_of(slot, preset))
         except OSError as error:
@@ -430,8 +432,8 @@ class SandboxPool:
         self._fit_into_host()
         return server
 
-    async def _new_server(self, level: Level, preset: Preset) -> SlotServer:
-        if not level.needs_image or (level is Level.GVISOR and self.image is None and kernel.is_gvisor()):
+    async def _new_server(self, level: IsolationLevel, preset: Preset) -> SlotServer:
+        if not level.needs_image or (level is IsolationLevel.GVISOR and self.image is None and kernel.is_gvisor()):
             return await start_fork_server(level, preset=preset, packages=self._packages)
         if self.image is None:
             raise LevelUnavailable("image", "no image was named to run in")
@@ -445,7 +447,7 @@ class SandboxPool:
         )
         return await start_container(plan, preset=preset)
 
-    async def _start_at(self, level: Level) -> None:
+    async def _start_at(self, level: IsolationLevel) -> None:
         """Raises LevelUnavailable."""
         if level.has_cgroup:
             try:
@@ -459,7 +461,7 @@ class SandboxPool:
                 await self._remove_cgroups()  # the next level may be one without
             raise
 
-    async def _open_at(self, level: Level) -> None:
+    async def _open_at(self, level: IsolationLevel) -> None:
         """Raises LevelUnavailable."""
         server = await self._new_server(level, Preset.STDLIB)
         try:
@@ -504,14 +506,14 @@ class SandboxPool:
             for slot in idle:
                 self._queue.give_back(slot)
 
-    def _is_outdated(self, slot: Slot) -> bool:
+    def _is_outdated(self, slot: ProgramSlot) -> bool:
         """Whether a process of a slot belongs to a fork-server that was replaced."""
         return bool(self._retired) and any(
             process.is_open and any(server.owns(process) for server in self._retired)
             for process in slot.processes.values()
         )
 
-    async def _renew(self, slot: Slot) -> None:
+    async def _renew(self, slot: ProgramSlot) -> None:
         """Gives a slot new processes in the place of those of replaced fork-servers; ends those that have none left."""
         for preset, process in list(slot.processes.items()):
             if process.is_open and any(server.owns(process) for server in self._retired):
@@ -529,7 +531,7 @@ class SandboxPool:
 
     # -------------------------------------------------------------------------------------------------------- cgroups
 
-    def _cgroup_of(self, slot: Slot, preset: Preset) -> Cgroup | None:
+    def _cgroup_of(self, slot: ProgramSlot, preset: Preset) -> Cgroup | None:
         """One for each process of a slot. Raises OSError."""
         if self._cgroup_tree is None:
             return None
@@ -550,14 +552,16 @@ class SandboxPool:
         task.add_done_callback(self._background.discard)
 
 
-def _candidates(level: Level | None, *, min_level: Level, allow_unsafe: bool, has_image: bool) -> list[Level]:
+def _candidates(
+    level: IsolationLevel | None, *, min_level: IsolationLevel, allow_unsafe: bool, has_image: bool
+) -> list[IsolationLevel]:
     """The levels to try, best first."""
-    if level is Level.UNSAFE and not allow_unsafe:
+    if level is IsolationLevel.UNSAFE and not allow_unsafe:
         raise ValueError("level: unsafe given, which also needs allow_unsafe")
     to_be_had = [
         candidate
-        for candidate in Level
-        if has_image or not candidate.needs_image or (candidate is Level.GVISOR and kernel.is_gvisor())
+        for candidate in IsolationLevel
+        if has_image or not candidate.needs_image or (candidate is IsolationLevel.GVISOR and kernel.is_gvisor())
     ]
     wanted = to_be_had if level is None else [level]
     return [

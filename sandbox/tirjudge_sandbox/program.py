@@ -17,8 +17,8 @@ import threading
 import types
 from typing import Any, NoReturn
 
-from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, Place, close_in, shut
-from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, Job
+from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, JailPlace, close_in, shut
+from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, ProgramJob
 
 STARTED = b"started"
 """Written to the slot when the walls are up; anything else that comes is the reason why they are not."""
@@ -26,7 +26,9 @@ STARTED = b"started"
 _SOURCE = 3
 
 
-def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socket, has_thread_limit: bool) -> NoReturn:
+def become_program(
+    jail: Jail, place: JailPlace, *, slot: int, channel: socket.socket, has_thread_limit: bool
+) -> NoReturn:
     """Turns this process into the program's: into one that waits for it, closed in, and then into the program itself.
 
     Args:
@@ -41,7 +43,7 @@ def become_program(jail: Jail, place: Place, *, slot: int, channel: socket.socke
         packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
         if not packet:  # the slot is dead
             os._exit(0)
-        shut(jail, place, job=Job.from_packet(packet), has_thread_limit=has_thread_limit)
+        shut(jail, place, job=ProgramJob.from_packet(packet), has_thread_limit=has_thread_limit)
     except JailError as error:
         channel.send(str(error).encode())
         os._exit(1)

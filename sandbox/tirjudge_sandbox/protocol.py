@@ -1,4 +1,4 @@
-"""What the pool and a slot say to each other: one `Job` goes in, one `Ending` comes out, each a packet of JSON.
+"""What the pool and a slot say to each other: one `ProgramJob` goes in, one `Ending` comes out, each a packet of JSON.
 
 The program itself, its variables and files, and its output are never in these packets: they are memory files whose
 descriptors travel with the job, in the order of `Descriptors`. Only the program's own process opens the first three.
@@ -60,8 +60,8 @@ class Descriptors(NamedTuple):
     stdout: int
     stderr: int
     fetched: int = -1
-    """The files asked for in `Job.fetch`, one behind the other; written by the slot when the program is dead. Not there if
-    none are asked for."""
+    """The files asked for in `ProgramJob.fetch`, one behind the other; written by the slot when the program is dead. Not
+    there if none are asked for."""
 
 
 class Attachment(NamedTuple):
@@ -73,7 +73,7 @@ class Attachment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ProgramJob:
     """The limits of one program, in the units of the kernel, and what it needs of the outside."""
 
     cpu_s: float
@@ -94,7 +94,7 @@ class Job:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
-    def from_packet(cls, packet: bytes) -> Job:
+    def from_packet(cls, packet: bytes) -> ProgramJob:
         fields = json.loads(packet)
         attachments = tuple(Attachment(*pair) for pair in fields.pop("attachments"))
         return cls(**{**fields, "fetch": tuple(fields["fetch"]), "attachments": attachments})
@@ -113,7 +113,7 @@ class Ending:
     wall_s: float
     max_rss_kb: int
     fetched: tuple[int, ...] = ()
-    """Size of each file of `Job.fetch`; -1: it is not there, no plain file, or too large."""
+    """Size of each file of `ProgramJob.fetch`; -1: it is not there, no plain file, or too large."""
 
     @property
     def was_killed(self) -> bool:
@@ -136,20 +136,20 @@ class Printed(NamedTuple):
     num_bytes: int
     """Of all that was printed."""
     head: bytes
-    """All of it, or the first three quarters of `Job.output_bytes`."""
+    """All of it, or the first three quarters of `ProgramJob.output_bytes`."""
     tail: bytes
-    """Empty, or the last quarter of `Job.output_bytes`."""
+    """Empty, or the last quarter of `ProgramJob.output_bytes`."""
 
     @property
     def is_cut(self) -> bool:
         return self.num_bytes > len(self.head) + len(self.tail)
 
 
-class Report(NamedTuple):
+class ProgramReport(NamedTuple):
     """All that comes back of a program."""
 
     ending: Ending
     stdout: Printed
     stderr: Printed
     files: dict[str, bytes]
-    """Those of `Job.fetch` that there were."""
+    """Those of `ProgramJob.fetch` that there were."""

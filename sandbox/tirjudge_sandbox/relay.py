@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 from tirjudge_sandbox.fork_server import ForkServer, start_fork_server
 from tirjudge_sandbox.frames import LENGTHS, frame, report_frame
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import find_packages
 from tirjudge_sandbox.presets import Preset
-from tirjudge_sandbox.protocol import Job
+from tirjudge_sandbox.protocol import ProgramJob
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess
 
 
@@ -43,7 +43,9 @@ async def _relay() -> None:
     config, _ = await _read_frame(reader)
     try:
         packages = find_packages(config["packages"])
-        server = await start_fork_server(Level(config["level"]), preset=Preset(config["preset"]), packages=packages)
+        server = await start_fork_server(
+            IsolationLevel(config["level"]), preset=Preset(config["preset"]), packages=packages
+        )
     except LevelUnavailable as error:
         writer.write(frame({"failure": str(error), "step": error.step}))
         await writer.drain()
@@ -91,7 +93,7 @@ class _Relay:
             case "open":
                 self._start(self._open(number, request=request, slot=header["slot"]))
             case "run":
-                job = Job.from_packet(header["job"].encode())
+                job = ProgramJob.from_packet(header["job"].encode())
                 self._running[number] = self._start(self._run(number, request=request, job=job, payload=payload))
             case "cancel":
                 self._start(self._cancel(number, request=request))
@@ -112,7 +114,7 @@ class _Relay:
         else:
             self._answer({"request": request})
 
-    async def _run(self, number: int, *, request: int, job: Job, payload: bytes) -> None:
+    async def _run(self, number: int, *, request: int, job: ProgramJob, payload: bytes) -> None:
         try:
             report = await self._processes[number].run(job, payload)
         except SlotLost as lost:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge_sandbox.fork_server import base_python
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 
 _NAMESPACES = frozenset(
     {"user namespace", "mount namespace", "pid namespace", "network namespace", "root file system", "private /tmp"}
@@ -66,7 +66,7 @@ _APPARMOR_PROFILE = (
 class LevelFailure:
     """Why a level does not work here, and what would change that."""
 
-    level: Level
+    level: IsolationLevel
     problem: str
     remedy: str
 

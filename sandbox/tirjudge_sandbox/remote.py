@@ -21,9 +21,9 @@ from typing import Any
 import httpx2
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
-from tirjudge.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, retry_after_s, tls_context
+from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, retry_after_s, tls_context
+from tirjudge.http.workers import Worker, least_busy
 from tirjudge.types import ExecResult
-from tirjudge.workers import Worker, least_busy
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.wire import EXECUTE_PATH, encoded, result_of_body, to_json
 

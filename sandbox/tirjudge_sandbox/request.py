@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
-from tirjudge_sandbox.protocol import ATTACHMENTS, Attachment, Job
+from tirjudge_sandbox.protocol import ATTACHMENTS, Attachment, ProgramJob
 
 MAX_FILES = 256
 MAX_FETCHED = 32
@@ -40,7 +40,7 @@ class Program:
     attachments: tuple[Attachment, ...]
     limits: Limits
 
-    def check(self, *, level: Level) -> None:
+    def check(self, *, level: IsolationLevel) -> None:
         """Raises ValueError: something in it cannot be, or cannot be at this level."""
         for name in self.bindings:
             if not name.isidentifier() or keyword.iskeyword(name):
@@ -70,7 +70,7 @@ class Program:
         if num_bytes > self.limits.scratch_mb << 20:
             raise ValueError(f"files: together larger than the limit of {self.limits.scratch_mb} MiB")
 
-    def _check_attachments(self, level: Level) -> None:
+    def _check_attachments(self, level: IsolationLevel) -> None:
         if len(self.attachments) > MAX_ATTACHMENTS:
             raise ValueError(f"attachments: {len(self.attachments)} given, at most {MAX_ATTACHMENTS} can be attached")
         if level.needs_image:
@@ -88,9 +88,9 @@ class Program:
     def is_too_long(self) -> bool:
         return len(self.code.encode("utf-8", "surrogatepass")) > self.limits.source_bytes
 
-    def job(self) -> Job:
+    def job(self) -> ProgramJob:
         limits = self.limits
-        return Job(
+        return ProgramJob(
             cpu_s=limits.cpu_s,
             wall_s=limits.wall_s,
             memory_bytes=limits.memory_mb << 20,
@@ -102,7 +102,7 @@ class Program:
             attachments=self.attachments,
         )
 
-    def payload(self, *, level: Level) -> bytes:
+    def payload(self, *, level: IsolationLevel) -> bytes:
         """A line of JSON, then the files one behind the other, then what is read from the standard input.
 
         A copy of all texts, so it is made when there is a slot for it.

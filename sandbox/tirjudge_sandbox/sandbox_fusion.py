@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 
 from tirjudge.types import ExecResult, Outcome, Received, Text
 from tirjudge_sandbox.cost import answer_bytes, check_answer
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 from tirjudge_sandbox.wire import SANDBOX_ERROR, Base64, encoded
 
 RUN_CODE_PATH = "/run_code"
@@ -48,11 +48,11 @@ class RunCodeRequest(Received):
     fetch_files: list[str] = Field(default_factory=list)
 
 
-async def run_code(asked: RunCodeRequest, *, service: Service) -> dict[str, Any]:
+async def run_code(asked: RunCodeRequest, *, service: SandboxService) -> dict[str, Any]:
     """The answer to a program that ran.
 
     Raises:
-        Refused, SandboxBusy, SandboxUnavailable, ShuttingDown: as `Service.execute`.
+        Refused, SandboxBusy, SandboxUnavailable, ShuttingDown: as `SandboxService.execute`.
     """
     limits = service.capped(
         time_s=asked.run_timeout if asked.run_timeout > 0 else None,

@@ -103,7 +103,7 @@ _PRCTL_OPTIONS = (15, 16)
 """The name of a thread. Not the parent-death signal, which ties a program to its slot."""
 
 
-class Check(NamedTuple):
+class ArgumentCheck(NamedTuple):
     """Half of an argument, masked, must be one of some values. Both our architectures are little-endian."""
 
     argument: int
@@ -181,13 +181,13 @@ def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) 
     return struct.pack("HBBI", code, if_true, if_false, value)
 
 
-def _checked_call(number: int, checks: Sequence[Check]) -> bytes:
+def _checked_call(number: int, checks: Sequence[ArgumentCheck]) -> bytes:
     """Allows a call if every check holds, refuses it if not, and is stepped over by all other calls."""
     body = b"".join(map(_check, checks)) + _instruction(_RETURN, _ALLOW)
     return _instruction(_JUMP_EQUAL, number, if_false=len(body) // 8) + body
 
 
-def _check(check: Check) -> bytes:
+def _check(check: ArgumentCheck) -> bytes:
     code = _instruction(_LOAD, 16 + 8 * check.argument + 4 * check.high)
     if check.enough:
         code += _instruction(_JUMP_ANY_BIT, check.enough, if_true=len(check.values) + 1 + (check.mask != _ALL_BITS))
@@ -223,17 +223,17 @@ def _answer(table: str, answer: int) -> bytes:
     )
 
 
-def _calls_with_checks() -> dict[int, list[Check]]:
+def _calls_with_checks() -> dict[int, list[ArgumentCheck]]:
     columns = {
-        "socketpair": (53, 199, [Check(0, [_AF_UNIX]), Check(1, [_SOCK_STREAM], mask=_SOCK_TYPE_MASK)]),
+        "socketpair": (53, 199, [ArgumentCheck(0, [_AF_UNIX]), ArgumentCheck(1, [_SOCK_STREAM], mask=_SOCK_TYPE_MASK)]),
         # A socket of a pair may not name another receiver.
-        "sendto": (44, 206, [Check(4, [0]), Check(4, [0], high=True)]),
-        "fcntl": (72, 25, [Check(1, _FCNTL_COMMANDS)]),
-        "ioctl": (16, 29, [Check(1, _IOCTL_COMMANDS)]),
+        "sendto": (44, 206, [ArgumentCheck(4, [0]), ArgumentCheck(4, [0], high=True)]),
+        "fcntl": (72, 25, [ArgumentCheck(1, _FCNTL_COMMANDS)]),
+        "ioctl": (16, 29, [ArgumentCheck(1, _IOCTL_COMMANDS)]),
         # Programs make threads; slots, and where it is allowed programs, children too.
-        "clone": (56, 220, [Check(0, [0], mask=_CLONE_BEYOND_A_FORK)]),
-        "close_range": (436, 436, [Check(2, _CLOSE_RANGE_FLAGS)]),
-        "prlimit64": (302, 261, [Check(0, [0])]),
+        "clone": (56, 220, [ArgumentCheck(0, [0], mask=_CLONE_BEYOND_A_FORK)]),
+        "close_range": (436, 436, [ArgumentCheck(2, _CLOSE_RANGE_FLAGS)]),
+        "prlimit64": (302, 261, [ArgumentCheck(0, [0])]),
     }
     return {(x86 if kernel.IS_X86 else aarch64): checks for x86, aarch64, checks in columns.values()}
 
@@ -257,7 +257,9 @@ def _head() -> bytes:
 def _open_without(forbidden: int) -> bytes:
     """Opening, but with none of these flags. (Before its third version, Landlock let files be cut off.)"""
     flags_of = {257: 2, 2: 1} if kernel.IS_X86 else {56: 2}
-    return b"".join(_checked_call(number, [Check(flags, [0], mask=forbidden)]) for number, flags in flags_of.items())
+    return b"".join(
+        _checked_call(number, [ArgumentCheck(flags, [0], mask=forbidden)]) for number, flags in flags_of.items()
+    )
 
 
 def _tail() -> bytes:
@@ -287,17 +289,24 @@ def _threads() -> bytes:
 
 def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
     """Threads that share all of it, signals to itself, questions about itself."""
-    threads = [Check(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [Check(0, [])]
-    calls = {CLONE: threads, **{number: [Check(0, [pid])] for number in _SIGNALS}, **_PRIVATE_WAKING, **_OWN_MEMORY}
+    threads = (
+        [ArgumentCheck(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [ArgumentCheck(0, [])]
+    )
+    calls = {
+        CLONE: threads,
+        **{number: [ArgumentCheck(0, [pid])] for number in _SIGNALS},
+        **_PRIVATE_WAKING,
+        **_OWN_MEMORY,
+    }
     if not own_pids:
-        calls |= {number: [Check(0, [0, pid])] for number in _ABOUT_A_PROCESS} | _OWN_PRIORITY_AND_CLOCKS
+        calls |= {number: [ArgumentCheck(0, [0, pid])] for number in _ABOUT_A_PROCESS} | _OWN_PRIORITY_AND_CLOCKS
     return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _refuse(_NUMBERS_OF_PROCESSES)
 
 
 def _many_processes() -> bytes:
     """Signals to one process at a time: not to groups, which reach beyond a pid namespace."""
-    one = [Check(0, [0], mask=_SIGN_BIT), Check(0, [0], refused=True)]
-    threads = [Check(0, [0, _CLONE_FILES, _CLONE_FILES | _CLONE_THREAD], mask=_CLONE_FILES | _CLONE_THREAD)]
+    one = [ArgumentCheck(0, [0], mask=_SIGN_BIT), ArgumentCheck(0, [0], refused=True)]
+    threads = [ArgumentCheck(0, [0, _CLONE_FILES, _CLONE_FILES | _CLONE_THREAD], mask=_CLONE_FILES | _CLONE_THREAD)]
     calls = {CLONE: threads, **dict.fromkeys(_SIGNALS, one)}
     return b"".join(_checked_call(number, checks) for number, checks in calls.items())
 
@@ -309,24 +318,26 @@ _ABOUT_A_PROCESS = (121, 124, 204) if kernel.IS_X86 else (155, 156, 123)
 """getpgid, getsid and sched_getaffinity."""
 _GET_PRIORITY, *_CLOCKS = (140, 228, 229, 230) if kernel.IS_X86 else (141, 113, 114, 115)
 _OWN_PRIORITY_AND_CLOCKS = {
-    _GET_PRIORITY: [Check(0, [0]), Check(1, [0])],
-    **{number: [Check(0, _STATIC_CLOCKS)] for number in _CLOCKS},
+    _GET_PRIORITY: [ArgumentCheck(0, [0]), ArgumentCheck(1, [0])],
+    **{number: [ArgumentCheck(0, _STATIC_CLOCKS)] for number in _CLOCKS},
 }
 _LIBRARIES = kernel.address_of_libc() >> 32
 _MAP_SHARED, _MAP_ANONYMOUS, _MREMAP_FIXED = 0x1, 0x20, 0x2
 _MMAP, _MREMAP = (9, 25) if kernel.IS_X86 else (222, 216)
 _OWN_MEMORY = {
     _MMAP: [
-        Check(0, [0, _LIBRARIES - 1, _LIBRARIES, _LIBRARIES + 1], high=True),
-        Check(3, [0, _MAP_SHARED, _MAP_ANONYMOUS], mask=_MAP_SHARED | _MAP_ANONYMOUS),
+        ArgumentCheck(0, [0, _LIBRARIES - 1, _LIBRARIES, _LIBRARIES + 1], high=True),
+        ArgumentCheck(3, [0, _MAP_SHARED, _MAP_ANONYMOUS], mask=_MAP_SHARED | _MAP_ANONYMOUS),
     ],
-    _MREMAP: [Check(3, [0], mask=_MREMAP_FIXED)],
+    _MREMAP: [ArgumentCheck(3, [0], mask=_MREMAP_FIXED)],
 }
 """What RLIMIT_AS does not see. Shared memory without a file lives as a whole for as long as one page of it is mapped. Single
 pages far apart take a table of the kernel's each: they may lie near the libraries alone, within some 4 GiB."""
 _PRIVATE_WAKING = {
     _FUTEX: [
-        Check(1, [_FUTEX_WAIT, _FUTEX_WAIT_BITSET], mask=_ALL_BITS & ~_FUTEX_CLOCK_REALTIME, enough=_FUTEX_PRIVATE)
+        ArgumentCheck(
+            1, [_FUTEX_WAIT, _FUTEX_WAIT_BITSET], mask=_ALL_BITS & ~_FUTEX_CLOCK_REALTIME, enough=_FUTEX_PRIVATE
+        )
     ]
 }
 """A futex that is not private may lie on a page of a library, which programs that run side by side share. Waiting there is
@@ -335,6 +346,8 @@ _HEAD, _TAIL, _THREADS = _head(), _tail(), _threads()
 _OPEN, _OPEN_UNCUT, _OPEN_TO_READ = _allow(_NUMBERS_THAT_OPEN), _open_without(_O_TRUNC), _open_without(_O_WRITES)
 _CHANGE_FILES = _allow(_NUMBERS_THAT_CHANGE_FILES)
 _PROGRAM_HEAD = (
-    _instruction(_LOAD, _NUMBER_OFFSET) + _refuse(_NUMBERS_OF_SLOTS) + _checked_call(_PRCTL, [Check(0, _PRCTL_OPTIONS)])
+    _instruction(_LOAD, _NUMBER_OFFSET)
+    + _refuse(_NUMBERS_OF_SLOTS)
+    + _checked_call(_PRCTL, [ArgumentCheck(0, _PRCTL_OPTIONS)])
 )
 _MANY_PROCESSES = _many_processes()

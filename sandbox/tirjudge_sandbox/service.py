@@ -10,16 +10,16 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable, logged
-from tirjudge.protocol import invalid
+from tirjudge.http.protocol import invalid
 from tirjudge.types import ExecResult
-from tirjudge.web.draining import Draining
-from tirjudge.web.errors import Refused
 from tirjudge_sandbox.cost import MAX_ANSWER_BYTES, answer_bytes, check_answer
 from tirjudge_sandbox.doctor import Diagnosis, diagnose
 from tirjudge_sandbox.limits import Limits
-from tirjudge_sandbox.metrics import Metrics
+from tirjudge_sandbox.metrics import SandboxMetrics
 from tirjudge_sandbox.pool import SandboxPool
 from tirjudge_sandbox.wire import ExecuteRequest, limits_of
+from tirjudge_web.draining import Draining
+from tirjudge_web.errors import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 TRIAL_PROGRAM = "print(1)"
 
 
-class Service:
+class SandboxService:
     """What the application answers from.
 
     Args:
@@ -40,7 +40,7 @@ class Service:
         self.pool = pool
         self.max_answer_bytes = max_answer_bytes
         self.draining = Draining()
-        self.metrics = Metrics(pool.stats)
+        self.metrics = SandboxMetrics(pool.stats)
         self._started = time.time()
         self._diagnosis: Diagnosis | None = None
         self._problem: str | None = None  # why the last program could not be run; None if it could

@@ -6,12 +6,12 @@ import json
 import socket
 from collections.abc import Collection
 
-from tirjudge.web.browser_check import AllowedHosts
-from tirjudge.web.limits import ConnectionLimits
-from tirjudge.web.process import serve_app, url_of
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.pool import SandboxPool
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
+from tirjudge_web.browser_check import AllowedHosts
+from tirjudge_web.limits import ConnectionLimits
+from tirjudge_web.process import serve_app, url_of
 
 
 async def serve_pool(
@@ -31,7 +31,7 @@ async def serve_pool(
         SandboxUnavailable: nothing that is allowed isolates here.
     """
     async with pool:
-        service = Service(pool, max_answer_bytes=max_answer_bytes)
+        service = SandboxService(pool, max_answer_bytes=max_answer_bytes)
 
         def announce() -> None:
             ready = {

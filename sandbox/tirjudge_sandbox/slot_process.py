@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from tirjudge_sandbox.cgroups import Cgroup
-from tirjudge_sandbox.protocol import Job, Report
+from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 
 
 class SlotLost(Exception):
@@ -42,7 +42,7 @@ class SlotProcess(ABC):
         """Whether it was neither closed nor killed."""
 
     @abstractmethod
-    async def run(self, job: Job, payload: bytes) -> Report:
+    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
         """Raises SlotLost; and OSError, if something that the job needs of the host cannot be had."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.slot_process import SlotProcess
 
 
-class Slot:
+class ProgramSlot:
     """The place of one program at a time. It has a process for each preset that was needed; one of them runs."""
 
     def __init__(self, number: int) -> None:
@@ -41,7 +41,7 @@ class Slot:
 class SlotQueue:
     """Hands a slot that comes back straight to the first in line. (asyncio.Queue lets a busy caller overtake.)"""
 
-    def __init__(self, slots: Iterable[Slot], *, max_waiting: int | None = None) -> None:
+    def __init__(self, slots: Iterable[ProgramSlot], *, max_waiting: int | None = None) -> None:
         """
         Args:
             slots: all there are.
@@ -50,7 +50,7 @@ class SlotQueue:
         self._idle = deque(slots)
         self._num_slots = len(self._idle)
         self._max_waiting = max_waiting
-        self._waiting: deque[asyncio.Future[Slot]] = deque()
+        self._waiting: deque[asyncio.Future[ProgramSlot]] = deque()
         self._all_back: asyncio.Future[None] | None = None
         self._mean_s = 0.0
         self.num_refused = 0
@@ -64,7 +64,7 @@ class SlotQueue:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
-    async def take(self) -> Slot:
+    async def take(self) -> ProgramSlot:
         """Waits for a slot.
 
         Raises:
@@ -81,7 +81,7 @@ class SlotQueue:
                 f"{len(self._waiting)} programs wait for {self._num_slots} slots already",
                 retry_after_s=self.wait_s(),
             )
-        future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ProgramSlot] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
             return await future
@@ -92,12 +92,12 @@ class SlotQueue:
                 self._waiting.remove(future)
             raise
 
-    def take_idle(self) -> list[Slot]:
+    def take_idle(self) -> list[ProgramSlot]:
         """All that are free now; for repairs."""
         idle, self._idle = list(self._idle), deque()
         return idle
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, slot: ProgramSlot) -> None:
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():

@@ -19,7 +19,7 @@ from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import ExecResult, Received, Text
 from tirjudge_sandbox.cost import shared_output
 from tirjudge_sandbox.limits import Limits
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 
 GET_OBSERVATION_PATH = "/get_observation"
 
@@ -58,11 +58,11 @@ class ObservationRequest(Received):
         return self
 
 
-async def observe(asked: ObservationRequest, *, service: Service) -> dict[str, Any]:
+async def observe(asked: ObservationRequest, *, service: SandboxService) -> dict[str, Any]:
     """The answer to a batch of actions.
 
     Raises:
-        Refused, ShuttingDown: as `Service.execute`; 413, there are too many actions.
+        Refused, ShuttingDown: as `SandboxService.execute`; 413, there are too many actions.
     """
     arrived = time.perf_counter()
     limits = shared_output(
@@ -92,7 +92,7 @@ async def observe(asked: ObservationRequest, *, service: Service) -> dict[str, A
 
 
 async def _observe_one(
-    action: str, *, extra: dict[str, Any], finishes: bool, limits: Limits, service: Service
+    action: str, *, extra: dict[str, Any], finishes: bool, limits: Limits, service: SandboxService
 ) -> tuple[str | dict[str, str], bool, bool, float]:
     """Observation, done, valid, and how long its program waited, seconds."""
     if finishes or extra.get("finish"):
@@ -107,7 +107,7 @@ async def _observe_one(
     return framed(_output(result), action=action), False, True, result.queue_s
 
 
-async def _run_patiently(code: str, *, stdin: str, limits: Limits, service: Service) -> ExecResult:
+async def _run_patiently(code: str, *, stdin: str, limits: Limits, service: SandboxService) -> ExecResult:
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
         try:

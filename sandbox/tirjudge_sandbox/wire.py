@@ -62,7 +62,7 @@ class ExecuteRequest(Wire):
     """What it may use, within what the operator allows; None: the service's own."""
 
 
-class BatchRequest(Wire):
+class ProgramBatchRequest(Wire):
     """Several programs; they run side by side and know nothing of one another."""
 
     programs: list[ExecuteRequest] = Field(min_length=1, max_length=MAX_PROGRAMS)

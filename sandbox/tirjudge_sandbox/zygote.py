@@ -30,7 +30,7 @@ from tirjudge_sandbox.fetch import copy_files
 from tirjudge_sandbox.jail import (
     Jail,
     JailError,
-    Place,
+    JailPlace,
     adapt,
     clear_away,
     die_first_of_memory,
@@ -39,7 +39,7 @@ from tirjudge_sandbox.jail import (
     enter_slot,
     prepare,
 )
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.program import STARTED, become_program
@@ -53,7 +53,7 @@ from tirjudge_sandbox.protocol import (
     SCRATCH,
     Descriptors,
     Ending,
-    Job,
+    ProgramJob,
     StoppedBy,
 )
 from tirjudge_sandbox.thread_limit import ThreadLimit
@@ -77,7 +77,7 @@ def main() -> NoReturn:
     try:
         warm_up(Preset(config["preset"]), packages=packages)
         die_first_of_memory()
-        jail = enter(Level(config["level"]), packages=packages.paths)
+        jail = enter(IsolationLevel(config["level"]), packages=packages.paths)
     except JailError as error:
         control.send(json.dumps({"failure": str(error), "step": error.step}).encode())
         sys.exit(1)
@@ -122,7 +122,7 @@ def _leave_after_the_slots() -> NoReturn:
 # ------------------------------------------------------------------------------------------------------------------- slot
 
 
-def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[Place, socket.socket, bool]:
+def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[JailPlace, socket.socket, bool]:
     """Forks a process ahead of each job, hands the job over, watches and answers. Returns in the program's process, with its
     end of the channel over which the job comes, and whether the slot bounds its threads."""
     own_pid = os.getpid()
@@ -150,7 +150,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         packet, descriptors = _next_job(pool)
         if not packet:
             _leave_with(program, status=0)
-        job = Job.from_packet(packet)
+        job = ProgramJob.from_packet(packet)
         num_files = len(Descriptors._fields) if job.fetch else len(Descriptors._fields) - 1
         files, mounts = Descriptors(*descriptors[:num_files]), descriptors[num_files:]
         start = time.monotonic()
@@ -232,7 +232,7 @@ def _watch(
     *,
     end: ProgramEnd,
     threads: ThreadLimit | None,
-    job: Job,
+    job: ProgramJob,
     pool: socket.socket,
     channel: socket.socket,
     start: float,
@@ -272,7 +272,7 @@ def _wait_for_end(
     *,
     used: Callable[[], float],
     threads: ThreadLimit | None,
-    job: Job,
+    job: ProgramJob,
     pool: socket.socket,
     start: float,
 ) -> StoppedBy:

@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from statistics import fmean
 from time import perf_counter
 
-from tirjudge.web.errors import QueueFull
 from tirjudge_server.call import Priority
+from tirjudge_web.errors import QueueFull
 
 NUM_REMEMBERED = 64
 """Over how many of the last judgments a duration is averaged."""
 
 
-class Place:
+class QueueTicket:
     """One request's place, from its arrival to its end.
 
     Attributes:
@@ -85,7 +85,7 @@ class Admission:
         self.max_waiting = max_waiting
         self._max_running_of = max_running_of
         self._running: Counter[str | None] = Counter()
-        self._waiting: dict[Priority, dict[str | None, deque[Place]]] = {priority: {} for priority in Priority}
+        self._waiting: dict[Priority, dict[str | None, deque[QueueTicket]]] = {priority: {} for priority in Priority}
         self._num_turns = 0
         self._last_turn: dict[str | None, int] = {}  # of each caller, as a number of turns; as many as there are keys
         self._durations: deque[float] = deque(maxlen=NUM_REMEMBERED)
@@ -99,7 +99,7 @@ class Admission:
         return sum(len(line) for lines in self._waiting.values() for line in lines.values())
 
     @contextmanager
-    def enter(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Iterator[Place]:
+    def enter(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Iterator[QueueTicket]:
         """`take` a place, and `leave` it at the end of the block, judged or not."""
         place = self.take(caller=caller, priority=priority)
         try:
@@ -107,20 +107,20 @@ class Admission:
         finally:
             self.leave(place)
 
-    def take(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Place:
+    def take(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> QueueTicket:
         """A place in the queue, to be given up by `leave`.
 
         Raises:
             QueueFull: there is none.
         """
-        place = Place(caller=caller, priority=priority)
+        place = QueueTicket(caller=caller, priority=priority)
         if not self._may_begin(caller) and self.num_waiting >= self.max_waiting:
             self._make_room(place)
         self._waiting[priority].setdefault(caller, deque()).append(place)
         self._fill()
         return place
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: QueueTicket) -> None:
         """Give up a place; once is enough, more does no harm."""
         if place.began is None:
             self._remove(place)
@@ -132,7 +132,7 @@ class Admission:
             self._durations.append(perf_counter() - place.began)
         self._fill()
 
-    def hurry(self, place: Place, *, priority: Priority) -> None:
+    def hurry(self, place: QueueTicket, *, priority: Priority) -> None:
         """Somebody more urgent waits for the same: the place is as urgent as the most urgent of them."""
         if priority < place.priority and self._remove(place):
             place.priority = priority
@@ -161,7 +161,7 @@ class Admission:
         """The less, the sooner it is a caller's turn."""
         return self._running[caller], self._last_turn.get(caller, 0)
 
-    def _make_room(self, place: Place) -> None:
+    def _make_room(self, place: QueueTicket) -> None:
         """Turn somebody away: the newcomer, unless who has most in the queue is less urgent or has more there."""
         for priority in sorted(Priority, reverse=True):
             lines = self._waiting[priority]
@@ -182,7 +182,7 @@ class Admission:
         message = f"{self.num_waiting} requests are waiting already; try again in {retry_after_s:.1f} s"
         return QueueFull(message, retry_after_s=retry_after_s)
 
-    def _remove(self, place: Place) -> bool:
+    def _remove(self, place: QueueTicket) -> bool:
         """Take it out of the queue; whether it was there."""
         lines = self._waiting[place.priority]
         line = lines.get(place.caller)
@@ -201,7 +201,7 @@ class Admission:
             self._running[place.caller] += 1
             place.begin()
 
-    def _next(self) -> Place | None:
+    def _next(self) -> QueueTicket | None:
         """Whose turn it is; None when nobody's."""
         if self.num_running >= self.max_running:
             return None

@@ -12,32 +12,32 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 
-from tirjudge.model import Model
+from tirjudge.opening import Model
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
-from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
-from tirjudge.web.errors import answer_errors
-from tirjudge.web.identity import Identity
-from tirjudge.web.openapi import BARE
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
 from tirjudge_server.call import Call
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai import routes as openai
-from tirjudge_server.openai.filestore import Quota
+from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openapi import describe
 from tirjudge_server.records import endpoints
 from tirjudge_server.records.store import Records
-from tirjudge_server.service import Service
-from tirjudge_server.telemetry.metrics import Metrics
-from tirjudge_server.telemetry.watching import Tracing, see_into
+from tirjudge_server.service import JudgeService
+from tirjudge_server.telemetry.instrumenting import TracingProbe, instrument_app
+from tirjudge_server.telemetry.metrics import ServerMetrics
+from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
+from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
+from tirjudge_web.errors import answer_errors
+from tirjudge_web.identity import CallerIdentity
+from tirjudge_web.openapi import BARE
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The largest request that is read."""
 
 
 def create_app(
-    service: Service,
+    service: JudgeService,
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
     names: Collection[str] = tuple(DIALECTS),
@@ -45,10 +45,10 @@ def create_app(
     access: Access | None = None,
     records: Records | None = None,
     files: Path | None = None,
-    quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+    quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
     model: Model | None = None,
-    metrics: Metrics | None = None,
-    tracing: Tracing | None = None,
+    metrics: ServerMetrics | None = None,
+    tracing: TracingProbe | None = None,
     hosts: AllowedHosts | None = None,
 ) -> FastAPI:
     """The application around a judge that is open; closing that, and the records, is left to whoever opened them.
@@ -74,9 +74,9 @@ def create_app(
     app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watched(service), **BARE)
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded)
-    metrics = metrics or Metrics(service, fallbacks=settings.fallbacks)
-    see_into(app, service=service, metrics=metrics, tracing=tracing)
-    app.add_middleware(Identity)
+    metrics = metrics or ServerMetrics(service, fallbacks=settings.fallbacks)
+    instrument_app(app, service=service, metrics=metrics, tracing=tracing)
+    app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.state.access = access
     if access is not None:
@@ -110,7 +110,7 @@ def create_app(
     return app
 
 
-def _watched(service: Service):
+def _watched(service: JudgeService):
     """What goes on beside the requests."""
 
     @asynccontextmanager
@@ -131,7 +131,7 @@ def _spending(access: Access):
     return spend
 
 
-def _state(service: Service, *, records: Records | None) -> APIRouter:
+def _state(service: JudgeService, *, records: Records | None) -> APIRouter:
     """What needs no key."""
     routes = APIRouter()
 

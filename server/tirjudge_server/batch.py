@@ -9,42 +9,42 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from tirjudge.protocol import invalid, problem_of
-from tirjudge.rewards import BATCH_PATH, BatchAnswer, BatchItem, BatchRequest
+from tirjudge.http.protocol import invalid, problem_of
+from tirjudge.http.rewards import BATCH_PATH, JudgmentBatchAnswer, JudgmentBatchItem, JudgmentBatchRequest
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.connection import while_connected
-from tirjudge.web.errors import Refused, problem_from
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost
 from tirjudge_server.failure import FAILED_HEADER, absence_from, absence_in
-from tirjudge_server.inquiry import Inquiry
-from tirjudge_server.service import Service
+from tirjudge_server.request_batch import RequestBatch
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.connection import while_connected
+from tirjudge_web.errors import Refused, problem_from
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 
-REQUESTS = {BATCH_PATH: BatchRequest}
+REQUESTS = {BATCH_PATH: JudgmentBatchRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
-    @routes.post(BATCH_PATH, response_model=BatchAnswer)
+    @routes.post(BATCH_PATH, response_model=JudgmentBatchAnswer)
     async def judge_batch(request: Request) -> Response:
         """Judge many requests at once."""
         async with service.draining.limit():
             body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse_body(body, BatchRequest)
+        asked = parse_body(body, JudgmentBatchRequest)
         call = call_of(request, dialect="batch", priority=Priority.BATCH, deadline_s=asked.deadline_s)
-        return await while_connected(request.receive, _answer(asked, inquiry=Inquiry(service, call=call)))
+        return await while_connected(request.receive, _answer(asked, inquiry=RequestBatch(service, call=call)))
 
     return routes
 
 
-async def _answer(asked: BatchRequest, *, inquiry: Inquiry) -> Response:
+async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Response:
     """Every request's judgment or error.
 
     Raises:
@@ -66,7 +66,7 @@ async def _answer(asked: BatchRequest, *, inquiry: Inquiry) -> Response:
     items = [_item(index, answer) for index, answer in enumerate(answers)]
     num_absent = len(errors) + sum(isinstance(a, Judgment) and absence_in(a.verdict) is not None for a in answers)
     headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
-    body = BatchAnswer(data=items).model_dump_json()
+    body = JudgmentBatchAnswer(data=items).model_dump_json()
     return Response(body, headers=headers, media_type="application/json")
 
 
@@ -88,7 +88,7 @@ def _is_ours(error: Exception) -> bool:
     return not isinstance(error, Refused) and absence_from(error).is_ours
 
 
-def _item(index: int, answer: Judgment | Exception) -> BatchItem:
+def _item(index: int, answer: Judgment | Exception) -> JudgmentBatchItem:
     if isinstance(answer, Judgment):
-        return BatchItem(index=index, judgment=answer, error=None)
-    return BatchItem(index=index, judgment=None, error=problem_from(answer)[1])
+        return JudgmentBatchItem(index=index, judgment=answer, error=None)
+    return JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])

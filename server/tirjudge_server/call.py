@@ -8,8 +8,8 @@ from enum import IntEnum
 
 from fastapi import Request
 
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
+from tirjudge.http.protocol import invalid, shown
+from tirjudge_web.errors import Refused
 
 DEADLINE_HEADER = "x-judge-deadline-ms"
 IDEMPOTENCY_HEADER = "idempotency-key"

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tirjudge.detemplate import ResponseView
+from tirjudge.http.rewards import RewardMode
+from tirjudge.integrations.detemplate import ResponseView
 from tirjudge.options import (
     AllowedHost,
     AllowUnsafeSandbox,
@@ -21,7 +22,6 @@ from tirjudge.options import (
     MaxConnections,
     Slots,
 )
-from tirjudge.rewards import RewardMode
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM, Workers, words_of
 
@@ -207,21 +207,21 @@ def serve(
     ),
 ) -> None:
     """Judge over HTTP: natively, for OpenAI's clients, and for trainers."""
-    from tirjudge.web.limits import ConnectionLimits
-    from tirjudge.web.process import bind, run
     from tirjudge_server.cost import CostLimits
     from tirjudge_server.dialects import DialectSettings
-    from tirjudge_server.openai.filestore import Quota
-    from tirjudge_server.records.store import Policy
+    from tirjudge_server.openai.filestore import FileQuota
+    from tirjudge_server.records.store import RecordPolicy
     from tirjudge_server.scoring import Scoring
     from tirjudge_server.serving import serve_judge
-    from tirjudge_server.settings import Settings, dialects_named
+    from tirjudge_server.settings import ServerSettings, dialects_named
     from tirjudge_server.telemetry.logs import JsonLines
+    from tirjudge_web.limits import ConnectionLimits
+    from tirjudge_web.process import bind, run
 
     started = Workers(
         num_workers=workers, tensor_parallel=tensor_parallel, command=worker_command, arguments=worker_args
     )
-    settings = Settings(
+    settings = ServerSettings(
         checkpoint=model,
         profile=profile,
         engine_urls=tuple(engine or ()),
@@ -245,11 +245,11 @@ def serve(
         cost_limits=CostLimits(rollouts=max_rollouts, chars=max_prompt_chars),
         grace_s=grace_s,
         records=records,
-        policy=Policy(
+        policy=RecordPolicy(
             cache=cache, required=require_records, withheld=frozenset(withhold or ()), retention_days=retention_days
         ),
         files=files,
-        quota=Quota(num_bytes=max_files_mb * 1024 * 1024, num_files=max_files, num_batches=max_batches),
+        quota=FileQuota(num_bytes=max_files_mb * 1024 * 1024, num_files=max_files, num_batches=max_batches),
         dialects=dialects_named(dialects),
         dialect_settings=DialectSettings(
             scoring=Scoring(mode=reward_mode), fallback=fallback, response_view=response_view, cohort_size=cohort_size
@@ -279,10 +279,10 @@ def worker(
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
     """Serve a small checkpoint as vLLM would: POST /v1/completions."""
-    from tirjudge.web.binding import check_bind
-    from tirjudge.web.browser_check import AllowedHosts
-    from tirjudge.web.process import bind, run
     from tirjudge_server.serving import serve_worker
+    from tirjudge_web.binding import check_bind
+    from tirjudge_web.browser_check import AllowedHosts
+    from tirjudge_web.process import bind, run
 
     # An empty variable gives no key.
     api_key = api_key or None

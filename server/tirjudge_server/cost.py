@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tirjudge.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
-from tirjudge.web.cost import check_cost
-from tirjudge_server.scoring import Group, Scoring
+from tirjudge_server.scoring import ResponseGroup, Scoring
+from tirjudge_web.cost import check_cost
 
 MAX_ROLLOUTS = 16_384
 """Of one request: all pairs of 181 responses, or 4096 judgments of both orders and two votes each."""
@@ -93,7 +93,7 @@ def request_cost(request: JudgeRequest, *, group_size: int) -> Cost:
     )
 
 
-def group_cost(group: Group, *, scoring: Scoring, group_size: int) -> Cost:
+def group_cost(group: ResponseGroup, *, scoring: Scoring, group_size: int) -> Cost:
     """The cost of the rewards of one group.
 
     Args:

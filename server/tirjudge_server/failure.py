@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from tirjudge.errors import DeadlineExceeded, PromptTooLong, SandboxBusy
 from tirjudge.types import StopReason, Verdict
-from tirjudge.web.errors import QueueFull
+from tirjudge_web.errors import QueueFull
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ FAILED_HEADER = "x-judge-failed"
 """How many scores of an answer are missing or stood in for."""
 
 
-class Absence(StrEnum):
+class MissingScore(StrEnum):
     """Why there is no score."""
 
     ABSTAINED = "abstained"
@@ -46,10 +46,10 @@ class Absence(StrEnum):
     @property
     def is_ours(self) -> bool:
         """Whether the same request could be answered later."""
-        return self in (Absence.DEADLINE, Absence.OVERLOADED, Absence.UNAVAILABLE)
+        return self in (MissingScore.DEADLINE, MissingScore.OVERLOADED, MissingScore.UNAVAILABLE)
 
 
-class Says(StrEnum):
+class FailureStyle(StrEnum):
     """How an absence is put."""
 
     MARKED = "marked"
@@ -64,62 +64,64 @@ class Says(StrEnum):
     """If there is nothing else to answer, an HTTP error that says when to ask again; beside answers, as an abstention."""
 
 
-def _row(judge: Says, *, ours: Says) -> Mapping[Absence, Says]:
+def _row(judge: FailureStyle, *, ours: FailureStyle) -> Mapping[MissingScore, FailureStyle]:
     """Where an HTTP error does no harm, it also answers a request that costs too much: a 413, which says how to split it."""
-    return {absence: ours if absence.is_ours or absence is Absence.TOO_COSTLY else judge for absence in Absence}
+    return {
+        absence: ours if absence.is_ours or absence is MissingScore.TOO_COSTLY else judge for absence in MissingScore
+    }
 
 
-FAILURES: Mapping[str, Mapping[Absence, Says]] = {
-    "reward": _row(Says.MARKED, ours=Says.ERROR),
-    "rerank": _row(Says.MARKED, ours=Says.ERROR),
-    "batch": _row(Says.MARKED, ours=Says.ERROR),
+FAILURES: Mapping[str, Mapping[MissingScore, FailureStyle]] = {
+    "reward": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
+    "rerank": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
+    "batch": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
     # An HTTP error is tried five times and then becomes `reward=None`, which ends the run with a ValueError.
-    "openrlhf": _row(Says.FALLBACK, ours=Says.FALLBACK),
+    "openrlhf": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
     # An HTTP error is tried ten times over two and a half minutes, and then ends the run.
-    "slime": _row(Says.BARE_FALLBACK, ours=Says.BARE_FALLBACK),
-    "slime?reward_key": _row(Says.FALLBACK, ours=Says.FALLBACK),
+    "slime": _row(FailureStyle.BARE_FALLBACK, ours=FailureStyle.BARE_FALLBACK),
+    "slime?reward_key": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
     # Any answer without `scores` is a KeyError.
-    "llamafactory": _row(Says.FALLBACK, ours=Says.FALLBACK),
+    "llamafactory": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
     # Rows with the tag go to a file of failures, are left out of every mean, and can be verified again.
-    "nemo_gym": _row(Says.MARKED, ours=Says.MARKED),
+    "nemo_gym": _row(FailureStyle.MARKED, ours=FailureStyle.MARKED),
     # Its own server gives the neutral score where a comparison cannot be parsed, and 503 where the judge is down for any.
-    "nemo_gym/compare": _row(Says.FALLBACK, ours=Says.ERROR),
-    "eval_protocol": _row(Says.MARKED, ours=Says.MARKED),
+    "nemo_gym/compare": _row(FailureStyle.FALLBACK, ours=FailureStyle.ERROR),
+    "eval_protocol": _row(FailureStyle.MARKED, ours=FailureStyle.MARKED),
     # Its client drops answers of a type it does not know, and retries an HTTP error.
-    "systemone": _row(Says.MARKED, ours=Says.ERROR),
+    "systemone": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
     # verl tries an HTTP error sixteen times, and then ends the run.
-    "vllm_scoring": _row(Says.FALLBACK, ours=Says.FALLBACK),
-    "rerank_shapes": _row(Says.LEFT_OUT, ours=Says.ERROR),
-    "rewardanything": _row(Says.LEFT_OUT, ours=Says.ERROR),
+    "vllm_scoring": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
+    "rerank_shapes": _row(FailureStyle.LEFT_OUT, ours=FailureStyle.ERROR),
+    "rewardanything": _row(FailureStyle.LEFT_OUT, ours=FailureStyle.ERROR),
 }
 """Dialect -> why there is no score -> how the client is told."""
 
 
 def is_patient(dialect: str) -> bool:
     """Whether it is better to wait for the engine than to answer at once: the client would not ask again by itself."""
-    return FAILURES[dialect][Absence.UNAVAILABLE] is not Says.ERROR
+    return FAILURES[dialect][MissingScore.UNAVAILABLE] is not FailureStyle.ERROR
 
 
-def absence_in(verdict: Verdict) -> Absence | None:
+def absence_in(verdict: Verdict) -> MissingScore | None:
     """Why a verdict decides nothing; None if it does."""
     if verdict.status != "abstained":
         return None
     if verdict.reason in (StopReason.MALFORMED, StopReason.NO_VERDICT):
-        return Absence.PARSE_FAILED
-    return Absence.DEADLINE if verdict.reason == StopReason.DEADLINE else Absence.ABSTAINED
+        return MissingScore.PARSE_FAILED
+    return MissingScore.DEADLINE if verdict.reason == StopReason.DEADLINE else MissingScore.ABSTAINED
 
 
-def absence_from(error: Exception) -> Absence:
+def absence_from(error: Exception) -> MissingScore:
     """Why there is no judgment, by what was raised instead."""
     match error:
         case PromptTooLong():
-            return Absence.TOO_LONG
+            return MissingScore.TOO_LONG
         case QueueFull() | SandboxBusy():
-            return Absence.OVERLOADED
+            return MissingScore.OVERLOADED
         case DeadlineExceeded():
-            return Absence.DEADLINE
+            return MissingScore.DEADLINE
         case _:
-            return Absence.UNAVAILABLE
+            return MissingScore.UNAVAILABLE
 
 
 class Fallbacks:
@@ -130,9 +132,9 @@ class Fallbacks:
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, Absence]] = Counter()
+        self.counts: Counter[tuple[str, MissingScore]] = Counter()
 
-    def add(self, dialect: str, absence: Absence, *, reason: str, num: int = 1) -> None:
+    def add(self, dialect: str, absence: MissingScore, *, reason: str, num: int = 1) -> None:
         """So many more, for one reason."""
         self.counts[dialect, absence] += num
         said = FAILURES[dialect][absence]

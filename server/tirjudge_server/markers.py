@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
+from tirjudge.http.protocol import invalid, shown
+from tirjudge_web.errors import Refused
 
 _TURN = re.compile(
     r"\n\n((?:system|developer|user|assistant|tool): "

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from tirjudge.protocol import JUDGE_PATH
+from tirjudge.http.protocol import JUDGE_PATH
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import call_of
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 from tirjudge_server.streaming import EventStream, judgment_events
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.connection import while_connected
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The native endpoint."""
     routes = APIRouter()
 

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from tirjudge.protocol import JUDGE_PATH, ErrorBody
+from tirjudge.http.protocol import JUDGE_PATH, ErrorBody
 from tirjudge.types import JudgeRequest
-from tirjudge.web.openapi import describe_requests, json_content
+from tirjudge_web.openapi import describe_requests, json_content
 
 ERROR_STATUSES = {
     "400": "The request is wrong; `param` names the field.",

@@ -10,13 +10,13 @@ from pathlib import Path
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.engines.fleet_urls import EngineUrls
 from tirjudge.errors import SandboxUnavailable
+from tirjudge.http.workers import Worker, service_url
 from tirjudge.loop import Sandbox
-from tirjudge.model import Model, bundled_checkpoint, open_model
+from tirjudge.opening import Model, bundled_checkpoint, open_model
 from tirjudge.profile import Profile, load_profile
-from tirjudge.workers import Worker, service_url
 from tirjudge_sandbox import PoolStats, SandboxPool
 from tirjudge_sandbox.remote import RemoteSandbox
-from tirjudge_server.settings import OptionsClash, Settings
+from tirjudge_server.settings import OptionsClash, ServerSettings
 from tirjudge_server.vllm_command import WorkerModel
 from tirjudge_server.vllm_workers import open_workers
 
@@ -34,7 +34,7 @@ class Programs:
     """Where it is then."""
 
 
-def is_run_by_vllm(settings: Settings) -> bool:
+def is_run_by_vllm(settings: ServerSettings) -> bool:
     """Not by the embedded engine."""
     elsewhere = settings.engine_urls or settings.engines_file or settings.workers
     return bool(elsewhere) or settings.vllm_arguments is not None
@@ -46,7 +46,7 @@ def engine_workers(model: Model) -> Sequence[Worker]:
 
 
 @asynccontextmanager
-async def open_judging(settings: Settings) -> AsyncIterator[Model]:
+async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
     """The model, in this process or behind URLs; workers that are to be started are, and ended afterwards.
 
     Raises:
@@ -81,7 +81,7 @@ async def open_judging(settings: Settings) -> AsyncIterator[Model]:
             yield model
 
 
-def _to_serve(settings: Settings) -> tuple[WorkerModel, Path | None]:
+def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:
     """What workers serve, and the folder of its profile; None: the default one."""
     model = settings.checkpoint or bundled_checkpoint()
     folder = settings.profile or (model if model.is_dir() else None)
@@ -90,7 +90,7 @@ def _to_serve(settings: Settings) -> tuple[WorkerModel, Path | None]:
 
 
 @asynccontextmanager
-async def open_programs(settings: Settings) -> AsyncIterator[Programs]:
+async def open_programs(settings: ServerSettings) -> AsyncIterator[Programs]:
     """Where programs run: on this machine, or behind URLs.
 
     Raises:

@@ -21,9 +21,9 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_server.records.database import url_of
-from tirjudge_server.records.store import Policy
+from tirjudge_server.records.store import RecordPolicy
 from tirjudge_server.serving import Application, open_application
-from tirjudge_server.settings import NONE, Settings, dialects_named
+from tirjudge_server.settings import NONE, ServerSettings, dialects_named
 
 NETWORK = "0.0.0.0"
 """Where Serve's proxies listen is decided elsewhere; a server without keys is refused as if everybody reached them."""
@@ -99,7 +99,7 @@ class Arguments(BaseModel):
             raise ValueError(f"max_replicas: {self.max_replicas} given; at least min_replicas, {self.min_replicas}")
         return self
 
-    def settings(self, environment: dict[str, str]) -> Settings:
+    def settings(self, environment: dict[str, str]) -> ServerSettings:
         """What each replica is opened with.
 
         Raises:
@@ -109,7 +109,7 @@ class Arguments(BaseModel):
         records = self.records or environment.get("TIRJUDGE_RECORDS")
         if self.max_replicas > 1:
             _check_shared(records, files=self.files)
-        return Settings(
+        return ServerSettings(
             checkpoint=self.model,
             engine_urls=tuple(self.engine),
             engine_key=environment.get("TIRJUDGE_ENGINE_KEY"),
@@ -126,7 +126,7 @@ class Arguments(BaseModel):
             max_body_bytes=self.max_body_mb * 1024 * 1024,
             grace_s=self.grace_s,
             records=records,
-            policy=Policy(cache=self.cache),
+            policy=RecordPolicy(cache=self.cache),
             files=self.files,
             dialects=dialects_named(self.dialects),
         )
@@ -148,7 +148,7 @@ class Replica:
         settings: of the server.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[Application] = asyncio.get_running_loop().create_future()

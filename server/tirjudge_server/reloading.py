@@ -10,13 +10,13 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from tirjudge.errors import CheckpointError
-from tirjudge.model import Model
-from tirjudge.protocol import invalid
+from tirjudge.http.protocol import invalid
+from tirjudge.opening import Model
 from tirjudge.types import Text, Wire
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.errors import Refused
 from tirjudge_server.records.store import Records
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.errors import Refused
 
 RELOAD_PATH = "/v1/admin/reload"
 
@@ -43,7 +43,7 @@ REQUESTS = {RELOAD_PATH: ReloadRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, model: Model, records: Records | None) -> APIRouter:
+def router(service: JudgeService, *, model: Model, records: Records | None) -> APIRouter:
     """The endpoint.
 
     Args:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from tirjudge.best_of_n import best_first
-from tirjudge.rewards import (
+from tirjudge.http.rewards import (
     RERANK_PATH,
     Method,
     Ranked,
@@ -23,14 +23,14 @@ from tirjudge.rewards import (
     RewardUsage,
     Strategy,
 )
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.failure import Fallbacks
-from tirjudge_server.inquiry import Inquiry
+from tirjudge_server.request_batch import RequestBatch
 from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers, check_groups, response_reward
-from tirjudge_server.scoring import Group, Reward, Scoring, only_failures, score_group
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, Scoring, only_failures, score_group
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.connection import while_connected
 
 Foreign = Callable[[Request, bytes | None], Awaitable[Response]]
 """Answers a body of another shape; None: it was not read yet."""
@@ -48,7 +48,7 @@ class _Shape(BaseModel):
 
 
 def router(
-    service: Service,
+    service: JudgeService,
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
     fallbacks: Fallbacks | None = None,
@@ -76,7 +76,7 @@ def router(
                 return await foreign(request, body)
         asked = parse_body(body, RerankRequest)
         call = call_of(request, dialect="rerank", priority=Priority.REWARD, deadline_s=asked.deadline_s)
-        inquiry = Inquiry(service, call=call)
+        inquiry = RequestBatch(service, call=call)
         return await while_connected(request.receive, _answer(asked, inquiry=inquiry, fallbacks=counted))
 
     return routes
@@ -89,7 +89,9 @@ def scoring_of(method: Method, *, judging: dict[str, Any]) -> Scoring:
     return Scoring(mode=RewardMode.COHORT, strategy=Strategy(method.value), judging=judging)
 
 
-async def score_candidates(group: Group, *, method: Method, judging: dict[str, Any], inquiry: Inquiry) -> list[Reward]:
+async def score_candidates(
+    group: ResponseGroup, *, method: Method, judging: dict[str, Any], inquiry: RequestBatch
+) -> list[ResponseScore]:
     """A score for each response; one that has nobody to meet is judged by itself.
 
     Raises:
@@ -107,14 +109,14 @@ async def score_candidates(group: Group, *, method: Method, judging: dict[str, A
     return rewards
 
 
-def reward_order(rewards: Sequence[Reward]) -> list[int]:
+def reward_order(rewards: Sequence[ResponseScore]) -> list[int]:
     """Indexes in the order of their scores; equal ones in their own order, those without a score at the end."""
     return best_first([reward.value for reward in rewards])
 
 
-async def _answer(asked: RerankRequest, *, inquiry: Inquiry, fallbacks: Fallbacks) -> Response:
+async def _answer(asked: RerankRequest, *, inquiry: RequestBatch, fallbacks: Fallbacks) -> Response:
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
-    group = Group(prompt=prompt, responses=tuple(asked.responses), reference=asked.reference)
+    group = ResponseGroup(prompt=prompt, responses=tuple(asked.responses), reference=asked.reference)
     rewards = await score_candidates(group, method=asked.method, judging=asked.judging, inquiry=inquiry)
     for reward in rewards:
         if reward.absence is not None:

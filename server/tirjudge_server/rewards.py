@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from tirjudge.rewards import (
+from tirjudge.http.rewards import (
     REWARD_PATH,
     ItemRewards,
     ResponseReward,
@@ -21,15 +21,15 @@ from tirjudge.rewards import (
     RewardRequest,
     RewardUsage,
 )
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.connection import while_connected
-from tirjudge.web.errors import problem_from
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost, group_cost
 from tirjudge_server.failure import FAILED_HEADER, Fallbacks
-from tirjudge_server.inquiry import Inquiry
-from tirjudge_server.scoring import Group, Reward, Scoring, only_failures, score_groups
-from tirjudge_server.service import Service
+from tirjudge_server.request_batch import RequestBatch
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, Scoring, only_failures, score_groups
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.connection import while_connected
+from tirjudge_web.errors import problem_from
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -37,7 +37,9 @@ REQUESTS = {REWARD_PATH: RewardRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES, fallbacks: Fallbacks | None = None) -> APIRouter:
+def router(
+    service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES, fallbacks: Fallbacks | None = None
+) -> APIRouter:
     """The endpoint.
 
     Args:
@@ -55,13 +57,13 @@ def router(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES, fallbacks:
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse_body(body, RewardRequest)
         call = call_of(request, dialect="reward", priority=Priority.REWARD, deadline_s=asked.deadline_s)
-        inquiry = Inquiry(service, call=call)
+        inquiry = RequestBatch(service, call=call)
         return await while_connected(request.receive, _answer(asked, inquiry=inquiry, fallbacks=counted))
 
     return routes
 
 
-async def _answer(asked: RewardRequest, *, inquiry: Inquiry, fallbacks: Fallbacks) -> Response:
+async def _answer(asked: RewardRequest, *, inquiry: RequestBatch, fallbacks: Fallbacks) -> Response:
     """Every item's rewards.
 
     Raises:
@@ -100,7 +102,7 @@ async def _answer(asked: RewardRequest, *, inquiry: Inquiry, fallbacks: Fallback
     return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
 
-def check_groups(groups: Sequence[Group], *, scoring: Scoring, service: Service, param: str) -> None:
+def check_groups(groups: Sequence[ResponseGroup], *, scoring: Scoring, service: JudgeService, param: str) -> None:
     """
     Raises:
         Refused: 413, together they cost more than one request may.
@@ -110,9 +112,9 @@ def check_groups(groups: Sequence[Group], *, scoring: Scoring, service: Service,
     service.cost_limits.check(sum(costs, Cost()), param=param)
 
 
-def _group(item: RewardItem) -> Group:
+def _group(item: RewardItem) -> ResponseGroup:
     prompt = item.prompt if isinstance(item.prompt, str) else tuple(item.prompt)
-    return Group(prompt=prompt, responses=tuple(item.all_responses), reference=item.reference)
+    return ResponseGroup(prompt=prompt, responses=tuple(item.all_responses), reference=item.reference)
 
 
 def _scoring(asked: RewardRequest) -> Scoring:
@@ -120,14 +122,14 @@ def _scoring(asked: RewardRequest) -> Scoring:
     return Scoring(mode=asked.mode, strategy=asked.strategy, scale=scale, judging=asked.judging)
 
 
-def answer_headers(rewards: Sequence[Reward], *, judgment_ids: Sequence[str]) -> dict[str, str]:
+def answer_headers(rewards: Sequence[ResponseScore], *, judgment_ids: Sequence[str]) -> dict[str, str]:
     """The id of the judgment if there is one alone, and how many scores are missing if any are."""
     num_absent = sum(reward.absence is not None for reward in rewards)
     headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
     return headers | ({"x-judgment-id": judgment_ids[0]} if len(judgment_ids) == 1 else {})
 
 
-def response_reward(reward: Reward) -> ResponseReward:
+def response_reward(reward: ResponseScore) -> ResponseReward:
     """A reward as it crosses the wire."""
     status = "scored" if reward.is_scored else "abstained" if reward.error is None else "failed"
     return ResponseReward(

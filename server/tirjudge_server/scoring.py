@@ -18,14 +18,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from tirjudge.best_of_n import written_score
-from tirjudge.cohort import Standing, standings
+from tirjudge.cohort import RankedResult, standings
+from tirjudge.concurrency import map_concurrently
 from tirjudge.errors import logged
-from tirjudge.judge import in_turn
-from tirjudge.protocol import problem_of
-from tirjudge.rewards import RewardMode, Strategy
+from tirjudge.http.protocol import problem_of
+from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Verdict
-from tirjudge.web.errors import Refused
-from tirjudge_server.failure import Absence, absence_from, absence_in
+from tirjudge_server.failure import MissingScore, absence_from, absence_in
+from tirjudge_web.errors import Refused
 
 LOWEST_SCORE, HIGHEST_SCORE = 1, 10
 """What a judge may answer."""
@@ -76,7 +76,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ResponseGroup:
     """Responses to one prompt."""
 
     prompt: str | tuple[ChatMessage, ...]
@@ -86,12 +86,12 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reward:
+class ResponseScore:
     """What one response got."""
 
     value: float | None
     """On the scale; None: there is no score."""
-    absence: Absence | None = None
+    absence: MissingScore | None = None
     """Why there is none; None exactly when `value` is a number."""
     reason: str | None = None
     """The same in more words, or why a score is what it is."""
@@ -119,15 +119,19 @@ class Reward:
         return (self.reason or "") if self.error is None else logged(self.error)
 
 
-def absent(absence: Absence, *, reason: str, error: Exception | None = None) -> Reward:
+def absent(absence: MissingScore, *, reason: str, error: Exception | None = None) -> ResponseScore:
     """No reward."""
-    return Reward(value=None, absence=absence, reason=reason, error=error)
+    return ResponseScore(value=None, absence=absence, reason=reason, error=error)
 
 
-UNREADABLE = absent(Absence.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one")
+UNREADABLE = absent(
+    MissingScore.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one"
+)
 
 
-async def score_groups(groups: Sequence[Group | Reward | None], *, scoring: Scoring, ask: Ask) -> list[list[Reward]]:
+async def score_groups(
+    groups: Sequence[ResponseGroup | ResponseScore | None], *, scoring: Scoring, ask: Ask
+) -> list[list[ResponseScore]]:
     """The rewards of each group, in order; a group that is None could not be read, and gets one absence. A reward in the
     place of a group is known already.
 
@@ -135,14 +139,16 @@ async def score_groups(groups: Sequence[Group | Reward | None], *, scoring: Scor
         Refused: the judge takes no such request at all.
     """
     works = (score_group(group, scoring=scoring, ask=ask) for group in groups)
-    return await in_turn(works, num_at_once=min(len(groups), MAX_AT_ONCE))
+    return await map_concurrently(works, num_at_once=min(len(groups), MAX_AT_ONCE))
 
 
-async def score_group(group: Group | Reward | None, *, scoring: Scoring, ask: Ask) -> list[Reward]:
+async def score_group(
+    group: ResponseGroup | ResponseScore | None, *, scoring: Scoring, ask: Ask
+) -> list[ResponseScore]:
     """One reward a response."""
     if group is None:
         return [UNREADABLE]
-    if isinstance(group, Reward):
+    if isinstance(group, ResponseScore):
         return [group]
     match scoring.mode:
         case RewardMode.COHORT:
@@ -152,10 +158,10 @@ async def score_group(group: Group | Reward | None, *, scoring: Scoring, ask: As
         case _:
             one = _by_itself
     works = (one(group, text, scoring=scoring, ask=ask) for text in group.responses)
-    return await in_turn(works, num_at_once=min(len(group.responses), MAX_AT_ONCE))
+    return await map_concurrently(works, num_at_once=min(len(group.responses), MAX_AT_ONCE))
 
 
-def judge_request(group: Group, *, mode: Mode, responses: Sequence[str], scoring: Scoring) -> JudgeRequest:
+def judge_request(group: ResponseGroup, *, mode: Mode, responses: Sequence[str], scoring: Scoring) -> JudgeRequest:
     """The same words for the same content, so that a retry finds the judgment of the first try.
 
     Raises:
@@ -170,13 +176,13 @@ def judge_request(group: Group, *, mode: Mode, responses: Sequence[str], scoring
         raise Refused(problem_of(error)) from error
 
 
-async def _by_itself(group: Group, response: str, *, scoring: Scoring, ask: Ask) -> Reward:
+async def _by_itself(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
     answer = await ask(partial(judge_request, group, mode=Mode.POINTWISE, responses=[response], scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
     absence, verdict = absence_in(answer.verdict), answer.verdict
     if absence is not None or verdict.scores is None or verdict.scores[0] is None:
-        return _abstained(answer, absence=absence or Absence.ABSTAINED)
+        return _abstained(answer, absence=absence or MissingScore.ABSTAINED)
     score = verdict.scores[0]
     if scoring.mode is RewardMode.POINTWISE:
         score = written_score(answer, needs_program=scoring.judging.get("tools") == "on") or score
@@ -184,20 +190,20 @@ async def _by_itself(group: Group, response: str, *, scoring: Scoring, ask: Ask)
     return _scored(scoring.scaled(share), verdict=verdict, answers=[answer], score=score)
 
 
-async def _versus_reference(group: Group, response: str, *, scoring: Scoring, ask: Ask) -> Reward:
+async def _versus_reference(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
     if group.reference is None:
-        return absent(Absence.UNREADABLE, reason="reference: not given, and the mode compares with it")
+        return absent(MissingScore.UNREADABLE, reason="reference: not given, and the mode compares with it")
     pair = [response, group.reference]
     answer = await ask(partial(judge_request, group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
     absence, chances = absence_in(answer.verdict), answer.verdict.probabilities
     if absence is not None or chances is None:
-        return _abstained(answer, absence=absence or Absence.ABSTAINED)
+        return _abstained(answer, absence=absence or MissingScore.ABSTAINED)
     return _scored(scoring.scaled(chances[0]), verdict=answer.verdict, answers=[answer])
 
 
-async def _score_cohort(group: Group, *, scoring: Scoring, ask: Ask) -> list[Reward]:
+async def _score_cohort(group: ResponseGroup, *, scoring: Scoring, ask: Ask) -> list[ResponseScore]:
     mode = Mode.LISTWISE if scoring.strategy is Strategy.LISTWISE else Mode.PAIRWISE
 
     async def meet(indexes: Sequence[int]) -> Judgment | Exception:
@@ -209,7 +215,7 @@ async def _score_cohort(group: Group, *, scoring: Scoring, ask: Ask) -> list[Rew
     return [_from_standing(standing, scoring=scoring) for standing in results]
 
 
-def _from_standing(standing: Standing, *, scoring: Scoring) -> Reward:
+def _from_standing(standing: RankedResult, *, scoring: Scoring) -> ResponseScore:
     judged = [meeting for meeting in standing.meetings if isinstance(meeting, Judgment)]
     errors = [meeting for meeting in standing.meetings if isinstance(meeting, Exception)]
     if standing.reward is None:
@@ -217,16 +223,16 @@ def _from_standing(standing: Standing, *, scoring: Scoring) -> Reward:
         if errors:
             return failed(errors[0])
         assert undecided is not None
-        return _abstained(undecided, absence=absence_in(undecided.verdict) or Absence.ABSTAINED)
+        return _abstained(undecided, absence=absence_in(undecided.verdict) or MissingScore.ABSTAINED)
     decided = [judgment for judgment in judged if absence_in(judgment.verdict) is None]
     reward = _scored(scoring.scaled(standing.reward), verdict=None, answers=decided)
-    return reward if standing.meetings else Reward(value=reward.value, reason="all_responses_equal")
+    return reward if standing.meetings else ResponseScore(value=reward.value, reason="all_responses_equal")
 
 
 def _scored(
     value: float, *, verdict: Verdict | None, answers: Sequence[Judgment], score: float | None = None
-) -> Reward:
-    return Reward(
+) -> ResponseScore:
+    return ResponseScore(
         value=value,
         reason=None if verdict is None else verdict.reason,
         judgment_ids=tuple(answer.id for answer in answers),
@@ -238,8 +244,8 @@ def _scored(
     )
 
 
-def _abstained(judgment: Judgment, *, absence: Absence) -> Reward:
-    return Reward(
+def _abstained(judgment: Judgment, *, absence: MissingScore) -> ResponseScore:
+    return ResponseScore(
         value=None,
         absence=absence,
         reason=judgment.verdict.reason,
@@ -248,13 +254,13 @@ def _abstained(judgment: Judgment, *, absence: Absence) -> Reward:
     )
 
 
-def only_failures(rewards: Sequence[Reward]) -> Exception | None:
+def only_failures(rewards: Sequence[ResponseScore]) -> Exception | None:
     """What went wrong first, if all that there is to say is that we failed; None if there is anything else."""
     errors = [reward.error for reward in rewards if reward.absence is not None and reward.absence.is_ours]
     return errors[0] if errors and len(errors) == len(rewards) else None
 
 
-def failed(error: Exception) -> Reward:
+def failed(error: Exception) -> ResponseScore:
     """No reward, because no judgment could be made.
 
     Raises:

@@ -9,23 +9,24 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.deadline import Deadline, until
 from tirjudge.errors import DeadlineExceeded, logged
-from tirjudge.judge import Judge, OnTurn, in_turn
-from tirjudge.origin import coming_from
-from tirjudge.protocol import invalid, shown
-from tirjudge.trace_context import carrying
+from tirjudge.http.protocol import invalid, shown
+from tirjudge.http.trace_context import carrying
+from tirjudge.http.workers import Worker
+from tirjudge.judge import Judge, OnTurn
+from tirjudge.request_context import coming_from
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.draining import Draining
-from tirjudge.web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
-from tirjudge.web.tracebacks import frames_of
-from tirjudge.workers import Worker
-from tirjudge_server.admission import Admission, Place
+from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Call
+from tirjudge_server.coalescing import Flights, InFlightJudgment, Key, coalescing_key, content_hash
 from tirjudge_server.cost import Cost, CostLimits, request_cost
-from tirjudge_server.joining import Flight, Flights, Key, content_hash, flight_key
 from tirjudge_server.readiness import Readiness
 from tirjudge_server.records.memory import Memory
+from tirjudge_web.draining import Draining
+from tirjudge_web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
+from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ Around = Callable[[JudgeRequest, Call], AbstractContextManager[object]]
 """Opened before a judgment is made, and closed after its `OnEnd`; sees what is raised."""
 
 
-class Service:
+class JudgeService:
     """What the application answers from.
 
     Args:
@@ -126,7 +127,7 @@ class Service:
         self.draining.check()
         self.admission.check()
         works = (self._answer_one(request, call=_part(call, number)) for number, request in enumerate(requests))
-        return await in_turn(works, num_at_once=self.admission.max_running, one_by_one=True)
+        return await map_concurrently(works, num_at_once=self.admission.max_running, one_by_one=True)
 
     async def _answer_one(self, request: JudgeRequest, *, call: Call) -> Judgment | Exception:
         ends_at = Deadline.after(self.deadline_s(request, call=call)).ends_at
@@ -144,7 +145,7 @@ class Service:
                 return error
 
     @asynccontextmanager
-    async def flight(self, request: JudgeRequest, *, call: Call) -> AsyncIterator[Flight]:
+    async def flight(self, request: JudgeRequest, *, call: Call) -> AsyncIterator[InFlightJudgment]:
         """The judgment that answers a request, found or begun; it goes on at least until the end of the block.
 
         Raises:
@@ -157,13 +158,13 @@ class Service:
         async with self._hashing:
             await asyncio.sleep(0)
             content = content_hash(request)
-        key = flight_key(content, call=call)
+        key = coalescing_key(content, call=call)
         flight = self.flights.find(key, content=content, deadline=deadline)
         if flight is None and self.memory is not None:
             remembered = await self.memory.recall(request, call=call)
             if remembered is not None:
                 self.num_recalled += 1
-                yield Flight.landed(remembered, content=content)
+                yield InFlightJudgment.landed(remembered, content=content)
                 return
             flight = self.flights.find(key, content=content, deadline=deadline)
         if flight is None:
@@ -199,7 +200,9 @@ class Service:
         limits = (request.deadline_s, call.deadline_s, self.max_deadline_s)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def _begin(self, request: JudgeRequest, *, call: Call, key: Key, content: str, deadline: Deadline) -> Flight:
+    def _begin(
+        self, request: JudgeRequest, *, call: Call, key: Key, content: str, deadline: Deadline
+    ) -> InFlightJudgment:
         """A judgment with a place in the queue."""
         try:
             self.readiness.check(request)
@@ -207,13 +210,13 @@ class Service:
         except FAILURES as error:
             self._tell_end(request, call, error)
             raise
-        flight = Flight(judgment_id=call.judgment_id, content=content, deadline=deadline, place=place)
+        flight = InFlightJudgment(judgment_id=call.judgment_id, content=content, deadline=deadline, place=place)
         work = self._make(request, call=call, place=place, deadline=deadline, on_turn=flight.tell)
         self.flights.board(key, flight=flight, work=work, on_end=lambda: self.admission.leave(place))
         return flight
 
     async def _make(
-        self, request: JudgeRequest, *, call: Call, place: Place, deadline: Deadline, on_turn: OnTurn
+        self, request: JudgeRequest, *, call: Call, place: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
         """The judgment, made and stored."""
         whom = coming_from(call.caller, urgency=call.priority)
@@ -238,7 +241,7 @@ class Service:
             yield
 
     async def _judge(
-        self, request: JudgeRequest, *, call: Call, place: Place, deadline: Deadline, on_turn: OnTurn
+        self, request: JudgeRequest, *, call: Call, place: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
         """Wait for the turn of `place`, then judge. What could only be forced is not begun."""
         queue_s = await until(deadline.forces_at, place.turn())

@@ -13,22 +13,22 @@ from fastapi import FastAPI
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import checkpoint_folder
+from tirjudge.opening import checkpoint_folder
 from tirjudge.profile import load_profile
-from tirjudge.web.browser_check import AllowedHosts
-from tirjudge.web.process import serve_app, url_of
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
 from tirjudge_server.opening import engine_workers, is_run_by_vllm, open_judging, open_programs
 from tirjudge_server.records.database import default_path
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
-from tirjudge_server.service import Service
-from tirjudge_server.settings import NONE, Settings
-from tirjudge_server.telemetry.metrics import Metrics
-from tirjudge_server.telemetry.probing import probed
-from tirjudge_server.telemetry.watching import Tracing, TracingUnavailable
+from tirjudge_server.service import JudgeService
+from tirjudge_server.settings import NONE, ServerSettings
+from tirjudge_server.telemetry.instrumenting import TracingProbe, TracingUnavailable
+from tirjudge_server.telemetry.metrics import ServerMetrics
+from tirjudge_server.telemetry.probing import instrument
 from tirjudge_server.worker import create_worker
+from tirjudge_web.browser_check import AllowedHosts
+from tirjudge_web.process import serve_app, url_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class Application:
     """A server that is open, and not listening yet."""
 
     app: FastAPI
-    service: Service
+    service: JudgeService
 
 
-async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
+async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None:
     """Serve a judge until a signal comes; one line on stdout says when it is ready.
 
     Raises:
@@ -51,7 +51,7 @@ async def serve_judge(bound: socket.socket, *, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def open_application(settings: Settings) -> AsyncIterator[Application]:
+async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
     """Open the judge, and all that its server needs; closed afterwards.
 
     Raises:
@@ -74,8 +74,8 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
         tracing = None
         if settings.otlp is not None:
             tracing = await opened.enter_async_context(_open_tracing(settings, model=model.profile.name))
-            judge = probed(judge, tracing)
-        service = Service(
+            judge = instrument(judge, tracing)
+        service = JudgeService(
             judge,
             max_concurrency=settings.max_concurrency,
             max_queue=settings.max_queue,
@@ -87,8 +87,8 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
             engine_ended=lambda: model.ended,
             workers=lambda: {"engine": engine_workers(model), "sandbox": programs.workers},
         )
-        metrics = Metrics(service, pool=programs.stats, fallbacks=settings.dialect_settings.fallbacks)
-        service.judge = probed(judge, metrics)
+        metrics = ServerMetrics(service, pool=programs.stats, fallbacks=settings.dialect_settings.fallbacks)
+        service.judge = instrument(judge, metrics)
         app = create_app(
             service,
             max_body_bytes=settings.max_body_bytes,
@@ -106,7 +106,7 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
         yield Application(app=app, service=service)
 
 
-def _open_tracing(settings: Settings, *, model: str) -> AbstractAsyncContextManager[Tracing]:
+def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[TracingProbe]:
     """To the collector that the settings name.
 
     Raises:
@@ -121,7 +121,7 @@ def _open_tracing(settings: Settings, *, model: str) -> AbstractAsyncContextMana
     return open_tracing(settings.otlp, model=model, provider=provider, has_content=settings.trace_content)
 
 
-async def _serve(app: FastAPI, *, service: Service, bound: socket.socket, settings: Settings) -> None:
+async def _serve(app: FastAPI, *, service: JudgeService, bound: socket.socket, settings: ServerSettings) -> None:
     url = url_of(bound, scheme="http" if settings.certificate is None else "https")
     listening = asyncio.Event()
     announcing = asyncio.create_task(_announce(service, url=url, listening=listening))
@@ -147,7 +147,7 @@ def _files_folder(given: str | None) -> Path | None:
     return None if given == NONE else Path(given).expanduser()
 
 
-async def _announce(service: Service, *, url: str, listening: asyncio.Event) -> None:
+async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event) -> None:
     await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.web.limits import ConnectionLimits
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
-from tirjudge_server.openai.filestore import Quota
-from tirjudge_server.records.store import Policy
+from tirjudge_server.openai.filestore import FileQuota
+from tirjudge_server.records.store import RecordPolicy
 from tirjudge_server.service import MAX_DEADLINE_S
 from tirjudge_server.vllm_command import Workers
+from tirjudge_web.limits import ConnectionLimits
 
 NONE = "none"
 """Given for something that is stored: it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ServerSettings:
     checkpoint: Path | None = None
     """None: the bundled judge. With `workers` or `vllm_arguments` it may be the name of a model on the hub."""
     profile: Path | None = None
@@ -58,10 +58,10 @@ class Settings:
     grace_s: float = 30.0
     records: str | None = None
     """URL of the database; None: the default one; `NONE`: nothing is stored."""
-    policy: Policy = field(default_factory=Policy)
+    policy: RecordPolicy = field(default_factory=RecordPolicy)
     files: str | None = None
     """Folder of files and batches; None: the default one; `NONE`: there are none."""
-    quota: Quota = field(default_factory=Quota)
+    quota: FileQuota = field(default_factory=FileQuota)
     """What one caller may keep there."""
     dialects: tuple[str, ...] = tuple(DIALECTS)
     """The dialects that are spoken."""

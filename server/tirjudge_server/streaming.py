@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, Sequence
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tirjudge.protocol import HEARTBEAT, ErrorBody, Event, JudgmentCreated, JudgmentTurn, encode_event
+from tirjudge.http.protocol import HEARTBEAT, ErrorBody, Event, JudgmentCreated, JudgmentTurn, encode_event
 from tirjudge.types import JudgeRequest, TurnRecord
-from tirjudge.web.errors import FAILURES, problem_from
 from tirjudge_server.call import Call
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import FAILURES, problem_from
 
 HEARTBEAT_S = 15.0
 """Longest silence of a stream; proxies close quieter ones."""
 
 
 async def judgment_events(
-    service: Service, request: JudgeRequest, *, call: Call, heartbeat_s: float = HEARTBEAT_S
+    service: JudgeService, request: JudgeRequest, *, call: Call, heartbeat_s: float = HEARTBEAT_S
 ) -> AsyncGenerator[Event | None, None]:
     """The events of the stream, and None for each heartbeat. The first is `JudgmentCreated`; from there to the last the
     judgment goes on.

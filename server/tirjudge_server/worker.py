@@ -22,16 +22,16 @@ from starlette.requests import ClientDisconnect
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import render_chatml
 from tirjudge.errors import EngineUnavailable, PromptTooLong
-from tirjudge.protocol import shown
+from tirjudge.http.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
-from tirjudge.web.body import parse_body, read_body
-from tirjudge.web.body_budget import NUM_LARGEST, BodyBudget
-from tirjudge.web.browser_check import AllowedHosts, BrowserCheck
-from tirjudge.web.connection import HUNG_UP, while_connected
-from tirjudge.web.errors import Refused
-from tirjudge.web.keys import Keys
-from tirjudge.web.openapi import BARE
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
+from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
+from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
+from tirjudge_web.connection import HUNG_UP, while_connected
+from tirjudge_web.errors import Refused
+from tirjudge_web.keys import Keys
+from tirjudge_web.openapi import BARE
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The largest request that is read."""
@@ -49,7 +49,7 @@ class _Body(BaseModel):
 Body = TypeVar("Body", bound=_Body)
 
 
-class CompletionRequest(_Body):
+class WorkerCompletionRequest(_Body):
     """The fields of vLLM's that this worker honours; those of one possible value are here because clients send them."""
 
     prompt: Text | list[TokenId]
@@ -87,7 +87,7 @@ class CompletionRequest(_Body):
     spaces_between_special_tokens: bool = True
 
     @model_validator(mode="after")
-    def _label_logprobs_are_for_one_token(self) -> CompletionRequest:
+    def _label_logprobs_are_for_one_token(self) -> WorkerCompletionRequest:
         if self.logprob_token_ids and (self.logprobs is None or self.max_tokens != 1):
             raise ValueError("logprob_token_ids needs logprobs=0 and max_tokens=1")
         return self
@@ -155,7 +155,7 @@ def create_worker(
 
     @app.post("/v1/completions")
     async def completions(request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
-        body = await _read(request, CompletionRequest)
+        body = await _read(request, WorkerCompletionRequest)
         check_model(body.model)
         prompt_ids = engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
         _check_ids(prompt_ids, body=body, engine=engine)
@@ -218,7 +218,7 @@ async def _read(request: Request, model: type[Body]) -> Body:
     return parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), model)
 
 
-def _check_ids(prompt_ids: list[int], *, body: CompletionRequest, engine: EmbeddedEngine) -> None:
+def _check_ids(prompt_ids: list[int], *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> None:
     """As vLLM, refuse a prompt that leaves less room than is asked for, and ids that the model does not have."""
     context, vocab = engine.context_tokens, engine.model.config.vocab_size
     if len(prompt_ids) > context - body.max_tokens:
@@ -234,7 +234,7 @@ def _check_ids(prompt_ids: list[int], *, body: CompletionRequest, engine: Embedd
             raise HTTPException(400, f"Token id {max(ids)} is out of vocabulary: the model has {vocab}.")
 
 
-def _sampling(body: CompletionRequest) -> Sampling:
+def _sampling(body: WorkerCompletionRequest) -> Sampling:
     return Sampling(
         max_tokens=body.max_tokens,
         temperature=body.temperature,
@@ -248,7 +248,7 @@ def _sampling(body: CompletionRequest) -> Sampling:
 
 
 def _completion_answer(
-    completion: Completion, *, prompt_ids: list[int], body: CompletionRequest, engine: EmbeddedEngine
+    completion: Completion, *, prompt_ids: list[int], body: WorkerCompletionRequest, engine: EmbeddedEngine
 ) -> dict[str, Any]:
     choice = {
         "index": 0,
@@ -269,7 +269,7 @@ def _completion_answer(
     return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
 
 
-def _visible_text(completion: Completion, *, body: CompletionRequest, engine: EmbeddedEngine) -> str:
+def _visible_text(completion: Completion, *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> str:
     """The text as vLLM shows it: with the stop string or without, and with an end-of-turn token if nothing hides it."""
     if completion.stop is not None:
         return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
@@ -279,7 +279,7 @@ def _visible_text(completion: Completion, *, body: CompletionRequest, engine: Em
     return completion.text
 
 
-def _logprobs(completion: Completion, *, body: CompletionRequest, engine: EmbeddedEngine) -> dict[str, Any]:
+def _logprobs(completion: Completion, *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> dict[str, Any]:
     def name_of(token_id: int) -> str:
         return f"token_id:{token_id}" if body.return_tokens_as_token_ids else engine.tokenizer.decode([token_id])
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord, RolloutVerdict, StopReason, TurnRecord
 from tirjudge_harness.decisions import decisions_of
 from tirjudge_harness.scoring import correctness

@@ -2,38 +2,40 @@ from __future__ import annotations
 
 import pytest
 
-from tirjudge.counting import Counting, Decision, over_orders
+from tirjudge.right import Decision, ScoringRule, over_orders
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, every_pair
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate, marks_of
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import FormulaMetric, Mean, MeanMetric, cells_by
 from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Official, find_protocol
-from tirjudge_harness.sheet import Cell, Formula, Mean, cells_by
 
 FORTH, BACK = (0, 1), (1, 0)
 
 
-def outline(id: str = "x", *, num_responses: int = 2, correct: tuple[int, ...] = (0,), subset: str = "s") -> Outline:
-    return Outline(id=id, subset=subset, num_responses=num_responses, correct=correct, cluster=id)
+def outline(
+    id: str = "x", *, num_responses: int = 2, correct: tuple[int, ...] = (0,), subset: str = "s"
+) -> ExampleMetadata:
+    return ExampleMetadata(id=id, subset=subset, num_responses=num_responses, correct=correct, cluster=id)
 
 
-def pair(*said: tuple[tuple[int, int], int | str | None], **of: object) -> Judged:
+def pair(*said: tuple[tuple[int, int], int | str | None], **of: object) -> JudgedExample:
     """An example of two responses: what was said in each order, as the index named, `tie` or None."""
     decisions = tuple(
         Decision(shown=shown, tied=True) if best == "tie" else Decision(shown=shown, best=best)  # type: ignore[arg-type]
         for shown, best in said
     )
-    return Judged(outline=outline(**of), mode=Mode.PAIRWISE, decisions=decisions)  # type: ignore[arg-type]
+    return JudgedExample(outline=outline(**of), mode=Mode.PAIRWISE, decisions=decisions)  # type: ignore[arg-type]
 
 
-def scored(*scores: float | None, correct: tuple[int, ...] = (0,)) -> Judged:
+def scored(*scores: float | None, correct: tuple[int, ...] = (0,)) -> JudgedExample:
     decisions = tuple(Decision(shown=(index,), score=score) for index, score in enumerate(scores))
     about = outline(num_responses=len(scores), correct=correct)
-    return Judged(outline=about, mode=Mode.POINTWISE, decisions=decisions)
+    return JudgedExample(outline=about, mode=Mode.POINTWISE, decisions=decisions)
 
 
-def earned(judged: Judged, counting: Counting, *compared: tuple[int, ...]) -> list[tuple[str, float]]:
+def earned(judged: JudgedExample, counting: ScoringRule, *compared: tuple[int, ...]) -> list[tuple[str, float]]:
     marks = marks_of(judged, compared=compared or [(0, 1)], counting=counting)
     return [(mark.result, mark.credit) for mark in marks]
 
@@ -54,33 +56,33 @@ def earned(judged: Judged, counting: Counting, *compared: tuple[int, ...]) -> li
 )
 def test_orders_count_by_the_rule_that_was_chosen(results, first, mean, net, every) -> None:
     for orders, expected in (("first", first), ("mean", mean), ("net", net), ("all", every)):
-        result, credit = over_orders(results, counting=Counting(orders=orders, tie=0.5, no_verdict=0.2))
+        result, credit = over_orders(results, counting=ScoringRule(orders=orders, tie=0.5, no_verdict=0.2))
         assert (result, credit) == (expected[0], pytest.approx(expected[1]))
 
 
 def test_votes_on_one_order_are_one_decision_their_majority() -> None:
     two_of_three = pair((FORTH, 1), (FORTH, 0), (FORTH, 0), (BACK, 1))
-    assert earned(two_of_three, Counting()) == [("right", 1.0)]
-    assert earned(two_of_three, Counting(orders="mean")) == [("tie", 0.5)]
+    assert earned(two_of_three, ScoringRule()) == [("right", 1.0)]
+    assert earned(two_of_three, ScoringRule(orders="mean")) == [("tie", 0.5)]
 
 
 def test_votes_that_split_evenly_are_a_tie_and_those_without_a_verdict_do_not_count() -> None:
-    assert earned(pair((FORTH, 1), (FORTH, 0)), Counting(tie=0.4)) == [("tie", 0.4)]
-    assert earned(pair((FORTH, None), (FORTH, None), (FORTH, 1)), Counting()) == [("wrong", 0.0)]
-    assert earned(pair((FORTH, "tie"), (FORTH, "tie"), (FORTH, 0)), Counting()) == [("tie", 0.5)]
-    assert earned(pair((FORTH, "tie"), (FORTH, 0)), Counting()) == [("tie", 0.5)]
+    assert earned(pair((FORTH, 1), (FORTH, 0)), ScoringRule(tie=0.4)) == [("tie", 0.4)]
+    assert earned(pair((FORTH, None), (FORTH, None), (FORTH, 1)), ScoringRule()) == [("wrong", 0.0)]
+    assert earned(pair((FORTH, "tie"), (FORTH, "tie"), (FORTH, 0)), ScoringRule()) == [("tie", 0.5)]
+    assert earned(pair((FORTH, "tie"), (FORTH, 0)), ScoringRule()) == [("tie", 0.5)]
 
 
 def test_the_first_order_is_the_one_of_the_first_decision() -> None:
-    assert earned(pair((BACK, 1), (FORTH, 0), (FORTH, 0)), Counting()) == [("wrong", 0.0)]
+    assert earned(pair((BACK, 1), (FORTH, 0), (FORTH, 0)), ScoringRule()) == [("wrong", 0.0)]
 
 
 def test_no_verdict_is_not_a_tie() -> None:
-    assert earned(pair((FORTH, None)), Counting(tie=0.5, no_verdict=0.25)) == [("none", 0.25)]
+    assert earned(pair((FORTH, None)), ScoringRule(tie=0.5, no_verdict=0.25)) == [("none", 0.25)]
 
 
 def test_a_decision_counts_for_the_responses_that_it_showed_alone() -> None:
-    judged = Judged(
+    judged = JudgedExample(
         outline=outline(num_responses=4, correct=(0, 1)),
         mode=Mode.PAIRWISE,
         decisions=(
@@ -91,48 +93,48 @@ def test_a_decision_counts_for_the_responses_that_it_showed_alone() -> None:
     )
     compared = every_pair(judged.outline, Mode.PAIRWISE)
     assert compared == [(0, 2), (0, 3), (1, 2), (1, 3)]
-    assert earned(judged, Counting(), *compared) == [("right", 1.0), ("wrong", 0.0), ("tie", 0.5)]
+    assert earned(judged, ScoringRule(), *compared) == [("right", 1.0), ("wrong", 0.0), ("tie", 0.5)]
 
 
 def test_a_pair_that_is_compared_twice_has_two_marks() -> None:
-    assert len(earned(pair((FORTH, 0)), Counting(), (0, 1), (1, 0))) == 2
+    assert len(earned(pair((FORTH, 0)), ScoringRule(), (0, 1), (1, 0))) == 2
 
 
 def test_listwise_any_of_several_right_responses_will_do() -> None:
-    def picked(best: int) -> Judged:
+    def picked(best: int) -> JudgedExample:
         about = outline(num_responses=4, correct=(1, 3))
-        return Judged(outline=about, mode=Mode.LISTWISE, decisions=(Decision(shown=(2, 0, 3, 1), best=best),))
+        return JudgedExample(outline=about, mode=Mode.LISTWISE, decisions=(Decision(shown=(2, 0, 3, 1), best=best),))
 
-    assert earned(picked(3), Counting(), (0, 1, 2, 3)) == [("right", 1.0)]
-    assert earned(picked(2), Counting(), (0, 1, 2, 3)) == [("wrong", 0.0)]
+    assert earned(picked(3), ScoringRule(), (0, 1, 2, 3)) == [("right", 1.0)]
+    assert earned(picked(2), ScoringRule(), (0, 1, 2, 3)) == [("wrong", 0.0)]
 
 
 def test_where_nothing_can_be_right_there_is_no_mark() -> None:
-    assert earned(pair((FORTH, 0), correct=()), Counting()) == []
-    assert earned(pair((FORTH, 0), correct=(0, 1)), Counting()) == []
+    assert earned(pair((FORTH, 0), correct=()), ScoringRule()) == []
+    assert earned(pair((FORTH, 0), correct=(0, 1)), ScoringRule()) == []
 
 
 def test_the_strictly_higher_score_wins_and_equal_scores_tie() -> None:
-    assert earned(scored(7.0, 6.0), Counting()) == [("right", 1.0)]
-    assert earned(scored(6.0, 7.0), Counting()) == [("wrong", 0.0)]
-    assert earned(scored(7.0, 7.0), Counting(tie=0.5)) == [("tie", 0.5)]
-    assert earned(scored(7.0, 7.0), Counting(tie=0.0)) == [("tie", 0.0)]
-    assert earned(scored(7.0, None), Counting(no_verdict=0.1)) == [("none", 0.1)]
+    assert earned(scored(7.0, 6.0), ScoringRule()) == [("right", 1.0)]
+    assert earned(scored(6.0, 7.0), ScoringRule()) == [("wrong", 0.0)]
+    assert earned(scored(7.0, 7.0), ScoringRule(tie=0.5)) == [("tie", 0.5)]
+    assert earned(scored(7.0, 7.0), ScoringRule(tie=0.0)) == [("tie", 0.0)]
+    assert earned(scored(7.0, None), ScoringRule(no_verdict=0.1)) == [("none", 0.1)]
 
 
 def test_scores_of_several_votes_are_averaged_over_those_with_one() -> None:
     decisions = [((0,), 5.0), ((0,), 8.0), ((1,), 6.0), ((1,), None)]
-    judged = Judged(
+    judged = JudgedExample(
         outline=outline(),
         mode=Mode.POINTWISE,
         decisions=tuple(Decision(shown=shown, score=score) for shown, score in decisions),
     )
-    assert earned(judged, Counting()) == [("right", 1.0)]
+    assert earned(judged, ScoringRule()) == [("right", 1.0)]
 
 
 def test_shared_highest_scores_share_the_credit_over_all_compared() -> None:
     everything = (0, 1, 2, 3)
-    counting = Counting(share_ties=True, no_verdict=0.25)
+    counting = ScoringRule(share_ties=True, no_verdict=0.25)
     assert earned(scored(9.0, 3.0, 4.0, 5.0), counting, everything) == [("right", 1.0)]
     assert earned(scored(9.0, 9.0, 9.0, 1.0), counting, everything) == [("tie", pytest.approx(1 / 3))]
     assert earned(scored(8.0, 9.0, 9.0, 1.0), counting, everything) == [("wrong", 0.0)]
@@ -141,7 +143,7 @@ def test_shared_highest_scores_share_the_credit_over_all_compared() -> None:
 
 
 def test_a_response_without_a_score_may_stand_below_the_others() -> None:
-    counting = Counting(share_ties=True, unscored_loses=True, no_verdict=0.25)
+    counting = ScoringRule(share_ties=True, unscored_loses=True, no_verdict=0.25)
     assert earned(scored(2.0, None, None, None), counting, (0, 1, 2, 3)) == [("right", 1.0)]
     assert earned(scored(None, 2.0, None, None), counting, (0, 1, 2, 3)) == [("wrong", 0.0)]
     assert earned(scored(None, None, None, None), counting, (0, 1, 2, 3)) == [("none", 0.25)]
@@ -152,22 +154,22 @@ def test_scores_count_as_written_or_as_expected() -> None:
         Decision(shown=(0,), score=7.0, expected_score=6.5),
         Decision(shown=(1,), score=7.0, expected_score=6.9),
     )
-    judged = Judged(outline=outline(), mode=Mode.POINTWISE, decisions=decisions)
-    assert earned(judged, Counting()) == [("tie", 0.5)]
-    assert earned(judged, Counting(expected=True)) == [("wrong", 0.0)]
+    judged = JudgedExample(outline=outline(), mode=Mode.POINTWISE, decisions=decisions)
+    assert earned(judged, ScoringRule()) == [("tie", 0.5)]
+    assert earned(judged, ScoringRule(expected=True)) == [("wrong", 0.0)]
     with pytest.raises(ValueError, match="expected scores: not known"):
-        earned(scored(7.0, 6.0), Counting(expected=True))
+        earned(scored(7.0, 6.0), ScoringRule(expected=True))
 
 
 def test_a_response_that_was_not_scored_leaves_no_mark() -> None:
-    half = Judged(outline=outline(), mode=Mode.POINTWISE, decisions=(Decision(shown=(0,), score=7.0),))
-    assert earned(half, Counting()) == []
+    half = JudgedExample(outline=outline(), mode=Mode.POINTWISE, decisions=(Decision(shown=(0,), score=7.0),))
+    assert earned(half, ScoringRule()) == []
 
 
 SHEET = (
     Mean(name="overall", parts=(*cells_by("subset", ["a", "b", "c"]),), weights=(3.0, 1.0, 6.0)),
-    Cell(name="all", holds=lambda mark: True),
-    Formula(name="examples", compute=lambda judged: float(len(judged)), bounded=False),
+    MeanMetric(name="all", holds=lambda mark: True),
+    FormulaMetric(name="examples", compute=lambda judged: float(len(judged)), bounded=False),
 )
 TOY = Benchmark(
     name="toy",
@@ -177,7 +179,7 @@ TOY = Benchmark(
     columns=(),
     examples=lambda row, part: (),
     sheet=SHEET,
-    official={Mode.PAIRWISE: Official(orders="both", counting=Counting(orders="net"))},
+    official={Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="net"))},
 )
 
 
@@ -246,7 +248,7 @@ def test_votes_that_could_still_change_the_outcome_are_missing() -> None:
 
 
 def test_a_judgment_made_in_groups_speaks_for_all_its_votes_and_orders() -> None:
-    whole = Judged(outline=outline(), mode=Mode.PAIRWISE, decisions=(Decision(shown=FORTH, best=0, whole=True),))
+    whole = JudgedExample(outline=outline(), mode=Mode.PAIRWISE, decisions=(Decision(shown=FORTH, best=0, whole=True),))
     assert evaluate(TOY, [whole], mode=Mode.PAIRWISE, protocol=BOTH_ORDERS).counts.right == 1
 
 

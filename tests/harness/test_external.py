@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Outline
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.external import read_decisions
 from tirjudge_harness.items import InputError
 
 
-def outline(id: str, *, num_responses: int = 2, correct: tuple[int, ...] = (0,)) -> Outline:
-    return Outline(id=id, subset="", num_responses=num_responses, correct=correct, cluster=id)
+def outline(id: str, *, num_responses: int = 2, correct: tuple[int, ...] = (0,)) -> ExampleMetadata:
+    return ExampleMetadata(id=id, subset="", num_responses=num_responses, correct=correct, cluster=id)
 
 
-def looks(judged: Judged) -> list[tuple[tuple[int, ...], int | str | None]]:
+def looks(judged: JudgedExample) -> list[tuple[tuple[int, ...], int | str | None]]:
     return [(decision.shown, "tie" if decision.tied else decision.best) for decision in judged.decisions]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge_harness.items import InputError, Settings, read_tasks
+from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
 
 GOOD = {"id": "good", "prompt": "p", "responses": ["a", "b"]}
 
@@ -19,7 +19,7 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
         ],
         name=name,
     )
-    tasks, bad = read_tasks(path, settings=Settings(seed=7))
+    tasks, bad = read_tasks(path, settings=JudgeSettings(seed=7))
     assert bad == []
     assert [task.request.mode for task in tasks] == [Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE]
     assert [task.item.label for task in tasks] == [None, 1, None]
@@ -45,7 +45,7 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
     ],
 )
 def test_a_malformed_line_is_named_and_stops_no_other(write_lines, line: dict | bytes, says: str) -> None:
-    tasks, bad = read_tasks(write_lines([GOOD, line, GOOD | {"id": "last"}]), settings=Settings())
+    tasks, bad = read_tasks(write_lines([GOOD, line, GOOD | {"id": "last"}]), settings=JudgeSettings())
     assert [task.item.id for task in tasks] == ["good", "last"]
     assert [one.number for one in bad] == [2]
     assert says in bad[0].problem
@@ -53,27 +53,27 @@ def test_a_malformed_line_is_named_and_stops_no_other(write_lines, line: dict | 
 
 def test_three_responses_do_not_suit_pairwise(write_lines) -> None:
     lines = [GOOD, GOOD | {"id": "three", "responses": ["a", "b", "c"]}]
-    tasks, bad = read_tasks(write_lines(lines), settings=Settings(mode=Mode.PAIRWISE))
+    tasks, bad = read_tasks(write_lines(lines), settings=JudgeSettings(mode=Mode.PAIRWISE))
     assert len(tasks) == 1
     assert bad[0].problem == "responses: pairwise compares exactly 2 responses, 3 given"
 
 
 def test_the_same_id_twice_is_an_error_that_names_both_lines(write_lines) -> None:
     with pytest.raises(InputError, match=r"lines 1 and 3 have the same id, 'good'"):
-        read_tasks(write_lines([GOOD, GOOD | {"id": "other"}, GOOD]), settings=Settings())
+        read_tasks(write_lines([GOOD, GOOD | {"id": "other"}, GOOD]), settings=JudgeSettings())
 
 
 def test_what_the_system_says_of_a_file_names_it_once(tmp_path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.jsonl: cannot be read: No such file or directory$"):
-        read_tasks(tmp_path / "nowhere.jsonl", settings=Settings())
+        read_tasks(tmp_path / "nowhere.jsonl", settings=JudgeSettings())
 
 
 def test_a_file_that_is_not_there_or_not_gzip_is_an_error(write_lines, tmp_path) -> None:
     for path in (tmp_path / "nowhere.jsonl", write_lines([GOOD]).rename(tmp_path / "plain.jsonl.gz")):
         with pytest.raises(InputError, match="cannot be read"):
-            read_tasks(path, settings=Settings())
+            read_tasks(path, settings=JudgeSettings())
 
 
 def test_a_file_without_a_line_is_an_error(write_lines) -> None:
     with pytest.raises(InputError, match=r"in\.jsonl: there is no line in it"):
-        read_tasks(write_lines([b"\n\n"]), settings=Settings())
+        read_tasks(write_lines([b"\n\n"]), settings=JudgeSettings())

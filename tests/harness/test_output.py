@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tirjudge.errors import EngineUnavailable
-from tirjudge_harness.items import InputError, Settings, read_tasks
+from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.runner import Runner, key_of, run_all
@@ -17,7 +17,7 @@ CONFIGURATION = {"mode": None, "tools": "auto", "model": "judge"}
 
 async def run(path: Path, *, out: Path, judge, configuration=CONFIGURATION, num: int | None = None) -> Output:
     """Judge the first `num` items of a file, one after the other."""
-    tasks, _ = read_tasks(path, settings=Settings())
+    tasks, _ = read_tasks(path, settings=JudgeSettings())
 
     def key(task):
         return key_of(task.request, identity=IDENTITY)

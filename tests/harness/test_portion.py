@@ -6,7 +6,7 @@ import pytest
 
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError
-from tirjudge_harness.portion import Shard, sample
+from tirjudge_harness.row_sampling import Shard, sample
 
 
 def examples(sizes: dict[str, int]) -> list[Example]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge.exchange import ServerUnavailable
+from tirjudge.http.exchange import ServerUnavailable
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
@@ -24,11 +24,11 @@ from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge, open_judge
 from tirjudge_harness.merging import merge
+from tirjudge_harness.metric_tree import Mean, cells_by
 from tirjudge_harness.planning import RunSettings, plan_run
-from tirjudge_harness.portion import Shard
 from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Protocol, find_protocol
-from tirjudge_harness.run import Run, load_run
-from tirjudge_harness.sheet import Mean, cells_by
+from tirjudge_harness.row_sampling import Shard
+from tirjudge_harness.run import BenchmarkRun, load_run
 
 
 def examples_of(row: Row, part: str) -> Iterable[Example]:
@@ -107,7 +107,7 @@ def settings(**changes) -> RunSettings:
 
 async def judge_them(
     out: Path, examples: list[Example], *, judge: OpenJudge | None = None, settings: RunSettings = OFF
-) -> Run:
+) -> BenchmarkRun:
     judge = judge or opened()
     plan = plan_run(LONGER, examples, opened=judge, settings=settings)
     console = Console(file=io.StringIO())
@@ -119,7 +119,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def figures(run: Run, *, protocol: Protocol = PAPER) -> dict[str, float | None]:
+def figures(run: BenchmarkRun, *, protocol: Protocol = PAPER) -> dict[str, float | None]:
     evaluation = evaluate(LONGER, run.examples, mode=run.manifest.mode, protocol=protocol)
     return {figure.name: figure.value for figure in evaluation.figures}
 
@@ -385,7 +385,7 @@ def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
 async def test_a_server_that_does_not_answer_yet_is_waited_for_aloud(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tirjudge.exchange.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.001)
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
         async with open_judge(url="http://127.0.0.1:9"):
             pass

@@ -7,9 +7,9 @@ import pytest
 
 from tirjudge.client import AsyncClient
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, PromptTooLong, SandboxBusy
-from tirjudge.exchange import RequestRefused
-from tirjudge.pauses import tell_of_pause
-from tirjudge.protocol import Problem
+from tirjudge.http.exchange import RequestRefused
+from tirjudge.http.protocol import Problem
+from tirjudge.http.retry_events import tell_of_pause
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_harness.answers import Answers, read_answers
 from tirjudge_harness.journal import RunStopped

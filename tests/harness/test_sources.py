@@ -16,7 +16,7 @@ from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import text, texts, whole
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError
-from tirjudge_harness.sheet import cells_by
+from tirjudge_harness.metric_tree import cells_by
 from tirjudge_harness.sources import BadRow, load_examples
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from tirjudge.types import Mode, Outcome, StopReason
-from tirjudge_harness.output import Record
+from tirjudge_harness.output import OutputRecord
 from tirjudge_harness.scoring import correctness
 from tirjudge_harness.summary import summarize, summary_table
 
@@ -47,7 +47,7 @@ def test_rates_are_what_they_are_counted_to_be(make_judgment) -> None:
         (None, make_judgment(rollouts=[(verdict, [])])),
     ]
     records = [
-        Record(id=str(n), correct=correct, judgment=judgment, item_sha256="", configuration={})
+        OutputRecord(id=str(n), correct=correct, judgment=judgment, item_sha256="", configuration={})
         for n, (correct, judgment) in enumerate(judgments)
     ]
     summary = summarize(records, num_failed=2, num_malformed=3, num_new=3, elapsed_s=1.5)

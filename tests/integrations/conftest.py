@@ -14,10 +14,10 @@ import uvicorn
 from tests.clients.wheels import environment, wheel
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.process import bind, url_of
 
 __all__ = ["environment", "wheel"]
 
@@ -81,7 +81,7 @@ def _serving(
             await _run(pool)
 
     async def _run(pool: SandboxPool | None) -> None:
-        service = Service(Judge(engine=engine, sandbox=pool), **options)
+        service = JudgeService(Judge(engine=engine, sandbox=pool), **options)
         app = create_app(service)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
         task = asyncio.create_task(server._serve(sockets=[bound]))

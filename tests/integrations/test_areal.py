@@ -14,7 +14,7 @@ import pytest
 from tests.clients.wheels import Wheel
 from tests.integrations.conftest import Serve
 from tirjudge.client import RequestRefused
-from tirjudge.integrations.areal import DEADLINE_S, JudgeReward
+from tirjudge.integrations.areal import DEADLINE_S, ArealJudgeReward
 from tirjudge.integrations.scoring import NoVerdict
 
 AREAL = "areal==1.0.4"
@@ -43,7 +43,7 @@ def reward_api(wheel: Wheel) -> Any:
     module.AsyncRewardWrapper._atexit_shutdown_all()
 
 
-async def rewarded(reward_api: Any, function: JudgeReward, **columns: Any) -> float:
+async def rewarded(reward_api: Any, function: ArealJudgeReward, **columns: Any) -> float:
     """As `RLVRWorkflow` calls it."""
     wrapped = reward_api.AsyncRewardWrapper(function, max_workers=1)
     assert wrapped.timeout_seconds > DEADLINE_S
@@ -52,7 +52,7 @@ async def rewarded(reward_api: Any, function: JudgeReward, **columns: Any) -> fl
 
 async def test_a_reward_comes_back_from_the_other_process(reward_api: Any, serve: Serve) -> None:
     with serve("<score>9</score>") as served:
-        function = JudgeReward(served.url, tools="off", reference_column="answer")
+        function = ArealJudgeReward(served.url, tools="off", reference_column="answer")
         assert await rewarded(reward_api, function, messages=MESSAGES, answer="four") == pytest.approx(8 / 9)
         assert "What is 2 + 2?" in served.prompts[0]
         assert "It is 4." in served.prompts[0]
@@ -62,30 +62,30 @@ async def test_a_reward_comes_back_from_the_other_process(reward_api: Any, serve
 
 async def test_a_prompt_that_is_only_there_as_rendered_is_read(reward_api: Any, serve: Serve) -> None:
     with serve("<score>9</score>") as served:
-        assert await rewarded(reward_api, JudgeReward(served.url, tools="off")) == pytest.approx(8 / 9)
+        assert await rewarded(reward_api, ArealJudgeReward(served.url, tools="off")) == pytest.approx(8 / 9)
         assert "What is 2 + 2?" in served.prompts[0]
         assert "<|im_" not in served.prompts[0]
 
 
 async def test_no_verdict_is_an_error_and_never_a_silent_nought(reward_api: Any, nowhere: str) -> None:
     with pytest.raises(NoVerdict, match="cannot be reached"):
-        await rewarded(reward_api, JudgeReward(nowhere, deadline_s=0.2))
+        await rewarded(reward_api, ArealJudgeReward(nowhere, deadline_s=0.2))
 
 
 async def test_a_fallback_is_used_where_it_is_asked_for(nowhere: str, caplog: pytest.LogCaptureFixture) -> None:
     import asyncio
 
-    function = JudgeReward(nowhere, deadline_s=0.2, fallback=0.25)
+    function = ArealJudgeReward(nowhere, deadline_s=0.2, fallback=0.25)
     assert await asyncio.to_thread(function, PROMPT, "4", [], []) == 0.25
     assert "no verdict, the reward is 0.25" in caplog.text
 
 
 def test_a_mistake_in_the_set_up_can_cross_processes(serve: Serve) -> None:
     with serve("<score>9</score>") as served, pytest.raises(RequestRefused) as refused:
-        JudgeReward(served.url, tools="off", model="nobody")(PROMPT, "4", [], [])
+        ArealJudgeReward(served.url, tools="off", model="nobody")(PROMPT, "4", [], [])
     again = pickle.loads(pickle.dumps(refused.value))
     assert again.problem == refused.value.problem
 
 
 def test_the_function_can_be_pickled() -> None:
-    assert isinstance(pickle.loads(pickle.dumps(JudgeReward("http://judge"))), JudgeReward)
+    assert isinstance(pickle.loads(pickle.dumps(ArealJudgeReward("http://judge"))), ArealJudgeReward)

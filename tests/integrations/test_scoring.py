@@ -9,14 +9,14 @@ import pytest
 
 from tests.integrations.conftest import Serve
 from tirjudge.client import RequestRefused
-from tirjudge.integrations.scoring import Candidate, Scored, Scorer, prompt_of, response_of
-from tirjudge.rewards import Strategy
+from tirjudge.http.rewards import Strategy
+from tirjudge.integrations.scoring import ScoredSample, Scorer, ScoringSample, prompt_of, response_of
 from tirjudge.types import ChatMessage
 
 NINE = (9 - 1) / 9
 """What a 9 of 10 is between 0 and 1."""
 
-QUESTION = Candidate(prompt="What is 2 + 2?", response="4", reference="four")
+QUESTION = ScoringSample(prompt="What is 2 + 2?", response="4", reference="four")
 
 
 async def test_a_score_from_one_to_ten_becomes_one_from_nought_to_one(serve: Serve) -> None:
@@ -37,7 +37,7 @@ async def test_scores_come_in_the_order_of_the_completions(serve: Serve) -> None
     def script(sequence: str) -> str:
         return f"<score>{9 if 'good' in sequence else 2}</score>"
 
-    candidates = [Candidate(prompt="p", response=text) for text in ("good 1", "poor 1", "good 2", "poor 2")]
+    candidates = [ScoringSample(prompt="p", response=text) for text in ("good 1", "poor 1", "good 2", "poor 2")]
     with serve(script, label_probs={"9": 0.5, "2": 0.5}) as served:
         scored = await Scorer(url=served.url, tools="off", concurrency=2).score(candidates)
         shown = [one.judgment_ids for one in scored]
@@ -94,7 +94,7 @@ async def test_a_judge_that_takes_too_long_leaves_completions_without_a_score(se
 
 
 async def test_a_completion_that_is_too_long_does_not_stop_the_others(serve: Serve) -> None:
-    too_long = Candidate(prompt="p", response="r" * 17 * 1024 * 1024)
+    too_long = ScoringSample(prompt="p", response="r" * 17 * 1024 * 1024)
     with serve("<score>9</score>") as served:
         long, short = await Scorer(url=served.url, tools="off", deadline_s=30).score([too_long, QUESTION])
     assert short.score == pytest.approx(NINE)
@@ -110,13 +110,13 @@ async def test_a_judge_that_the_server_does_not_have_is_a_mistake_in_the_set_up(
 
 async def test_completions_of_one_prompt_can_be_set_against_each_other(serve: Serve) -> None:
     candidates = [
-        Candidate(prompt="p", response="one"),
-        Candidate(prompt="q", response="alone"),
-        Candidate(prompt="p", response="two"),
+        ScoringSample(prompt="p", response="one"),
+        ScoringSample(prompt="q", response="alone"),
+        ScoringSample(prompt="p", response="two"),
     ]
     with serve("<preference>A</preference>", label_probs={"A": 0.75, "B": 0.25}) as served:
         one, alone, two = await Scorer(url=served.url, tools="off", strategy=Strategy.ALL_PAIRS).score(candidates)
-    assert alone == Scored(score=None, reason=alone.reason)
+    assert alone == ScoredSample(score=None, reason=alone.reason)
     assert sorted([one.score, two.score], key=float) == [pytest.approx(0.25), pytest.approx(0.75)]
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.integrations.conftest import Serve
 from tirjudge.client import AsyncClient, Client, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.protocol import JudgmentCreated, JudgmentTurn, Problem
-from tirjudge.rewards import RerankRequest, RewardRequest
+from tirjudge.http.protocol import JudgmentCreated, JudgmentTurn, Problem
+from tirjudge.http.rewards import RerankRequest, RewardRequest
 from tirjudge.types import JudgeRequest, Judgment, Mode
 
 PAIR = JudgeRequest(mode=Mode.PAIRWISE, prompt="Which is longer?", responses=["one", "three"], tools="off")

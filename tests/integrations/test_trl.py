@@ -14,7 +14,7 @@ import pytest
 
 from tests.integrations.conftest import Serve
 from tirjudge.client import RequestRefused
-from tirjudge.integrations.trl import JudgeReward
+from tirjudge.integrations.trl import TRLJudgeReward
 
 trainers = pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed")
 PartialState = pytest.importorskip("accelerate").PartialState
@@ -66,10 +66,10 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def test_rewards_reach_the_trainer(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
     with serve("<score>9</score>") as served:
-        trainer = Trainer(JudgeReward(served.url, tools="off", reference_column="solution"), loop=loop)
+        trainer = Trainer(TRLJudgeReward(served.url, tools="off", reference_column="solution"), loop=loop)
         assert trainer.rewards(3, solution="four") == [[pytest.approx(8 / 9)]] * 3
         assert all("What is 2 + 2?" in prompt and "four" in prompt for prompt in served.prompts)
-    assert trainer.reward_func_names == ["JudgeReward"]
+    assert trainer.reward_func_names == ["TRLJudgeReward"]
     assert trainer.metrics == {"judge/abstained": 0.0, "judge/tool_calls": 0.0}
     assert [value.startswith("jdg_") for value in trainer.columns["judgment"]] == [True] * 3
 
@@ -79,7 +79,7 @@ def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.A
         return [1.0] * len(completions)
 
     with serve("<score>9</score>", sandbox="real") as served:
-        trainer = Trainer(JudgeReward(served.url, tools="on"), length, loop=loop)
+        trainer = Trainer(TRLJudgeReward(served.url, tools="on"), length, loop=loop)
         ((judged, other),) = trainer.rewards(1)
     assert math.isnan(judged)
     assert other == 1.0
@@ -88,19 +88,19 @@ def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.A
 
 
 def test_a_server_that_is_down_is_an_abstention(nowhere: str, loop: asyncio.AbstractEventLoop) -> None:
-    trainer = Trainer(JudgeReward(nowhere, deadline_s=0.2), loop=loop)
+    trainer = Trainer(TRLJudgeReward(nowhere, deadline_s=0.2), loop=loop)
     assert all(math.isnan(judged) for (judged,) in trainer.rewards(4))
     assert trainer.metrics["judge/abstained"] == 1.0
 
 
 def test_a_mistake_in_the_set_up_ends_the_run(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
     with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="nobody"):
-        Trainer(JudgeReward(served.url, tools="off", model="nobody"), loop=loop).rewards(2)
+        Trainer(TRLJudgeReward(served.url, tools="off", model="nobody"), loop=loop).rewards(2)
 
 
 def test_completions_of_a_prompt_can_compete(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
     with serve("<preference>A</preference>", label_probs={"A": 0.75, "B": 0.25}) as served:
-        trainer = Trainer(JudgeReward(served.url, tools="off", strategy="circular"), loop=loop)
+        trainer = Trainer(TRLJudgeReward(served.url, tools="off", strategy="circular"), loop=loop)
         assert trainer.rewards(2) == [[0.5], [0.5]], "equal texts share what they get"
 
 
@@ -132,7 +132,7 @@ def test_a_step_of_training_takes_its_rewards_from_the_server(
     with serve("<score>9</score>") as served:
         trainer = trainers.GRPOTrainer(
             model=model,
-            reward_funcs=JudgeReward(served.url, tools="off"),
+            reward_funcs=TRLJudgeReward(served.url, tools="off"),
             args=arguments,
             train_dataset=rows,
             processing_class=tokenizer,

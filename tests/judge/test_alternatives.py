@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tirjudge.alternatives import label_logprobs
-from tirjudge.types import Completion, Place
+from tirjudge.types import Completion, TokenAlternatives
 
 SCORES = tuple(str(score) for score in range(1, 11))
 
@@ -14,7 +14,9 @@ def written(*tokens: tuple[str, dict[str, float]]) -> Completion:
     """A completion of these tokens, each with token -> probability at its place."""
     places, start = [], 0
     for text, chances in tokens:
-        places.append(Place(start=start, text=text, logprobs={name: math.log(p) for name, p in chances.items()}))
+        places.append(
+            TokenAlternatives(start=start, text=text, logprobs={name: math.log(p) for name, p in chances.items()})
+        )
         start += len(text)
     text = "".join(token for token, _ in tokens)
     return Completion(text=text, token_ids=(), logprobs=(), finish_reason="stop", places=tuple(places))

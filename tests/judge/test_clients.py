@@ -13,8 +13,15 @@ import pytest
 import tirjudge
 from tirjudge.client import AsyncClient, Client, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.protocol import ErrorBody, JudgmentCreated, JudgmentRecord, Problem, encode_event
-from tirjudge.rewards import BatchAnswer, BatchItem, RerankAnswer, RerankRequest, RewardRequest, RewardUsage
+from tirjudge.http.protocol import ErrorBody, JudgmentCreated, JudgmentRecord, Problem, encode_event
+from tirjudge.http.rewards import (
+    JudgmentBatchAnswer,
+    JudgmentBatchItem,
+    RerankAnswer,
+    RerankRequest,
+    RewardRequest,
+    RewardUsage,
+)
 from tirjudge.types import JudgeRequest, Judgment, Mode, Timing, Usage, Verdict
 
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"], stream=True)
@@ -140,7 +147,7 @@ async def test_attempts_at_one_request_have_one_key_and_two_requests_have_two(ca
 async def test_a_connection_that_breaks_is_made_anew(
     call: Call, server: Server, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tirjudge.exchange.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.01)
     server.answers = [error, success()]
     assert await call("judge", REQUEST) == JUDGMENT
 
@@ -148,7 +155,7 @@ async def test_a_connection_that_breaks_is_made_anew(
 async def test_a_connection_that_keeps_breaking_is_given_up(
     call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tirjudge.exchange.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.01)
     server.answers = [httpx2.ReadError("reset") for _ in range(3)]
     with pytest.raises(ServerUnavailable, match="http://judge broke off: reset"):
         await call("judge", REQUEST)
@@ -226,8 +233,11 @@ async def test_a_stream_without_a_judgment_is_an_error_and_is_not_begun_anew(
 
 async def test_a_batch_comes_back_in_order_with_its_errors(call: Call, server: Server) -> None:
     wrong = Problem(message="too long", type="invalid_request_error")
-    items = [BatchItem(index=1, judgment=None, error=wrong), BatchItem(index=0, judgment=JUDGMENT, error=None)]
-    server.answers = [success(BatchAnswer(data=items))]
+    items = [
+        JudgmentBatchItem(index=1, judgment=None, error=wrong),
+        JudgmentBatchItem(index=0, judgment=JUDGMENT, error=None),
+    ]
+    server.answers = [success(JudgmentBatchAnswer(data=items))]
     assert await call("judge_batch", [REQUEST, REQUEST]) == [JUDGMENT, wrong]
     assert server.seen[0].url.path == "/v1/judge/batch"
     assert b'"stream":true' not in server.seen[0].content

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tirjudge.cohort import Standing, chances, pairs_of, standings
+from tirjudge.cohort import RankedResult, chances, pairs_of, standings
 from tirjudge.errors import EngineUnavailable
-from tirjudge.rewards import Strategy
+from tirjudge.http.rewards import Strategy
 from tirjudge.types import Judgment, Mode, Timing, Usage, Verdict
 
 STRENGTHS = {"weak": 1.0, "fair": 3.0, "good": 4.0, "best": 12.0}
@@ -166,7 +166,7 @@ async def test_a_knockout_is_drawn_by_content_not_by_order() -> None:
 
 
 def test_a_standing_without_a_meeting_has_no_reward() -> None:
-    assert Standing().reward is None
+    assert RankedResult().reward is None
 
 
 async def test_groups_give_the_rounds_survived_and_the_chance_in_the_last() -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.gate import Gate
 from tirjudge.judge import Judge
 from tirjudge.types import JudgeRequest, Mode
+from tirjudge.weights_lock import WeightsLock
 
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"], tools="off")
 
 
 async def test_those_inside_end_and_those_that_come_wait() -> None:
-    gate, told, may_leave = Gate(version="one"), list[str](), asyncio.Event()
+    gate, told, may_leave = WeightsLock(version="one"), list[str](), asyncio.Event()
 
     async def visit(name: str) -> None:
         async with gate.enter() as version:
@@ -45,7 +45,7 @@ async def test_those_inside_end_and_those_that_come_wait() -> None:
 
 
 async def test_an_exchange_that_fails_or_is_cancelled_opens_the_gate_again() -> None:
-    gate = Gate()
+    gate = WeightsLock()
     with pytest.raises(ValueError, match="broken"):
         async with gate.closed():
             raise ValueError("broken")
@@ -57,18 +57,18 @@ async def test_an_exchange_that_fails_or_is_cancelled_opens_the_gate_again() -> 
         await asyncio.wait_for(closed_or_inside(gate), 5)
 
 
-async def closed_once(gate: Gate) -> None:
+async def closed_once(gate: WeightsLock) -> None:
     async with gate.closed():
         pass
 
 
-async def closed_or_inside(gate: Gate) -> None:
+async def closed_or_inside(gate: WeightsLock) -> None:
     async with gate.enter():
         pass
 
 
 async def test_two_exchanges_come_one_after_the_other() -> None:
-    gate, running = Gate(), list[int]()
+    gate, running = WeightsLock(), list[int]()
 
     async def exchange() -> None:
         async with gate.closed():
@@ -83,7 +83,7 @@ async def test_two_exchanges_come_one_after_the_other() -> None:
 
 async def test_a_judgment_says_by_which_version_it_was_made() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"] * 3, label_probs={"A": 0.9, "B": 0.1})
-    judge = Judge(engine=engine, sandbox=None, gate=Gate(version="0123"))
+    judge = Judge(engine=engine, sandbox=None, gate=WeightsLock(version="0123"))
     assert (await judge.judge(REQUEST)).model_version == "0123"
     async with judge.gate.closed():
         judge.gate.version = "4567"

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tirjudge.errors import CheckpointError
-from tirjudge.model import bundled_checkpoint, fingerprint
+from tirjudge.opening import bundled_checkpoint, fingerprint
 from tirjudge.profile import (
     LOOP_VERSION,
     CheckpointFile,

@@ -15,7 +15,7 @@ import pytest
 # it is 1; the change of user undid that.)
 SERVICE = """
 import ctypes, json, os, subprocess, sys
-from tirjudge.web.sealing import seal_process
+from tirjudge_web.sealing import seal_process
 
 _, state, *secrets = sys.argv
 if os.getuid() == 0:

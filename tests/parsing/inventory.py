@@ -18,17 +18,15 @@ from typing import Any
 from tirjudge.best_of_n import best_first
 from tirjudge.cohort import standings
 from tirjudge.control_tokens import FAMILIES
-from tirjudge.counting import Counting, Decision, credit
-from tirjudge.detemplate import detemplate
 from tirjudge.engines.chat import BORDER, messages_of, places_of
-from tirjudge.engines.chat_wire import Choice
+from tirjudge.engines.chat_wire import ChatChoice
+from tirjudge.http.rewards import Strategy
+from tirjudge.integrations.detemplate import detemplate
 from tirjudge.parse import asks_for_run, find_verdict, parse_code
 from tirjudge.render import neutralise, render_prompt
-from tirjudge.rewards import Strategy
+from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
 from tirjudge.verdict import Vote, pointwise_verdict
-from tirjudge.web.body import parse_body
-from tirjudge.web.errors import Refused
 from tirjudge_harness.best_of_n.graders.aime import integer_answer
 from tirjudge_harness.best_of_n.graders.code import program_of
 from tirjudge_harness.best_of_n.graders.final_answer import last_boxed, last_number
@@ -37,17 +35,19 @@ from tirjudge_harness.examples import example
 from tirjudge_harness.external import chosen
 from tirjudge_harness.row_files import read_rows
 from tirjudge_harness.sources import Collection
-from tirjudge_sandbox.levels import Level
+from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.presets import Preset, imported
-from tirjudge_sandbox.protocol import Ending, Printed, Report, StoppedBy
+from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
-from tirjudge_server.dialects.desk import options_of
+from tirjudge_server.dialects.context import options_of
 from tirjudge_server.openai.answering import cut_at
 from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
 from tirjudge_server.openai.templates import recognise
+from tirjudge_web.body import parse_body
+from tirjudge_web.errors import Refused
 
 Shape = Callable[[int], str]
 
@@ -111,18 +111,18 @@ def _tokens(text: str) -> list[int]:
     return [BORDER if character == "|" else ord(character) for character in text]
 
 
-def _answer(text: str) -> Choice:
+def _answer(text: str) -> ChatChoice:
     """An endpoint's answer whose tokens are not those of its content."""
     tokens = [{"token": text, "logprob": 0.0}]
-    return Choice.model_validate(
+    return ChatChoice.model_validate(
         {"message": {"content": f"a{text[: len(text) // 2]}"}, "logprobs": {"content": tokens}}
     )
 
 
-def _printed(text: str) -> Report:
+def _printed(text: str) -> ProgramReport:
     """What a program printed: bytes that end no character, and a complaint."""
     tail, stderr = b"\x80" * len(text), text.encode("utf-8", "surrogatepass")
-    return Report(
+    return ProgramReport(
         ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NOBODY, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
         stdout=Printed(1 << 40, b"x", tail),
         stderr=Printed(len(stderr), stderr, b""),
@@ -132,7 +132,7 @@ def _printed(text: str) -> Report:
 
 def _outcome(text: str) -> object:
     limits = Limits(file_mb=1 << 30)
-    return result_of(_printed(text), limits=limits, level=Level.UNSAFE, preset=Preset.STDLIB, queue_s=0.0)
+    return result_of(_printed(text), limits=limits, level=IsolationLevel.UNSAFE, preset=Preset.STDLIB, queue_s=0.0)
 
 
 def _met(text: str) -> object:
@@ -146,7 +146,7 @@ def _credited(text: str) -> object:
     """A file of scores that are all the same: every response ties with all others."""
     indexes = range(len(text) // 8)
     scored = [Decision(shown=(index,), score=7.0) for index in indexes]
-    return credit(scored, indexes, right=frozenset({0}), mode=Mode.POINTWISE, counting=Counting())
+    return credit(scored, indexes, right=frozenset({0}), mode=Mode.POINTWISE, counting=ScoringRule())
 
 
 def _voted(text: str) -> object:
@@ -258,13 +258,13 @@ INVENTORY: dict[str, Case | str] = {
         lambda text: best_first([0.0] * len(text.split()), answers=text.split()), LINES
     ),
     "tirjudge.cohort:standings": Case(_met, LINES),
-    "tirjudge.counting:credit": Case(_credited, runs("x")),
+    "tirjudge.right:credit": Case(_credited, runs("x")),
     "tirjudge.control_tokens:_first_characters": Case(
         FAMILIES.broken,
         ODD | runs("<", "]~", "[UNUSED_TOKEN_", "<seed:", "<unused", "[|user|", "/nothink"),
         first_size=1 << 15,
     ),
-    "tirjudge.detemplate:*": Case(
+    "tirjudge.integrations.detemplate:*": Case(
         detemplate,
         ODD
         | runs(*_CHAT_MARKERS)
@@ -307,13 +307,13 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge.render:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
     "tirjudge.render:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
-    "tirjudge.trace_context:_TRACEPARENT": _BOUNDED,
+    "tirjudge.http.trace_context:_TRACEPARENT": _BOUNDED,
     "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
     ),
     "tirjudge.verdict:pointwise_verdict": Case(_voted, runs("x")),
-    "tirjudge.web.body:parse_body": Case(
+    "tirjudge_web.body:parse_body": Case(
         _or_refused(lambda text: parse_body(text.encode("utf-8", "surrogatepass"), JudgeRequest)),
         runs("0,", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
         | runs("0,", before='{"mode":"listwise","prompt":"x","responses":[', after="0]}")
@@ -322,7 +322,7 @@ INVENTORY: dict[str, Case | str] = {
         | runs("[", '{"":', "9", "\\u0000"),
         first_size=1 << 21,  # at smaller sizes, a body of many values is not counted a second time
     ),
-    "tirjudge.web.identity:_SANE_ID": _BOUNDED,
+    "tirjudge_web.identity:_SANE_ID": _BOUNDED,
     # The sandbox.
     "tirjudge_sandbox.cgroups:_mounts": _OPERATOR,
     "tirjudge_sandbox.containers:_Output._next_chunk": "keeps the last few bytes",
@@ -357,12 +357,12 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.access.keys:_NAME": _BOUNDED,
     "tirjudge_server.demo:_READY": _OURS,
     "tirjudge_server.demo:_show_rollout": _OURS,
-    "tirjudge_server.dialects.desk:_NO_TEXT": FIXED,
-    "tirjudge_server.dialects.desk:options_of": Case(
+    "tirjudge_server.dialects.context:_NO_TEXT": FIXED,
+    "tirjudge_server.dialects.context:options_of": Case(
         _or_refused(lambda text: options_of({"scale": text, "votes": text})),
         runs("[", '{"":', "9", "0,", "-", "1e", " "),
     ),
-    "tirjudge_server.joining:Flight._follow": _OURS,
+    "tirjudge_server.coalescing:InFlightJudgment._follow": _OURS,
     "tirjudge_server.markers:_TURN": _BOUNDED,
     "tirjudge_server.moment:_SPAN": _OPERATOR,
     "tirjudge_server.openai.answering:cut_at": Case(
@@ -502,14 +502,14 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_harness.best_of_n.graders.math_worker:final_answer": "in a process with a time limit, which is killed",
     "tirjudge_harness.best_of_n.graders.math_worker:same_answer": "in a process with a time limit, which is killed",
-    "tirjudge_harness.decisions:Judged.by_judgment": _OURS,
+    "tirjudge_harness.decisions:JudgedExample.by_judgment": _OURS,
     "tirjudge_harness.external:_DECISION": Case(
         lambda text: chosen(text, shown=[0, 1]),
         ODD | runs(" ", "A", "[", "]]", ">", "A ", before="A", after="!") | runs(" ", after="[["),
     ),
     "tirjudge_harness.journal:Journal._put": _OURS,
-    "tirjudge_harness.portion:_shares": _OURS,
-    "tirjudge_harness.portion:sample": _OURS,
+    "tirjudge_harness.row_sampling:_shares": _OURS,
+    "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",
     "tirjudge_harness.reports.formats:_tex": "repeats nothing",
     "tirjudge_harness.reports.shapes:_parts_without_value": _OURS,

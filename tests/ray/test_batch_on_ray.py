@@ -18,7 +18,7 @@ from tests.harness.batch.scripted_judge import LOST, Watched, open_scripted, pai
 from tests.ray.conftest import NODE
 from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.local import Here
-from tirjudge_harness.batch.run import Judging, run_batch
+from tirjudge_harness.batch.run import BatchExecutor, run_batch
 from tirjudge_harness.batch.summary import BatchSummary
 from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import open_judge
@@ -31,7 +31,7 @@ def on_ray(**settings: Any) -> Watched:
 
 
 async def judged(
-    path: Path, *, out: Path, opening: Opening, judging: Judging, shown: io.StringIO | None = None
+    path: Path, *, out: Path, opening: Opening, judging: BatchExecutor, shown: io.StringIO | None = None
 ) -> BatchSummary:
     console = Console(file=shown or io.StringIO(), width=400)
     return await run_batch([path], out=out, opening_for=lambda offers_tools: opening, judging=judging, console=console)

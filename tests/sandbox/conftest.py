@@ -13,15 +13,15 @@ import pytest
 
 from tests import processes
 from tests.waiting import until
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, open_tree
 from tirjudge_sandbox.fork_server import ENVIRONMENT, isolated_python
 
 _NAMESPACES = ("user namespace", "mount namespace", "pid namespace", "network namespace", "seccomp")
 NEEDED = {
-    Level.NAMESPACES_CGROUP: (*_NAMESPACES, "cgroup"),
-    Level.NAMESPACES: _NAMESPACES,
-    Level.LANDLOCK: ("landlock", "seccomp"),
+    IsolationLevel.NAMESPACES_CGROUP: (*_NAMESPACES, "cgroup"),
+    IsolationLevel.NAMESPACES: _NAMESPACES,
+    IsolationLevel.LANDLOCK: ("landlock", "seccomp"),
 }
 
 IMAGE = os.environ.get("TIRJUDGE_TEST_IMAGE")
@@ -88,7 +88,7 @@ def pools_of(pid):
 
 
 @functools.cache
-def container_levels() -> list[Level]:
+def container_levels() -> list[IsolationLevel]:
     """Those that can be tested."""
     if IMAGE is None:
         return []
@@ -98,7 +98,7 @@ def container_levels() -> list[Level]:
             has_gvisor = "runsc" in client.info()["Runtimes"]
     except docker.errors.DockerException:
         return []
-    return [Level.GVISOR, Level.DOCKER] if has_gvisor else [Level.DOCKER]
+    return [IsolationLevel.GVISOR, IsolationLevel.DOCKER] if has_gvisor else [IsolationLevel.DOCKER]
 
 
 @pytest.fixture

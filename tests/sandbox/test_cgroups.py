@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import MemoryKill, open_tree
 from tirjudge_sandbox.slot_process import LevelUnavailable
 
@@ -23,7 +23,7 @@ def peaks_bytes() -> list[int]:
     return [int(file.read_text()) for file in files if file.exists()]
 
 
-WITH_CGROUP = pytest.mark.parametrize("level", [Level.NAMESPACES_CGROUP], indirect=True)
+WITH_CGROUP = pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES_CGROUP], indirect=True)
 
 
 def groups(pid: int | None = None) -> set[str]:
@@ -126,7 +126,7 @@ async def test_processor_time_of_children_counts(level):
     assert time.monotonic() - start < 40
 
 
-@pytest.mark.parametrize("level", [Level.NAMESPACES_CGROUP, Level.NAMESPACES], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES_CGROUP, IsolationLevel.NAMESPACES], indirect=True)
 async def test_files_that_were_unlinked_still_count(pool):
     code = """
         import os
@@ -223,7 +223,7 @@ async def test_a_level_that_fails_leaves_the_next_one_without_groups(level, monk
 
     monkeypatch.setattr(SandboxPool, "_new_server", start_without)
     async with SandboxPool(slots=1) as pool:
-        assert pool.level in (Level.NAMESPACES, Level.LANDLOCK)
+        assert pool.level in (IsolationLevel.NAMESPACES, IsolationLevel.LANDLOCK)
         assert (await pool.run("print(1)")).stdout == "1\n"
         assert not groups()
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 from tirjudge_sandbox.containers import LABEL, _here, _start_of
 from tirjudge_sandbox.frames import LENGTHS, report_frame, report_from
-from tirjudge_sandbox.protocol import Ending, Printed, Report, StoppedBy
+from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 
 LIMITS = Limits(cpu_s=20, wall_s=40)
 
@@ -72,8 +72,8 @@ async def test_a_container_can_do_nothing_but_compute(level, image, daemon):
         assert host["PidsLimit"] > 0
         assert not host["Privileged"]
         assert container.attrs["Mounts"] == []
-        assert host["Runtime"] == ("runsc" if level is Level.GVISOR else "runc")
-        if level is Level.DOCKER:
+        assert host["Runtime"] == ("runsc" if level is IsolationLevel.GVISOR else "runc")
+        if level is IsolationLevel.DOCKER:
             assert not host["CapAdd"]
             assert not container.attrs["Config"]["User"].startswith("0")
     assert not ours(daemon)
@@ -190,7 +190,7 @@ def test_no_container_survives_a_killed_pool(level, image, daemon, tmp_path):
 
 def test_a_container_of_a_dead_pool_is_swept_away(image, daemon):
     async def start_pool() -> None:
-        async with SandboxPool(slots=1, level=Level.DOCKER, image=image):
+        async with SandboxPool(slots=1, level=IsolationLevel.DOCKER, image=image):
             pass
 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -223,8 +223,8 @@ def test_cancelling_the_start_leaves_nothing(level, image, daemon):
 
 async def test_with_an_image_the_strongest_level_is_chosen(level, image):
     async with SandboxPool(slots=1, image=image) as pool:
-        assert Level(pool.level).at_least(level)
-        assert pool.level == Level.GVISOR or level is not Level.GVISOR
+        assert IsolationLevel(pool.level).at_least(level)
+        assert pool.level == IsolationLevel.GVISOR or level is not IsolationLevel.GVISOR
 
 
 async def test_an_image_that_is_not_there_is_named(image):
@@ -250,14 +250,14 @@ async def test_without_an_image_no_container_is_tried(level):
 
 
 def test_a_container_holds_what_landlock_holds():
-    assert Level.DOCKER.at_least(Level.LANDLOCK)
-    assert not Level.DOCKER.at_least(Level.NAMESPACES)
-    assert Level.GVISOR.at_least(Level.NAMESPACES_CGROUP)
+    assert IsolationLevel.DOCKER.at_least(IsolationLevel.LANDLOCK)
+    assert not IsolationLevel.DOCKER.at_least(IsolationLevel.NAMESPACES)
+    assert IsolationLevel.GVISOR.at_least(IsolationLevel.NAMESPACES_CGROUP)
 
 
 # --------------------------------------------------------------------------------------------------- what comes out of one
 
-REPORT = Report(
+REPORT = ProgramReport(
     ending=Ending(wait_status=9, stopped_by=StoppedBy.CPU, cpu_s=1.5, wall_s=2.0, max_rss_kb=3),
     stdout=Printed(100, b"head", b"tail"),
     stderr=Printed(2, b"ab", b""),

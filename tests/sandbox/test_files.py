@@ -6,9 +6,11 @@ import textwrap
 import pytest
 
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 
-WITH_DIRECTORY = pytest.mark.parametrize("level", [Level.NAMESPACES_CGROUP, Level.NAMESPACES], indirect=True)
+WITH_DIRECTORY = pytest.mark.parametrize(
+    "level", [IsolationLevel.NAMESPACES_CGROUP, IsolationLevel.NAMESPACES], indirect=True
+)
 
 
 @WITH_DIRECTORY
@@ -116,7 +118,7 @@ async def test_files_that_do_not_fit_are_refused(pool):
             await pool.run("print(1)", files=files)
 
 
-@pytest.mark.parametrize("level", [Level.LANDLOCK], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
 async def test_without_a_directory_of_its_own_files_are_refused(pool):
     with pytest.raises(ValueError, match="files: programs have no directory of their own at the level landlock"):
         await pool.run("print(1)", files={"a": b""})

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tirjudge.types import Outcome
-from tirjudge.web.body import parse_body
-from tirjudge.web.errors import Refused
 from tirjudge_sandbox import Limits
 from tirjudge_sandbox.presets import Preset, imported, preset_for
 from tirjudge_sandbox.sandbox_fusion import RunCodeRequest
 from tirjudge_sandbox.verl_tool import ObservationRequest
-from tirjudge_sandbox.wire import BatchRequest, ExecuteRequest, limits_of
+from tirjudge_sandbox.wire import ExecuteRequest, ProgramBatchRequest, limits_of
+from tirjudge_web.body import parse_body
+from tirjudge_web.errors import Refused
 
 TAG = re.compile(r"tag-\d+-gat")
 LIMITS = Limits(cpu_s=0.2, wall_s=5.0, memory_mb=128)
@@ -133,7 +133,7 @@ def test_the_scan_of_a_hostile_text_takes_no_longer_than_its_length_allows(part)
     assert time.process_time() - start < 1.0
 
 
-MODELS = [ExecuteRequest, BatchRequest, RunCodeRequest, ObservationRequest]
+MODELS = [ExecuteRequest, ProgramBatchRequest, RunCodeRequest, ObservationRequest]
 NAMES = sorted({name for model in MODELS for name in model.model_fields} | set(Limits.__slots__))
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
 VALUES = st.recursive(

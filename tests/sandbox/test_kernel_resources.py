@@ -11,7 +11,7 @@ import pytest
 
 from tests.sandbox.test_attacks import output
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 from tirjudge_sandbox.cgroups import CgroupError, limits_around, open_tree
 from tirjudge_sandbox.host_limits import HostLimits, resident_bytes
 
@@ -328,7 +328,7 @@ def crowded_group():
 # -------------------------------------------------------------------------------------------------- what it learns of others
 
 
-@pytest.mark.parametrize("level", [Level.LANDLOCK], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
 async def test_nothing_can_be_asked_about_another_process(pool):
     code = program("""
         import time
@@ -351,7 +351,7 @@ async def test_nothing_can_be_asked_about_another_process(pool):
 
 
 async def test_programs_side_by_side_cannot_wake_each_other_over_a_shared_page(level):
-    if level is Level.NAMESPACES_CGROUP:
+    if level is IsolationLevel.NAMESPACES_CGROUP:
         pytest.skip("its processes share semaphores")
     wait = program("""
         address = ctypes.cast(libc.puts, ctypes.c_void_p).value & ~7

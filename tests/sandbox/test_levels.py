@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tirjudge_sandbox import Level, SandboxPool
+from tirjudge_sandbox import IsolationLevel, SandboxPool
 
 UNSHARE, LANDLOCK = (272, 97), (444, 444)
 
@@ -54,12 +54,12 @@ def start_without(*calls: tuple[int, int], **options: object) -> dict[str, objec
 
 
 async def test_the_best_level_that_works_is_chosen(level):
-    assert start_without()["level"] in list(Level)
+    assert start_without()["level"] in list(IsolationLevel)
     async with SandboxPool(slots=1) as pool:
-        assert Level(pool.level).at_least(level)
+        assert IsolationLevel(pool.level).at_least(level)
 
 
-@pytest.mark.parametrize("level", [Level.LANDLOCK], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
 def test_without_namespaces_landlock_is_chosen(level):
     assert start_without(UNSHARE) == {"level": level, "of result": level, "warnings": []}
 
@@ -88,7 +88,7 @@ def test_unsafe_must_be_allowed_and_is_written_on_each_result():
     assert answer["warnings"] == ["programs run without isolation (level unsafe)"]
 
 
-@pytest.mark.parametrize("level", [Level.LANDLOCK], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
 def test_unsafe_is_not_used_where_something_better_works(level):
     assert start_without(UNSHARE, allow_unsafe=True)["level"] == level
 
@@ -103,6 +103,6 @@ def test_unsafe_alone_is_a_mistake():
 
 
 def test_levels_are_ordered():
-    assert Level.NAMESPACES.at_least(Level.LANDLOCK)
-    assert Level.LANDLOCK.at_least(Level.LANDLOCK)
-    assert not Level.UNSAFE.at_least(Level.LANDLOCK)
+    assert IsolationLevel.NAMESPACES.at_least(IsolationLevel.LANDLOCK)
+    assert IsolationLevel.LANDLOCK.at_least(IsolationLevel.LANDLOCK)
+    assert not IsolationLevel.UNSAFE.at_least(IsolationLevel.LANDLOCK)

@@ -4,7 +4,7 @@ import pytest
 
 from tirjudge.observation import TRUNCATED
 from tirjudge.types import Outcome
-from tirjudge_sandbox import Level, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 
 
 async def test_an_endless_loop_is_a_timeout(pool):
@@ -97,7 +97,7 @@ async def test_pipes_cannot_be_made_larger(pool):
     assert result.error == "PermissionError: [Errno 1] Operation not permitted"
 
 
-@pytest.mark.parametrize("level", [Level.NAMESPACES_CGROUP, Level.NAMESPACES], indirect=True)
+@pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES_CGROUP, IsolationLevel.NAMESPACES], indirect=True)
 async def test_scratch_space_is_limited(pool):
     code = """
 written = 0

@@ -17,7 +17,7 @@ from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.presets import Preset
-from tirjudge_sandbox.slots import Slot, SlotQueue
+from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 
 PATIENT = Limits(cpu_s=60, wall_s=60)
 SPIN = "while True: pass"
@@ -98,7 +98,7 @@ async def test_bindings_that_cannot_be_sent_leave_the_slot_usable(level):
 
 
 async def test_whoever_waited_longest_gets_the_slot():
-    queue = SlotQueue([Slot(0)])
+    queue = SlotQueue([ProgramSlot(0)])
     slot = await queue.take()
     order: list[str] = []
 

@@ -14,22 +14,24 @@ from fastapi import FastAPI
 
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.gate import Gate
 from tirjudge.judge import Judge
-from tirjudge.web.process import bind, url_of
+from tirjudge.weights_lock import WeightsLock
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.process import bind, url_of
 
-MakeService = Callable[..., Service]
+MakeService = Callable[..., JudgeService]
 
 
 @pytest.fixture
 def make_service(pool: SandboxPool) -> MakeService:
-    def make(texts: Iterable[str] | Callable[[str], str], *, fingerprint: str | None = None, **options: Any) -> Service:
+    def make(
+        texts: Iterable[str] | Callable[[str], str], *, fingerprint: str | None = None, **options: Any
+    ) -> JudgeService:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        judge = Judge(engine=engine, sandbox=pool, gate=Gate(version=fingerprint))
-        return Service(judge, isolation=pool.level, **options)
+        judge = Judge(engine=engine, sandbox=pool, gate=WeightsLock(version=fingerprint))
+        return JudgeService(judge, isolation=pool.level, **options)
 
     return make
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tirjudge.web.process import bind, serve_app
+from tirjudge_web.process import bind, serve_app
 
 
 class Caller:

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.web.errors import answer_errors
-from tirjudge.web.identity import Identity
 from tirjudge_server import batch, rewards
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings, routers
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import answer_errors
+from tirjudge_web.identity import CallerIdentity
 
 IMPATIENT = DialectSettings(patience_s=0.0)
 
@@ -37,18 +37,18 @@ class BrokenSandbox:
         raise self.error
 
 
-def service_of(texts: Any, *, error: Exception | None = None, **options: Any) -> Service:
+def service_of(texts: Any, *, error: Exception | None = None, **options: Any) -> JudgeService:
     """A service whose programs fail with an error; what runs none needs no sandbox, which takes a while to open."""
     engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
     sandbox = BrokenSandbox(error or AssertionError("no program runs here"))
-    return Service(Judge(engine=engine, sandbox=sandbox), **options)
+    return JudgeService(Judge(engine=engine, sandbox=sandbox), **options)
 
 
 def dialect_app(
-    service: Service, *, names: Collection[str] = tuple(DIALECTS), settings: DialectSettings = IMPATIENT
+    service: JudgeService, *, names: Collection[str] = tuple(DIALECTS), settings: DialectSettings = IMPATIENT
 ) -> FastAPI:
     app = FastAPI()
-    app.add_middleware(Identity)
+    app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.include_router(rewards.router(service, fallbacks=settings.fallbacks))
     app.include_router(batch.router(service))

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.web.errors import QueueFull, retry_headers
-from tirjudge_server.admission import Admission, Place
+from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Priority
+from tirjudge_web.errors import QueueFull, retry_headers
 
 INTERACTIVE, REWARD, BATCH = Priority
 
 
-def began_in_turn(admission: Admission, places: Sequence[Place]) -> list[Place]:
+def began_in_turn(admission: Admission, places: Sequence[QueueTicket]) -> list[QueueTicket]:
     """Ends whoever is judged, over and over, until all are through; in the order in which they began."""
-    order: list[Place] = []
+    order: list[QueueTicket] = []
     while running := [place for place in places if place.began is not None and not place.has_ended]:
         order += running
         for place in running:
@@ -168,7 +168,7 @@ def test_the_bounds_hold_and_nobody_is_forgotten_whatever_comes(
     visits: list[tuple[str, Priority, bool]], max_running: int, max_waiting: int
 ) -> None:
     admission = Admission(max_running=max_running, max_waiting=max_waiting, max_running_of={"c": 1}.get)
-    places: list[Place] = []
+    places: list[QueueTicket] = []
     for caller, priority, leaves in visits:
         try:
             places.append(admission.take(caller=caller, priority=priority))

@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from tests.waiting import until
-from tirjudge.web.body import read_body
-from tirjudge.web.body_budget import BodyBudget
-from tirjudge.web.errors import answer_errors
+from tirjudge_web.body import read_body
+from tirjudge_web.body_budget import BodyBudget
+from tirjudge_web.errors import answer_errors
 
 
 class Held:

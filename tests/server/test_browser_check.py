@@ -14,13 +14,13 @@ from tests.server.raw_http import Caller, serving, talk
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.web.browser_check import AllowedHosts
 from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.app import create_app as create_sandbox
-from tirjudge_sandbox.service import Service as SandboxService
+from tirjudge_sandbox.service import SandboxService
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 from tirjudge_server.worker import create_worker
+from tirjudge_web.browser_check import AllowedHosts
 
 BODY = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}
 HOSTS = AllowedHosts(given=("judge.example",), bound="box.lan")
@@ -29,7 +29,7 @@ KEYLESS = AllowedHosts(bound="127.0.0.1")
 
 def judge(hosts: AllowedHosts | None = KEYLESS) -> FastAPI:
     engine = ScriptedEngine(lambda _: "<preference>A</preference>")
-    return create_app(Service(Judge(engine=engine, sandbox=None)), hosts=hosts)
+    return create_app(JudgeService(Judge(engine=engine, sandbox=None)), hosts=hosts)
 
 
 def post(*fields: str, target: str = "/v1/judge", version: str = "1.1", host: str | None = "localhost:8400") -> bytes:

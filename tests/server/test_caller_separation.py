@@ -17,18 +17,18 @@ import httpx2
 import pytest
 
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.gate import Gate
 from tirjudge.judge import Judge
-from tirjudge.origin import origin
 from tirjudge.profile import Profile
+from tirjudge.request_context import origin
 from tirjudge.types import Completion
+from tirjudge.weights_lock import WeightsLock
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
 from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DialectSettings
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 ROOT = Path(__file__).parents[2]
 KEYED = {"dict", "set", "OrderedDict", "defaultdict", "Counter", "WeakKeyDictionary", "WeakValueDictionary", "WeakSet"}
@@ -49,7 +49,7 @@ STORES = {
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
-    "joining.Flights._flights": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
+    "coalescing.Flights._flights": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
     "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
@@ -58,7 +58,7 @@ STORES = {
     "openai.filestore.FileStore._num_held_bytes": SEPARATES + "a counter of callers",
     "openai.filestore.FileStore._num_uploads": SEPARATES + "a counter of callers",
     "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_their_callers_alone",
-    "openai.batchstore.Progress.done": "the lines of one batch",
+    "openai.batchstore.BatchProgress.done": "the lines of one batch",
     "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
     "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
     # Records.
@@ -96,16 +96,16 @@ STORES = {
     "tirjudge_sandbox.pool.SandboxPool._background": "tasks that are under way",
     "tirjudge_sandbox.pool.SandboxPool._num_by_outcome": "counts by outcome",
     "tirjudge_sandbox.pool.SandboxPool._num_by_preset": "counts by preset",
-    "tirjudge_sandbox.slots.Slot.processes": "processes by preset; each program has a new one",
-    "tirjudge_sandbox.metrics.Metrics._programs": "counts by outcome and preset",
-    "tirjudge_sandbox.metrics.Metrics._turned_away": "one count",
+    "tirjudge_sandbox.slots.ProgramSlot.processes": "processes by preset; each program has a new one",
+    "tirjudge_sandbox.metrics.SandboxMetrics._programs": "counts by outcome and preset",
+    "tirjudge_sandbox.metrics.SandboxMetrics._turned_away": "one count",
     # The web layer of both.
-    "tirjudge.web.body_budget.BodyBudget._reading": "bodies that come in, by their beginnings; no text of a caller",
-    "tirjudge.web.connections.Connections.open": "connections, each with what it is doing; no text of a caller",
-    "tirjudge.web.connections.Connections._waiting": "the same in the order of waiting",
-    "tirjudge.web.http_connection._seconds": "how a time of the configuration is written",
-    "tirjudge.web.draining.Draining._deadlines": "the ends of requests under way",
-    "tirjudge.web.errors.Refused.headers": "one answer",
+    "tirjudge_web.body_budget.BodyBudget._reading": "bodies that come in, by their beginnings; no text of a caller",
+    "tirjudge_web.connections.Connections.open": "connections, each with what it is doing; no text of a caller",
+    "tirjudge_web.connections.Connections._waiting": "the same in the order of waiting",
+    "tirjudge_web.http_connection._seconds": "how a time of the configuration is written",
+    "tirjudge_web.draining.Draining._deadlines": "the ends of requests under way",
+    "tirjudge_web.errors.Refused.headers": "one answer",
 }
 """Store -> why two callers stay apart there; where a test of this file shows it, its name."""
 
@@ -252,7 +252,7 @@ class Two:
         alice, bob: clients with a key each.
     """
 
-    service: Service
+    service: JudgeService
     engine: Watched
     alice: httpx2.AsyncClient
     bob: httpx2.AsyncClient
@@ -266,7 +266,7 @@ def says(sequence: str) -> str:
 async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
     own = Two()
     own.engine = Watched(says, delay_s=0.02, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-    judge = Judge(engine=own.engine, sandbox=None, gate=Gate(version="f" * 16), profile=Profile(name="judge"))
+    judge = Judge(engine=own.engine, sandbox=None, gate=WeightsLock(version="f" * 16), profile=Profile(name="judge"))
     versions = versions_of(judge, fingerprint="f" * 16, isolation=None)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
         access = Access(records.database)
@@ -274,7 +274,7 @@ async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
             create_key(records.database, name=name, scopes=["judge", "reward", "read"]) for name in ("alice", "bob")
         ]
         await access.load()
-        own.service = Service(judge, memory=records)
+        own.service = JudgeService(judge, memory=records)
         settings = DialectSettings(patience_s=0.0, cohort_size=2, cohort_wait_s=60.0)
         files = tmp_path / "files"
         app = create_app(own.service, access=access, records=records, files=files, settings=settings)

@@ -7,10 +7,10 @@ from typing import Any
 
 from tirjudge.client import AsyncClient
 from tirjudge.judge import Judge
-from tirjudge.model import open_model
+from tirjudge.opening import open_model
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 SLEEPS = "```python\nimport time\ntime.sleep({seconds})\n```\n```output"
 
@@ -34,7 +34,7 @@ async def test_64_requests_over_sockets_are_all_answered(pool, random_checkpoint
     async with open_model(random_checkpoint) as model:
         judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
         async with (
-            listen(create_app(Service(judge, max_concurrency=8, max_queue=64))) as url,
+            listen(create_app(JudgeService(judge, max_concurrency=8, max_queue=64))) as url,
             AsyncClient(url) as client,
         ):
             requests = [

@@ -25,10 +25,10 @@ from tests.server.raw_http import Caller, serving
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.web.connection import while_connected
-from tirjudge.web.limits import ConnectionLimits, TooManyConnections, connections_allowed
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.connection import while_connected
+from tirjudge_web.limits import ConnectionLimits, TooManyConnections, connections_allowed
 
 SHORT_S = 0.3
 REQUEST = b"POST /v1/judge HTTP/1.1\r\nhost: localhost\r\n"
@@ -50,7 +50,7 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def start(app: FastAPI | None = None, *, limits: ConnectionLimits, **options: Any) -> Callable[[], Any]:
             engine = ScriptedEngine(lambda _: "<preference>A</preference>")
-            app = app or create_app(Service(Judge(engine=engine, sandbox=None)))
+            app = app or create_app(JudgeService(Judge(engine=engine, sandbox=None)))
             port = await stack.enter_async_context(serving(app, limits=limits, **options))
             context = TRUSTS_ALL if "certificate" in options else None
 

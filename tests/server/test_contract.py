@@ -20,7 +20,7 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 WHAT_NO_SCHEMA_SAYS = {
     "POST /get_reward": "as many labels as queries",
@@ -77,7 +77,7 @@ async def url(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> 
     judge = Judge(engine=Engine(), sandbox=pool)
     versions = versions_of(judge, fingerprint="scripted", isolation=pool.level)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
-        service = Service(judge, memory=records, isolation=pool.level)
+        service = JudgeService(judge, memory=records, isolation=pool.level)
         app = create_app(service, records=records, files=tmp_path / "files")
         async with app.router.lifespan_context(app), listen(app) as where:
             await service.readiness.wait()
@@ -121,7 +121,7 @@ async def test_no_error_of_the_server_in_five_thousand_requests(url: str, tmp_pa
     ("path", "methods"), [("/health", "GET, HEAD"), ("/v1/judge", "POST"), ("/v1/files", "GET, POST")]
 )
 async def test_a_refused_method_is_told_which_ones_there_are(
-    make_service: Callable[..., Service],
+    make_service: Callable[..., JudgeService],
     connect: Callable[[Any], httpx2.AsyncClient],
     tmp_path: Path,
     path: str,
@@ -150,7 +150,7 @@ async def test_a_whole_number_may_be_written_with_a_point(client: httpx2.AsyncCl
 
 
 async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
-    make_service: Callable[..., Service], tmp_path: Path
+    make_service: Callable[..., JudgeService], tmp_path: Path
 ) -> None:
     paths = create_app(make_service([]), files=tmp_path).openapi()["paths"]
     guarded = [
@@ -163,7 +163,7 @@ async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
 
 
 async def test_a_file_lives_from_its_creation_or_not_at_all(
-    make_service: Callable[..., Service], connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path
+    make_service: Callable[..., JudgeService], connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path
 ) -> None:
     form = {"purpose": "batch", "expires_after[anchor]": "last_active_at", "expires_after[seconds]": "3600"}
     async with connect(create_app(make_service([]), files=tmp_path)) as client:

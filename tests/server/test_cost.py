@@ -12,12 +12,12 @@ import pytest
 from fastapi import FastAPI
 
 from tests.server.speaking import service_of
-from tirjudge.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import JudgeRequest
-from tirjudge.web.errors import Refused
 from tirjudge_server.app import create_app
 from tirjudge_server.cost import Cost, CostLimits, group_cost, request_cost
-from tirjudge_server.scoring import Group, Scoring
+from tirjudge_server.scoring import ResponseGroup, Scoring
+from tirjudge_web.errors import Refused
 
 Connect = Callable[[FastAPI], httpx2.AsyncClient]
 
@@ -261,7 +261,7 @@ def test_the_cost_of_a_request_is_its_rollouts_and_their_characters(fields: dict
     ],
 )
 def test_the_cost_of_a_group_is_that_of_its_comparisons(scoring: Scoring, cost: Cost) -> None:
-    group = Group(prompt="pq", responses=("a", "bb", "ccc", "dddd"))
+    group = ResponseGroup(prompt="pq", responses=("a", "bb", "ccc", "dddd"))
     assert group_cost(group, scoring=scoring, group_size=26) == cost
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tirjudge.detemplate import Exchange, conversation_of, detemplate, view_of, without_end
+from tirjudge.integrations.detemplate import RenderedExchange, conversation_of, detemplate, view_of, without_end
 from tirjudge.types import ChatMessage
 
 CHATML = (
@@ -144,7 +144,7 @@ def render(name: str, messages: list[dict[str, str]], *, generate: bool = False)
     return jinja2.Template(TEMPLATES[name]).render(messages=messages, generate=generate)
 
 
-def chat_of(exchange: Exchange | None, *, name: str) -> list[dict[str, str]]:
+def chat_of(exchange: RenderedExchange | None, *, name: str) -> list[dict[str, str]]:
     """What was read, as it was given to the template."""
     assert exchange is not None
     assert not isinstance(exchange.prompt, str)
@@ -353,7 +353,7 @@ def test_a_turn_of_an_unknown_role_is_not_guessed_at() -> None:
 
 def test_a_template_of_nobody_with_the_prompt_given_keeps_the_prompt_as_text() -> None:
     exchange = detemplate("Q: 2+2?\nA: 4<|endoftext|>", prompt="Q: 2+2?\nA:")
-    assert exchange == Exchange(prompt="Q: 2+2?\nA:", response=" 4")
+    assert exchange == RenderedExchange(prompt="Q: 2+2?\nA:", response=" 4")
 
 
 def test_padding_on_either_side_changes_nothing() -> None:

@@ -116,7 +116,7 @@ async def test_a_broken_judge_never_leaves_it_without_a_reward(executor: Any, li
 
 
 async def test_a_judge_that_is_back_in_time_is_waited_for(listen: Any, executor: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tirjudge_server.inquiry.UNAVAILABLE_RETRY_S", 0.01)
+    monkeypatch.setattr("tirjudge_server.request_batch.UNAVAILABLE_RETRY_S", 0.01)
     tries = iter([PROGRAM, PROGRAM])
     service = service_of(lambda sequence: next(tries, "<score>7</score>"), error=SandboxUnavailable("gone"))
     async with listen(dialect_app(service, settings=DialectSettings(patience_s=60.0))) as url:

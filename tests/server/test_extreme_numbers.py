@@ -17,13 +17,13 @@ import pytest
 
 from tests.server.bodies import BODIES, GRADERS, spoiled
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.http.protocol import NumberTooLarge, parse_json
 from tirjudge.judge import Judge
-from tirjudge.protocol import NumberTooLarge, parse_json
 from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DialectSettings
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 EXTREMES = {
     "above a double": "1e999",
@@ -77,7 +77,7 @@ async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient
     judge = Judge(engine=ScriptedEngine(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9}), sandbox=None)
     versions = versions_of(judge, fingerprint="scripted", isolation=None)
     async with open_records(str(folder / "records.db"), versions=versions) as records:
-        service = Service(judge, memory=records)
+        service = JudgeService(judge, memory=records)
         settings = DialectSettings(patience_s=0.0)
         app = create_app(service, records=records, files=folder / "files", settings=settings)
         async with connect(app) as client:

@@ -11,10 +11,10 @@ import pytest
 
 from tests.server.speaking import PROGRAM, Speak, speak
 from tirjudge.errors import DeadlineExceeded, PromptTooLong, SandboxUnavailable
-from tirjudge.web.errors import QueueFull
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
-from tirjudge_server.failure import FAILURES, Absence, Says
+from tirjudge_server.failure import FAILURES, FailureStyle, MissingScore
+from tirjudge_web.errors import QueueFull
 
 __all__ = ["speak"]
 
@@ -166,12 +166,12 @@ EXAMPLES = {
     ),
 }
 
-ERRORS: dict[Absence, tuple[Exception, int]] = {
-    Absence.TOO_LONG: (PromptTooLong("the prompt has 9 tokens"), 400),
-    Absence.TOO_COSTLY: (AssertionError("nothing is judged"), 413),
-    Absence.DEADLINE: (DeadlineExceeded("time is up"), 504),
-    Absence.OVERLOADED: (QueueFull("full", retry_after_s=1.0), 429),
-    Absence.UNAVAILABLE: (SandboxUnavailable("lost its fork-server"), 503),
+ERRORS: dict[MissingScore, tuple[Exception, int]] = {
+    MissingScore.TOO_LONG: (PromptTooLong("the prompt has 9 tokens"), 400),
+    MissingScore.TOO_COSTLY: (AssertionError("nothing is judged"), 413),
+    MissingScore.DEADLINE: (DeadlineExceeded("time is up"), 504),
+    MissingScore.OVERLOADED: (QueueFull("full", retry_after_s=1.0), 429),
+    MissingScore.UNAVAILABLE: (SandboxUnavailable("lost its fork-server"), 503),
 }
 """What is raised inside, and the status that says so where the table says `error`."""
 
@@ -179,19 +179,19 @@ ERRORS: dict[Absence, tuple[Exception, int]] = {
 def test_the_table_has_a_row_for_every_dialect_and_every_row_an_example() -> None:
     assert set(FAILURES) == set(EXAMPLES)
     assert set(DIALECTS) <= set(FAILURES)
-    assert all(set(row) == set(Absence) for row in FAILURES.values())
+    assert all(set(row) == set(MissingScore) for row in FAILURES.values())
 
 
-async def ask(speak: Speak, example: Example, absence: Absence) -> tuple[httpx2.Response, DialectSettings]:
+async def ask(speak: Speak, example: Example, absence: MissingScore) -> tuple[httpx2.Response, DialectSettings]:
     """The answer where that is the reason why there is no score."""
     error = ERRORS[absence][0] if absence in ERRORS else None
     how: dict[str, Any] = {}
     said = PROGRAM
-    if absence is Absence.ABSTAINED:
+    if absence is MissingScore.ABSTAINED:
         said, how = "<score>7</score> <preference>A</preference>", {"tools": "on"}
-    elif absence is Absence.PARSE_FAILED:
+    elif absence is MissingScore.PARSE_FAILED:
         said, how = "I cannot say.", {"force_verdict": False}
-    body = example.unreadable if absence is Absence.UNREADABLE else example.body
+    body = example.unreadable if absence is MissingScore.UNREADABLE else example.body
     settings = DialectSettings(patience_s=0.0, fallback=FALLBACK)
     params = {name: str(value).lower() for name, value in how.items()} if example.takes_query else {}
     path = example.path + ("&" if "?" in example.path else "?") + "&".join(f"{k}={v}" for k, v in params.items())
@@ -200,10 +200,10 @@ async def ask(speak: Speak, example: Example, absence: Absence) -> tuple[httpx2.
 
     def script(sequence: str) -> str:
         # What is unreadable or costs too much must not be judged at all.
-        assert absence not in (Absence.UNREADABLE, Absence.TOO_COSTLY)
+        assert absence not in (MissingScore.UNREADABLE, MissingScore.TOO_COSTLY)
         return said
 
-    cost_limits = CostLimits(chars=1) if absence is Absence.TOO_COSTLY else None
+    cost_limits = CostLimits(chars=1) if absence is MissingScore.TOO_COSTLY else None
     async with speak(script, error=error, settings=settings, cost_limits=cost_limits) as client:
         return await client.post(path.rstrip("?&"), json=body), settings
 
@@ -211,17 +211,17 @@ async def ask(speak: Speak, example: Example, absence: Absence) -> tuple[httpx2.
 CELLS = [
     (dialect, absence)
     for dialect, example in EXAMPLES.items()
-    for absence in Absence
-    if absence is not Absence.UNREADABLE or example.unreadable is not None
+    for absence in MissingScore
+    if absence is not MissingScore.UNREADABLE or example.unreadable is not None
 ]
 
 
 @pytest.mark.parametrize(("dialect", "absence"), CELLS)
-async def test_what_the_client_is_told(speak: Speak, dialect: str, absence: Absence) -> None:
+async def test_what_the_client_is_told(speak: Speak, dialect: str, absence: MissingScore) -> None:
     example = EXAMPLES[dialect]
     says = FAILURES[dialect][absence]
     response, settings = await ask(speak, example, absence)
-    if says is Says.ERROR:
+    if says is FailureStyle.ERROR:
         assert response.status_code == ERRORS[absence][1], response.text
         assert ("retry-after" in response.headers) == (response.status_code in (429, 503))
         return

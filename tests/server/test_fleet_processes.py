@@ -19,7 +19,7 @@ import pytest
 from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, open_model
+from tirjudge.opening import bundled_checkpoint, open_model
 from tirjudge.types import JudgeRequest
 from tirjudge_sandbox import SandboxPool
 

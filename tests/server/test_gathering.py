@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable
-from tirjudge.web.errors import QueueFull, Refused
 from tirjudge_server.dialects.gathering import Gathering
+from tirjudge_web.errors import QueueFull, Refused
 
 K = (None, "k")
 

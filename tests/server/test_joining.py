@@ -12,11 +12,11 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.errors import QueueFull, Refused
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call, Priority
-from tirjudge_server.joining import content_hash
-from tirjudge_server.service import Service
+from tirjudge_server.coalescing import content_hash
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import QueueFull, Refused
 
 PRINTS = "```python\nprint(1)\n```\n```output"
 SLEEPS = "```python\nimport time\ntime.sleep(8)\n```\n```output"
@@ -28,12 +28,12 @@ def asked(**fields: Any) -> JudgeRequest:
     )
 
 
-def slow_service(pool: Any = None, *, delay_s: float = 0.2, **options: Any) -> Service:
+def slow_service(pool: Any = None, *, delay_s: float = 0.2, **options: Any) -> JudgeService:
     engine = ScriptedEngine(repeat("<preference>A</preference>"), label_probs={"A": 0.9, "B": 0.1}, delay_s=delay_s)
-    return Service(Judge(engine=engine, sandbox=pool), **options)
+    return JudgeService(Judge(engine=engine, sandbox=pool), **options)
 
 
-def num_judged(service: Service) -> int:
+def num_judged(service: JudgeService) -> int:
     engine = service.judge.engine
     assert isinstance(engine, ScriptedEngine)
     return sum(sampling.allowed_token_ids is None for _, sampling, _ in engine.calls)

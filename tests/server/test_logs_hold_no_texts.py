@@ -18,9 +18,9 @@ from tests.server.bodies import BODIES
 from tests.server.speaking import IMPATIENT, service_of
 from tests.server.test_dialect_bodies import places
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable, logged
-from tirjudge.web.tracebacks import Lines, frames_of
 from tirjudge_server.app import create_app
 from tirjudge_server.telemetry.logs import JsonLines
+from tirjudge_web.tracebacks import Lines, frames_of
 
 MARK = "swordfish"
 

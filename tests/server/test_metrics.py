@@ -19,9 +19,9 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
-from tirjudge_server.service import Service
-from tirjudge_server.telemetry.metrics import Metrics
-from tirjudge_server.telemetry.probing import probed
+from tirjudge_server.service import JudgeService
+from tirjudge_server.telemetry.metrics import ServerMetrics
+from tirjudge_server.telemetry.probing import instrument
 
 A, B = "<preference>A</preference>", "<preference>B</preference>"
 PRINTS = "```python\nprint(1)\n```\n```output"
@@ -35,14 +35,14 @@ Connect = Callable[[FastAPI], httpx2.AsyncClient]
 
 
 @pytest.fixture
-def serve(pool: SandboxPool) -> Callable[..., tuple[Service, FastAPI]]:
+def serve(pool: SandboxPool) -> Callable[..., tuple[JudgeService, FastAPI]]:
     """A server whose model says what it is told to, and which is watched as `tirjudge serve` is."""
 
-    def make(texts: Iterable[str], *, delay_s: float = 0.0, **options: Any) -> tuple[Service, FastAPI]:
+    def make(texts: Iterable[str], *, delay_s: float = 0.0, **options: Any) -> tuple[JudgeService, FastAPI]:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}, delay_s=delay_s)
-        service = Service(Judge(engine=engine, sandbox=pool), **options)
-        metrics = Metrics(service, pool=pool.stats)
-        service.judge = probed(service.judge, metrics)
+        service = JudgeService(Judge(engine=engine, sandbox=pool), **options)
+        metrics = ServerMetrics(service, pool=pool.stats)
+        service.judge = instrument(service.judge, metrics)
         return service, create_app(service, metrics=metrics)
 
     return make

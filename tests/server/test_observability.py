@@ -12,13 +12,13 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge
-from tirjudge.workers import Worker
 from tirjudge_sandbox import SandboxPool
-from tirjudge_server.failure import Absence, Fallbacks
-from tirjudge_server.service import Service
+from tirjudge_server.failure import Fallbacks, MissingScore
+from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.logs import FIELDS
-from tirjudge_server.telemetry.metrics import Metrics
+from tirjudge_server.telemetry.metrics import ServerMetrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
@@ -33,10 +33,10 @@ OF_PROMETHEUS = {"instance", "le"}
 def told(pool: SandboxPool) -> dict[str, tuple[str, set[str], str]]:
     """Name -> type, labels and meaning, of a server where something has fallen back."""
     fallbacks = Fallbacks()
-    fallbacks.add("openrlhf", Absence.DEADLINE, reason="")
+    fallbacks.add("openrlhf", MissingScore.DEADLINE, reason="")
     workers = {part: [Worker(f"http://{part}:1")] for part in ("engine", "sandbox")}
-    service = Service(Judge(engine=ScriptedEngine(()), sandbox=pool), workers=lambda: workers)
-    metrics = Metrics(service, pool=pool.stats, fallbacks=fallbacks)
+    service = JudgeService(Judge(engine=ScriptedEngine(()), sandbox=pool), workers=lambda: workers)
+    metrics = ServerMetrics(service, pool=pool.stats, fallbacks=fallbacks)
     labels = {
         metric._name: set(metric._labelnames)
         for metric in vars(metrics).values()

@@ -20,7 +20,7 @@ from tests.vllm.checkpoint import move_weights
 from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import Model, bundled_checkpoint, fingerprint, open_model
+from tirjudge.opening import Model, bundled_checkpoint, fingerprint, open_model
 from tirjudge.profile import load_profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_sandbox import SandboxPool
@@ -30,7 +30,7 @@ from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
 from tirjudge_server.reloading import RELOAD_PATH
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 NUM_JUDGMENTS = 40
 
@@ -41,7 +41,7 @@ class Server:
     admin: dict[str, str]
     """Headers of a key that may exchange weights."""
     judge: dict[str, str]
-    service: Service
+    service: JudgeService
     model: Model
 
     async def ask(self, **changes: Any) -> Judgment:
@@ -86,7 +86,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
                 keys = {name: create_key(records.database, name=name, scopes=scopes) for name, scopes in names.items()}
                 access = Access(records.database)
                 await access.load()
-                service = Service(judge, memory=records, isolation=pool.level)
+                service = JudgeService(judge, memory=records, isolation=pool.level)
                 app = create_app(service, access=access, records=records, model=model)
                 headers = {name: {"authorization": f"Bearer {key}"} for name, key in keys.items()}
                 async with listen(app) as url, httpx2.AsyncClient(base_url=url, timeout=600) as client:

@@ -9,7 +9,7 @@ import pytest
 from tests.server.speaking import GOOD, PROGRAM, Speak, dialect_app, service_of, speak
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge_server.dialects import DialectSettings
-from tirjudge_server.failure import Absence
+from tirjudge_server.failure import MissingScore
 
 __all__ = ["speak"]
 
@@ -118,7 +118,7 @@ async def test_an_abstention_is_no_reward_and_says_why(speak: Speak) -> None:
     (reward,) = answer.json()["data"][0]["rewards"]
     assert (reward["status"], reward["reward"], reward["reason"]) == ("abstained", None, "no_verdict")
     assert answer.headers["x-judge-failed"] == "1"
-    assert fallbacks.fallbacks.counts["reward", Absence.PARSE_FAILED] == 1
+    assert fallbacks.fallbacks.counts["reward", MissingScore.PARSE_FAILED] == 1
 
 
 async def test_an_item_that_fails_does_not_stop_the_others(speak: Speak) -> None:

@@ -20,10 +20,10 @@ import pytest
 
 from tests.processes import descendants, is_alive
 from tirjudge.errors import SandboxUnavailable
-from tirjudge.web.process import bind
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.serving import serve_judge
-from tirjudge_server.settings import Settings
+from tirjudge_server.settings import ServerSettings
+from tirjudge_web.process import bind
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
@@ -228,6 +228,6 @@ async def test_without_isolation_it_refuses_and_says_what_would_do(random_checkp
 
     monkeypatch.setattr(SandboxPool, "start", start)
     with bind("127.0.0.1", port=0) as bound, pytest.raises(SandboxUnavailable) as refused:
-        await serve_judge(bound, settings=Settings(checkpoint=random_checkpoint, records="none", files="none"))
+        await serve_judge(bound, settings=ServerSettings(checkpoint=random_checkpoint, records="none", files="none"))
     assert "not in this kernel" in str(refused.value)
     assert "--allow-unsafe-sandbox" in str(refused.value)

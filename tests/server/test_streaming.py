@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tirjudge.client import AsyncClient
-from tirjudge.protocol import JudgmentCreated, JudgmentTurn
+from tirjudge.http.protocol import JudgmentCreated, JudgmentTurn
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call

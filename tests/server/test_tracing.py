@@ -32,16 +32,16 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
-from tirjudge.web.process import bind
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server import serving
 from tirjudge_server.app import create_app
-from tirjudge_server.service import Service
-from tirjudge_server.settings import Settings
-from tirjudge_server.telemetry.probing import probed
+from tirjudge_server.service import JudgeService
+from tirjudge_server.settings import ServerSettings
+from tirjudge_server.telemetry.instrumenting import TracingUnavailable
+from tirjudge_server.telemetry.probing import instrument
 from tirjudge_server.telemetry.tracing import Tracing, open_tracing
-from tirjudge_server.telemetry.watching import TracingUnavailable
 from tirjudge_server.worker import create_worker
+from tirjudge_web.process import bind
 
 A, B = "<preference>A</preference>", "<preference>B</preference>"
 PRINTS = "```python\nprint('swordfish')\n```\n```output"
@@ -92,7 +92,7 @@ def serve(pool: SandboxPool, connect) -> Callable[..., httpx2.AsyncClient]:
 
     def make(seen: Seen, texts: Iterable[str]) -> httpx2.AsyncClient:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        service = Service(probed(Judge(engine=engine, sandbox=pool), seen.tracing))
+        service = JudgeService(instrument(Judge(engine=engine, sandbox=pool), seen.tracing))
         return connect(create_app(service, tracing=seen.tracing))
 
     return make
@@ -285,8 +285,8 @@ async def test_the_engine_is_sent_the_span_that_asks_it(
     seen = see()
     async with listen(worker) as url:
         engine = VLLMEngine(url)
-        service = Service(
-            probed(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint)), seen.tracing)
+        service = JudgeService(
+            instrument(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint)), seen.tracing)
         )
         async with connect(create_app(service, tracing=seen.tracing)) as client:
             answer = await client.post("/v1/judge", json=PLAIN, headers={"traceparent": TRACEPARENT})
@@ -304,7 +304,7 @@ async def test_without_tracing_the_engine_is_sent_the_span_of_the_caller(
     async with listen(worker) as url:
         engine = VLLMEngine(url)
         async with connect(
-            create_app(Service(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint))))
+            create_app(JudgeService(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint))))
         ) as client:
             headers = {} if given is None else {"traceparent": given}
             assert (await client.post("/v1/judge", json=PLAIN, headers=headers)).status_code == 200
@@ -439,4 +439,4 @@ async def test_a_collector_that_is_away_holds_up_nobody(serve) -> None:
 def test_traces_without_opentelemetry_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tirjudge_server.telemetry.tracing", None)
     with pytest.raises(TracingUnavailable, match=r"pip install 'tirjudge\[otel\]'"):
-        serving._open_tracing(Settings(otlp="http://127.0.0.1:1"), model="judge")
+        serving._open_tracing(ServerSettings(otlp="http://127.0.0.1:1"), model="judge")

@@ -25,7 +25,7 @@ from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Sampling
 from tirjudge_server import vllm_workers, worker_guard
 from tirjudge_server.opening import engine_workers, open_judging
-from tirjudge_server.settings import Settings
+from tirjudge_server.settings import ServerSettings
 from tirjudge_server.vllm_command import (
     WorkerModel,
     Workers,
@@ -232,7 +232,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
     monkeypatch.setattr(fleet, "WATCH_S", 0.1)
     monkeypatch.setattr(fleet, "STUCK_S", 0.3)
     monkeypatch.setattr(VLLMEngine, "progress", AsyncMock(return_value="the same"))
-    settings = Settings(checkpoint=random_checkpoint, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER))
+    settings = ServerSettings(checkpoint=random_checkpoint, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER))
     async with open_judging(settings) as model:
         [url] = [worker.url for worker in engine_workers(model)]
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from tirjudge.types import JudgeRequest
 from tirjudge_sandbox.sandbox_fusion import RunCodeRequest
 from tirjudge_sandbox.verl_tool import ObservationRequest
-from tirjudge_sandbox.wire import BatchRequest
+from tirjudge_sandbox.wire import ProgramBatchRequest
 from tirjudge_server.dialects import DIALECTS, requests_of
 from tirjudge_server.openai.completions import CompletionRequest
 from tirjudge_server.openai.decisions import ChoiceQuestion, DecisionRequest
@@ -24,7 +24,7 @@ MAX_DESCRIBED = 50
 
 def bodies() -> Iterator[tuple[type[BaseModel], str]]:
     """Every field of every request that is posted to a dialect, and of some others."""
-    ours = [JudgeRequest, RunCodeRequest, ObservationRequest, BatchRequest]
+    ours = [JudgeRequest, RunCodeRequest, ObservationRequest, ProgramBatchRequest]
     openai = [CompletionRequest, DecisionRequest, ChoiceQuestion, RunRequest, ScoreModel]
     posted = [model for name in DIALECTS for model in requests_of([name]).values()]
     for model in dict.fromkeys([*ours, *openai, *posted]):

@@ -16,12 +16,12 @@ from torch.distributed.tensor import DTensor
 
 from tests.training.tiny import FixedCollector, made_up_groups, trajectory
 from tirjudge_training.config import accelerate_file
-from tirjudge_training.groups import Group
+from tirjudge_training.groups import RolloutGroup
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.trl_rl import Hooks, train_rl
 
 
-def groups() -> list[Group]:
+def groups() -> list[RolloutGroup]:
     """Four groups of four. The rows of the first are of very different lengths, which only one of two processes has."""
     first = tuple(
         trajectory(
@@ -29,7 +29,7 @@ def groups() -> list[Group]:
         )
         for length, reward in ((4, 0.0), (12, 1.0), (36, 0.1), (108, 1.0))
     )
-    return [Group(trajectories=first), *made_up_groups(num_groups=3, group_size=4)]
+    return [RolloutGroup(trajectories=first), *made_up_groups(num_groups=3, group_size=4)]
 
 
 class StillPolicy:

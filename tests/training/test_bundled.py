@@ -7,7 +7,7 @@ import pytest
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool

@@ -14,12 +14,12 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge.judge import Judge
 from tirjudge.loop import Bindings
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.types import Completion, ExecResult, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collected, Collector, PseudoLabels
 from tirjudge_training.difficulty import DifficultyOrder
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.policies import EmbeddedPolicy
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.synthetic.examples import Mixture
@@ -64,7 +64,7 @@ class FixedPolicy:
 class Listed:
     """Items in the order in which they are listed, over and over."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[TrainingItem]) -> None:
         self.learned: list[tuple[int, float, float]] = []
         self._num = len(items)
 
@@ -81,8 +81,8 @@ class Listed:
     def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
-def item(kind: str, number: int, *, mode: Mode = Mode.PAIRWISE, best: int | None = 0) -> Item:
-    return Item(
+def item(kind: str, number: int, *, mode: Mode = Mode.PAIRWISE, best: int | None = 0) -> TrainingItem:
+    return TrainingItem(
         id=f"{kind}-{number}",
         mode=mode,
         prompt=f"kind={kind} number={number}",
@@ -95,7 +95,7 @@ def item(kind: str, number: int, *, mode: Mode = Mode.PAIRWISE, best: int | None
     )
 
 
-def items_of(kinds: str, *, mode: Mode = Mode.PAIRWISE) -> list[Item]:
+def items_of(kinds: str, *, mode: Mode = Mode.PAIRWISE) -> list[TrainingItem]:
     names = {"E": "easy", "H": "hard", "M": "mixed", "X": "broken"}
     return [item(names[kind], number, mode=mode) for number, kind in enumerate(kinds)]
 

@@ -196,7 +196,7 @@ def with_engine_logprobs(model, groups):
     """The same groups as an engine would bring them whose weights lag a little behind."""
     from dataclasses import replace
 
-    from tirjudge_training.groups import Group
+    from tirjudge_training.groups import RolloutGroup
 
     rng = torch.Generator().manual_seed(3)
     changed = []
@@ -207,7 +207,7 @@ def with_engine_logprobs(model, groups):
                 found = answer_logprobs(model, [row], length=len(row.ids))[0]
             found = (found + 0.3 * torch.randn(found.shape, generator=rng)) * torch.tensor(row.mask)
             rows.append(replace(row, logprobs=tuple(found.tolist())))
-        changed.append(Group(trajectories=tuple(rows)))
+        changed.append(RolloutGroup(trajectories=tuple(rows)))
     return changed, [row for group in changed for row in group.trajectories]
 
 

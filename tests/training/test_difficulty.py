@@ -8,12 +8,12 @@ import pytest
 
 from tirjudge.types import Mode
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder, ItemOrder
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 
-def items(num: int, *, mode: Mode = Mode.PAIRWISE) -> list[Item]:
+def items(num: int, *, mode: Mode = Mode.PAIRWISE) -> list[TrainingItem]:
     return [
-        Item(
+        TrainingItem(
             id=f"{mode}-{n}",
             mode=mode,
             prompt=str(n),

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from tests.training.tiny import made_up_groups, save_tiny
 from tirjudge_training.config import Recipe, load_recipe
-from tirjudge_training.learning import Job, learn
+from tirjudge_training.learning import StageJob, learn
 from tirjudge_training.run_folder import locked
-from tirjudge_training.trajectories import write_trajectories
+from tirjudge_training.training_samples import write_trajectories
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = [str(Path(__file__).with_name("distributed_step.py"))]
@@ -91,7 +91,7 @@ def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_wi
         run = tmp_path / name
         run.mkdir(exist_ok=True)
         file = str(tmp_path / "kept.parquet")
-        job = Job(
+        job = StageJob(
             kind="sft",
             stage="sft-1",
             run=str(run),
@@ -109,7 +109,7 @@ def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_wi
 
 
 def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> None:
-    job = Job(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
+    job = StageJob(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
     (tmp_path / "trainer").mkdir()
     (tmp_path / "job.json").write_text(json.dumps({"job": asdict(job), "recipe": Recipe().resolved()}))
     held = locked(tmp_path / "trainer")

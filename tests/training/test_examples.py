@@ -11,7 +11,7 @@ from tirjudge.parse import parse_code, parse_verdict
 from tirjudge.render import bindings, labels
 from tirjudge.types import Mode, label_of
 from tirjudge_training.synthetic import phrasings
-from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.instructions import KINDS
 from tirjudge_training.synthetic.numeric import NUMERIC
 from tirjudge_training.synthetic.phrasings import COUNTS, HARM, INSTRUCTIONS, PLAIN, RELATIONS
@@ -23,12 +23,12 @@ NUM_EXAMPLES = 1500
 
 def draw(
     mode: Mode, *, held_out: bool = False, seed: int = 1, num: int = NUM_EXAMPLES, **shares: float
-) -> list[Example]:
+) -> list[SyntheticExample]:
     mixture = Mixture(**shares)  # type: ignore[arg-type]
     return list(islice(draw_examples(mode, rng=Random(seed), held_out=held_out, mixture=mixture), num))
 
 
-def printed(example: Example) -> str:
+def printed(example: SyntheticExample) -> str:
     assert example.code is not None
     return run_own(example.code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses))
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tirjudge_training.gate import GateRule, Standing, compare
+from tirjudge_training.gate import GateRule, ValidationScore, compare
 
 
-def standing(right: str, *, tool_use: float | None = 1.0) -> Standing:
+def standing(right: str, *, tool_use: float | None = 1.0) -> ValidationScore:
     """One letter an item: r right, w wrong; accuracy is their share."""
     results = {str(place): letter == "r" for place, letter in enumerate(right)}
-    return Standing(accuracy=right.count("r") / len(right), tool_use=tool_use, right=results)
+    return ValidationScore(accuracy=right.count("r") / len(right), tool_use=tool_use, right=results)
 
 
 def test_a_better_stage_is_taken() -> None:

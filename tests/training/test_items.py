@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tirjudge.types import ChatMessage, Mode
-from tirjudge_training.items import Item, read_items, validation_split, write_items
+from tirjudge_training.items import TrainingItem, read_items, validation_split, write_items
 
-TEXT = Item(
+TEXT = TrainingItem(
     id="a",
     mode=Mode.PAIRWISE,
     prompt="2 + 2?",

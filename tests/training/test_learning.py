@@ -8,7 +8,7 @@ import pytest
 from tirjudge_training.config import parse_recipe
 from tirjudge_training.metrics import read_metrics
 from tirjudge_training.stages import run_stages
-from tirjudge_training.trajectories import read_trajectories
+from tirjudge_training.training_samples import read_trajectories
 
 MIXTURE = {"conduct": 0.0, "numeric": 0.0, "many_instructions": 0.0, "list_size": 3}
 RECIPE = {

@@ -20,37 +20,43 @@ from typer.testing import CliRunner
 from tests.chat_server import ChatServer, serving_chat
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_sandbox import SandboxPool
-from tirjudge_training.data.problems import Candidate, Check, Problem, read_candidates, write_problems
+from tirjudge_training.data.problems import (
+    AnswerCheck,
+    CandidateAnswer,
+    TrainingProblem,
+    read_candidates,
+    write_problems,
+)
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.items import read_items
 from tirjudge_training.pairs.checks import last_number, marked, numerically_marked, open_checks
 from tirjudge_training.pairs.cli import pairs
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.instructions import NoVerifier, follows
-from tirjudge_training.pairs.journal import Journal
+from tirjudge_training.pairs.journal import PairsJournal
 from tirjudge_training.pairs.sampling import SampleLine, SamplingPlan, asks_of
 
 APP = typer.Typer()
 APP.command()(pairs)
 
 
-def problem(name: str, **changed: Any) -> Problem:
+def problem(name: str, **changed: Any) -> TrainingProblem:
     given: dict[str, Any] = {
-        "id": name, "prompt": f"What is 6 times 7? ({name})", "check": Check.MATH, "task": "math", "source": "sums",
+        "id": name, "prompt": f"What is 6 times 7? ({name})", "check": AnswerCheck.MATH, "task": "math", "source": "sums",
         "licence": "MIT", "verifiable": True, "reference": "42",
     }  # fmt: skip
-    return Problem(**{**given, **changed})
+    return TrainingProblem(**{**given, **changed})
 
 
 DOUBLE = problem(
-    "double", prompt="Write a function that doubles. (double)", check=Check.TESTS, task="code", source="code",
+    "double", prompt="Write a function that doubles. (double)", check=AnswerCheck.TESTS, task="code", source="code",
     reference=json.dumps(
         ["import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert double(4) == 8\n"]
     ),
 )  # fmt: skip
 LOWER = problem(
-    "lower", prompt="Say something in lowercase. (lower)", check=Check.INSTRUCTIONS, task="instructions", source="rules",
-    reference='{"func_name": "validate_lowercase"}',
+    "lower", prompt="Say something in lowercase. (lower)", check=AnswerCheck.INSTRUCTIONS, task="instructions",
+    source="rules", reference='{"func_name": "validate_lowercase"}',
 )  # fmt: skip
 
 ANSWERS = {
@@ -247,8 +253,8 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: list[str], said:
 
 
 def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
-        Journal(tmp_path / "j.jsonl")
+    with PairsJournal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
+        PairsJournal(tmp_path / "j.jsonl")
 
 
 def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
@@ -312,7 +318,7 @@ def test_generated_problems_differ_and_their_instructions_are_checked_by_their_o
     drawn = draw_problems(60, seed=3)
     assert drawn == draw_problems(60, seed=3)
     assert len({one.id for one in drawn}) == 60
-    assert {one.check for one in drawn} == {Check.MATH, Check.INSTRUCTIONS}
+    assert {one.check for one in drawn} == {AnswerCheck.MATH, AnswerCheck.INSTRUCTIONS}
     assert not any("{" in str(one.prompt) for one in drawn)
     kinds = {"kinds": [{"name": "words", "number": 3, "op": "==", "quotes": []}], "request": "Sing."}
     assert follows(json.dumps({"func_name": "kinds", **kinds}), "la la la")
@@ -320,39 +326,41 @@ def test_generated_problems_differ_and_their_instructions_are_checked_by_their_o
 
 
 async def test_answers_are_marked_by_what_the_problem_names() -> None:
-    answers = tuple(Candidate(text=text) for text in ("It is 42.", r"So \boxed{\frac{84}{2}}", "It is 41.", "I pass."))
-    programs = tuple(Candidate(text=f"```python\n{text}\n```") for text in ANSWERS["double"])
-    loop = Candidate(text="def double(x):\n    raise SystemExit(0)")
-    unknown = problem("x", check=Check.INSTRUCTIONS, reference='{"func_name": "nothing"}', candidates=answers)
+    answers = tuple(
+        CandidateAnswer(text=text) for text in ("It is 42.", r"So \boxed{\frac{84}{2}}", "It is 41.", "I pass.")
+    )
+    programs = tuple(CandidateAnswer(text=f"```python\n{text}\n```") for text in ANSWERS["double"])
+    loop = CandidateAnswer(text="def double(x):\n    raise SystemExit(0)")
+    unknown = problem("x", check=AnswerCheck.INSTRUCTIONS, reference='{"func_name": "nothing"}', candidates=answers)
     given = [
         problem("sum", candidates=answers),
-        problem("double", check=Check.TESTS, reference=DOUBLE.reference, candidates=(*programs, loop)),
+        problem("double", check=AnswerCheck.TESTS, reference=DOUBLE.reference, candidates=(*programs, loop)),
         unknown,
     ]
     async with open_checks(slots=1) as pool:
         sums, doubles, none = await marked(given, pool=pool)
-    assert isinstance(sums, Problem)
+    assert isinstance(sums, TrainingProblem)
     assert [one.right for one in sums.candidates] == [True, True, False, False]
-    assert isinstance(doubles, Problem)
+    assert isinstance(doubles, TrainingProblem)
     assert [one.right for one in doubles.candidates] == [True, False, False]
     assert isinstance(none, Rejected)
     assert none.reason is Reason.UNVERIFIABLE_ANSWER
 
 
 async def test_a_verifier_of_ones_own_takes_the_place_of_ours(pool: SandboxPool) -> None:
-    async def is_short(problem: Problem, text: str) -> bool:
+    async def is_short(problem: TrainingProblem, text: str) -> bool:
         return len(text) < 4
 
-    given = problem("sum", candidates=(Candidate(text="42"), Candidate(text="forty-two")))
-    (found,) = await marked([given], pool=pool, verifiers={Check.MATH: is_short})
-    assert isinstance(found, Problem)
+    given = problem("sum", candidates=(CandidateAnswer(text="42"), CandidateAnswer(text="forty-two")))
+    (found,) = await marked([given], pool=pool, verifiers={AnswerCheck.MATH: is_short})
+    assert isinstance(found, TrainingProblem)
     assert [one.right for one in found.candidates] == [True, False]
 
 
 def test_without_math_verify_numbers_are_compared_as_numbers() -> None:
-    answers = tuple(Candidate(text=text) for text in (r"\boxed{1,250.50}", "it is 2501/2", "1250", "no idea"))
+    answers = tuple(CandidateAnswer(text=text) for text in (r"\boxed{1,250.50}", "it is 2501/2", "1250", "no idea"))
     found = numerically_marked(problem("sum", reference="1250.5", candidates=answers))
-    assert isinstance(found, Problem)
+    assert isinstance(found, TrainingProblem)
     assert [one.right for one in found.candidates] == [True, True, False, False]
     assert [one.answer for one in found.candidates] == ["2501/2", "2501/2", "1250", None]
     assert isinstance(numerically_marked(problem("sum", reference="x + y", candidates=answers)), Rejected)

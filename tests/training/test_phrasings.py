@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tirjudge_training.synthetic.instructions import KINDS, OPS, Kind, Params, phrasing
+from tirjudge_training.synthetic.instructions import KINDS, OPS, InstructionKind, Params, phrasing
 from tirjudge_training.synthetic.phrasings import (
     COUNTS,
     INSTRUCTIONS,
@@ -57,7 +57,7 @@ def test_a_sentence_that_is_kept_for_measurement_is_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_no_instruction_is_said_as_any_kind_is_for_measurement(kind: Kind) -> None:
+def test_no_instruction_is_said_as_any_kind_is_for_measurement(kind: InstructionKind) -> None:
     apart = {plainly(s) for name, p in SAID if name.startswith("instruction") for s in p.held_out if "{rel}" not in s}
     rng = Random(1)
     for i in range(200):

@@ -4,24 +4,24 @@ import pytest
 
 from tirjudge.types import Mode, StopReason
 from tirjudge_training.rejection import keep_best, sound_in_both_orders, winning_strategies
-from tirjudge_training.rewards import Reward
-from tirjudge_training.trajectories import Trajectory
+from tirjudge_training.rewards import RolloutReward
+from tirjudge_training.training_samples import TrainingSample
 
 
 def trajectory(
     item: str, number: int, *, right: bool, calls: int, length: int = 5, task: str = "math", shown: tuple[int, ...] = (0, 1),
     reward: float | None = None,
-) -> Trajectory:  # fmt: skip
+) -> TrainingSample:  # fmt: skip
     total = float(right) if reward is None else reward
-    return Trajectory(
+    return TrainingSample(
         item_id=item, source="made-up", task=task, mode=Mode.PAIRWISE, shown=shown, number=number, weights_version=0,
         prompt_ids=(1,), ids=(7,) * length, mask=(1,) * length, logprobs=(0.0,) * length, label="A",
         stop_reason=StopReason.VERDICT, num_calls=calls, num_failed_calls=0, verifiable=True, sandbox_s=0.0, wall_s=0.0,
-        reward=Reward(total=total, correct=float(right), format=total == 1.0, tool=True),
+        reward=RolloutReward(total=total, correct=float(right), format=total == 1.0, tool=True),
     )  # fmt: skip
 
 
-def names(trajectories: tuple[Trajectory, ...]) -> list[str]:
+def names(trajectories: tuple[TrainingSample, ...]) -> list[str]:
     return [f"{one.item_id}{one.number}" for one in trajectories]
 
 
@@ -49,7 +49,7 @@ def test_the_paper_keeps_the_fewest_calls_then_the_shortest_then_the_first() -> 
     assert names(keep_best(samples, preset="paper", per_prompt=2).trajectories) == ["a2", "a3"]
 
 
-def lucky_guesses() -> list[Trajectory]:
+def lucky_guesses() -> list[TrainingSample]:
     """Guesses are right in 2 of 4, programs in 4 of 4; of prompt a both, of prompt b a guess alone."""
     return [
         trajectory("a", 0, right=True, calls=0),

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import (
-    Reward,
     RewardRule,
+    RolloutReward,
     answers_of,
     consistent_with,
     evidence_agrees,
@@ -22,7 +22,7 @@ from tirjudge_training.rewards import (
     verified_vote,
 )
 
-PAIR = Item(
+PAIR = TrainingItem(
     id="p",
     mode=Mode.PAIRWISE,
     prompt="?",
@@ -62,7 +62,7 @@ def rollout(
     )
 
 
-def totals(item: Item, group: Sequence[Rollout], **rule: object) -> list[float]:
+def totals(item: TrainingItem, group: Sequence[Rollout], **rule: object) -> list[float]:
     found = rewards_of(item, {item.order: group}, rule=RewardRule.model_validate(rule))
     return [reward.total for reward in found[item.order]]
 
@@ -85,7 +85,7 @@ CASES = [
 @pytest.mark.parametrize(("done", "correct", "form", "tool", "total"), CASES)
 def test_the_paper_reward_by_hand(done: Rollout, correct: float, form: bool, tool: bool, total: float) -> None:
     (reward,) = rewards_of(PAIR, {SHOWN: [done]}, rule=RewardRule())[SHOWN]
-    assert reward == Reward(total=total, correct=correct, format=form, tool=tool)
+    assert reward == RolloutReward(total=total, correct=correct, format=form, tool=tool)
 
 
 def test_where_nothing_can_be_computed_a_program_costs_the_form() -> None:

@@ -12,8 +12,8 @@ from tirjudge.types import Mode
 from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.sft import (
-    Kind,
-    Recipe,
+    BundledRecipe,
+    PromptKind,
     _batches_for_steps,
     batch_loss,
     deal,
@@ -30,7 +30,7 @@ from tirjudge_training.bundled.sft import (
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
 from tirjudge_training.synthetic.examples import segments
 
-SMALL = Recipe(
+SMALL = BundledRecipe(
     num_steps=12,
     examples_per_step=16,
     examples_per_shard=96,
@@ -116,7 +116,7 @@ def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:
 
 
 def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
-    pairs = Kind(mode=Mode.PAIRWISE, tools=True, num_responses=2)
+    pairs = PromptKind(mode=Mode.PAIRWISE, tools=True, num_responses=2)
     rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind == pairs][:4]
     batch = one_batch(rows)
     assert len(batch.shared) > 50

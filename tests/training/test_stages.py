@@ -21,7 +21,7 @@ from tirjudge_training.stages import planned, run_stages
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 from tirjudge_training.training_data import load_data
-from tirjudge_training.trajectories import write_trajectories
+from tirjudge_training.training_samples import write_trajectories
 
 TRAINED = {"device": "cpu", "learning_rate": 1e-5, "per_device_batch": 4, "context_tokens": 3072, "save_every": 1}
 RECIPE = {

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from tirjudge_training.cli import app
 from tirjudge_training.config import Recipe, parse_recipe, recipe_names
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "training-rl.md").read_text(encoding="utf-8")
@@ -62,6 +62,6 @@ def test_the_recipe_on_the_entry_page_is_one() -> None:
     assert parse_recipe(yaml.safe_load(shown[1]), source="training.md").rl.steps == 2
 
 
-@pytest.mark.parametrize("column", [field.name for field in fields(Item)])
+@pytest.mark.parametrize("column", [field.name for field in fields(TrainingItem)])
 def test_every_column_of_an_item_is_explained(column: str) -> None:
     assert re.search(rf"^\|[^|]*`{column}`", ENTRY, re.MULTILINE)

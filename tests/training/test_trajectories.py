@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
-from tirjudge_training.items import Item
-from tirjudge_training.rewards import Reward
-from tirjudge_training.trajectories import Trajectory, read_trajectories, trajectory_of, write_trajectories
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.rewards import RolloutReward
+from tirjudge_training.training_samples import TrainingSample, read_trajectories, trajectory_of, write_trajectories
 
-ITEM = Item(
+ITEM = TrainingItem(
     id="i",
     mode=Mode.PAIRWISE,
     prompt="?",
@@ -42,10 +42,10 @@ ROLLOUT = Rollout(
     model="m",
     label="B",
 )
-REWARD = Reward(total=0.1, correct=1.0, format=True, tool=False)
+REWARD = RolloutReward(total=0.1, correct=1.0, format=True, tool=False)
 
 
-def make(rollout: Rollout = ROLLOUT) -> Trajectory:
+def make(rollout: Rollout = ROLLOUT) -> TrainingSample:
     return trajectory_of(ITEM, rollout, shown=(1, 0), number=3, weights_version=7, wall_s=1.5, reward=REWARD)
 
 
@@ -71,7 +71,10 @@ def test_trajectories_come_back_to_the_bit(tmp_path: Path) -> None:
         make(),
         replace(make(), label=None, stop_reason=StopReason.LENGTH, ids=(), mask=(), logprobs=(), verifiable=False),
         replace(
-            make(), mode=Mode.POINTWISE, shown=(1,), reward=Reward(total=1 / 3, correct=1 / 3, format=True, tool=True)
+            make(),
+            mode=Mode.POINTWISE,
+            shown=(1,),
+            reward=RolloutReward(total=1 / 3, correct=1 / 3, format=True, tool=True),
         ),
     ]
     write_trajectories(path, others)

@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.tiny import EOS, FixedCollector, made_up_groups, save_tiny, trajectory
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.types import Mode, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collector
 from tirjudge_training.dapo import NonFiniteLoss
-from tirjudge_training.groups import Collected, Group
+from tirjudge_training.groups import Collected, RolloutGroup
 from tirjudge_training.policies import EmbeddedPolicy
 from tirjudge_training.presets import check_version
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
-from tirjudge_training.trajectories import Trajectory
-from tirjudge_training.trl_rl import Hooks, Trained, best_step, grpo_config, rows_of, train_rl
+from tirjudge_training.training_samples import TrainingSample
+from tirjudge_training.trl_rl import Hooks, TrainedStage, best_step, grpo_config, rows_of, train_rl
 from tirjudge_training.trl_trainer import newest_checkpoint
 
 
@@ -43,7 +43,7 @@ class StillPolicy:
         self.versions.append(version)
 
 
-def train_made_up(start, folder, *, settings, num_steps, collector=None, hooks=None, policy=None) -> Trained:
+def train_made_up(start, folder, *, settings, num_steps, collector=None, hooks=None, policy=None) -> TrainedStage:
     groups = made_up_groups(num_groups=settings.prompts_per_step, group_size=settings.group_size)
     with asyncio.Runner() as runner:
         return train_rl(
@@ -64,8 +64,8 @@ def start(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("start"))
 
 
-def group_of(*rows: Trajectory, fills: bool = False) -> Group:
-    return Group(trajectories=rows, fills=fills)
+def group_of(*rows: TrainingSample, fills: bool = False) -> RolloutGroup:
+    return RolloutGroup(trajectories=rows, fills=fills)
 
 
 # Rows -------------------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(star
     class Breaks(FixedCollector):
         async def collect(self, *, step, num_groups, rank=0):
             if step == 1:
-                self.groups = (Group(trajectories=(broken, *rows[1:])), good[1])
+                self.groups = (RolloutGroup(trajectories=(broken, *rows[1:])), good[1])
             return await super().collect(step=step, num_groups=num_groups, rank=rank)
 
     settings = settings_of(old_policy="engine", save_every=1)
@@ -275,7 +275,7 @@ def train_for_real(
     log: list,
     killed_at: int | None = None,
     collecting: type[Collector] = Collector,
-) -> Trained:
+) -> TrainedStage:
     """Three steps of the bundled judge on generated items, programs and all."""
     mixture = Mixture()
     items = [

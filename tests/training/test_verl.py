@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.training.verl_environment import verl_python
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_training import verl_config
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.verl_config import (
@@ -169,7 +169,7 @@ def test_values_are_spelled_for_hydra() -> None:
 
 # Data -------------------------------------------------------------------------------------------------------------------
 
-ITEM = Item(
+ITEM = TrainingItem(
     id="a",
     mode=Mode.PAIRWISE,
     prompt=(ChatMessage(role="user", content="Which?"),),

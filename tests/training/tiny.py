@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.types import Mode, StopReason
-from tirjudge_training.groups import Collected, Group
-from tirjudge_training.rewards import Reward
-from tirjudge_training.trajectories import Trajectory
+from tirjudge_training.groups import Collected, RolloutGroup
+from tirjudge_training.rewards import RolloutReward
+from tirjudge_training.training_samples import TrainingSample
 
 VOCABULARY = 2048
 EOS = 2
@@ -53,8 +53,8 @@ def trajectory(
     prompt_ids: Sequence[int] = (5, 6, 7),
     stop_reason: StopReason = StopReason.VERDICT,
     number: int = 0,
-) -> Trajectory:
-    return Trajectory(
+) -> TrainingSample:
+    return TrainingSample(
         item_id="made-up",
         source="made-up",
         task="math",
@@ -73,18 +73,18 @@ def trajectory(
         verifiable=True,
         sandbox_s=0.0,
         wall_s=0.0,
-        reward=Reward(total=reward, correct=float(reward > 0), format=True, tool=True),
+        reward=RolloutReward(total=reward, correct=float(reward > 0), format=True, tool=True),
     )
 
 
-def made_up_groups(*, num_groups: int, group_size: int, seed: int = 0) -> list[Group]:
+def made_up_groups(*, num_groups: int, group_size: int, seed: int = 0) -> list[RolloutGroup]:
     """Groups of random ids: two turns with an observation between them, prompts and answers of many lengths."""
     rng = random.Random(seed)
 
     def ids(low: int, high: int) -> list[int]:
         return [rng.randrange(10, VOCABULARY - 1) for _ in range(rng.randint(low, high))]
 
-    def one(prompt: Sequence[int], number: int) -> Trajectory:
+    def one(prompt: Sequence[int], number: int) -> TrainingSample:
         first, observed, second = ids(2, 6), ids(1, 5), [*ids(1, 4), EOS]
         mask = [1] * len(first) + [0] * len(observed) + [1] * len(second)
         return trajectory(
@@ -97,13 +97,13 @@ def made_up_groups(*, num_groups: int, group_size: int, seed: int = 0) -> list[G
         )
 
     prompts = [ids(3, 8) for _ in range(num_groups)]
-    return [Group(trajectories=tuple(one(prompt, k) for k in range(group_size))) for prompt in prompts]
+    return [RolloutGroup(trajectories=tuple(one(prompt, k) for k in range(group_size))) for prompt in prompts]
 
 
 class FixedCollector:
     """Brings the same made-up groups in every step, each process its own share of them."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[RolloutGroup]) -> None:
         self.groups = tuple(groups)
 
     async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:

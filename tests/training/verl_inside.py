@@ -22,11 +22,11 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config  # pyrigh
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import Mode, Sampling
 from tirjudge_training.dapo import dapo_loss, group_advantages
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.verl_config import (
@@ -46,12 +46,12 @@ QUESTION = "Reply in exactly 5 words."
 SHORT, LONG = "Cats sleep all day long.", "Cats sleep all day long and then they eat."
 
 
-def items() -> list[Item]:
+def items() -> list[TrainingItem]:
     shared: dict[str, Any] = {"prompt": QUESTION, "task": "instructions", "source": "here", "verifiable": True}
     return [
-        Item(id="pair", mode=Mode.PAIRWISE, responses=(SHORT, LONG), best=0, order=(1, 0), **shared),
-        Item(id="point", mode=Mode.POINTWISE, responses=(LONG, SHORT), best=1, order=(0, 1), **shared),
-        Item(id="list", mode=Mode.LISTWISE, responses=(LONG, SHORT, "No."), best=1, order=(2, 0, 1), **shared),
+        TrainingItem(id="pair", mode=Mode.PAIRWISE, responses=(SHORT, LONG), best=0, order=(1, 0), **shared),
+        TrainingItem(id="point", mode=Mode.POINTWISE, responses=(LONG, SHORT), best=1, order=(0, 1), **shared),
+        TrainingItem(id="list", mode=Mode.LISTWISE, responses=(LONG, SHORT, "No."), best=1, order=(2, 0, 1), **shared),
     ]
 
 
@@ -293,7 +293,7 @@ def _told(output: Any) -> dict[str, Any]:
     }
 
 
-async def _direct(item: Item, shown: tuple[int, ...], *, number: int, judge: Judge) -> dict[str, Any]:
+async def _direct(item: TrainingItem, shown: tuple[int, ...], *, number: int, judge: Judge) -> dict[str, Any]:
     """What `Judge.rollout` gives for the same request, in another sandbox."""
     from tirjudge_training.verl_loop import rollout_seed
 

@@ -13,8 +13,8 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_answer import REPETITION
 from tirjudge.errors import PromptTooLong
 from tirjudge.loop import Engine, read_labels
-from tirjudge.origin import coming_from
 from tirjudge.parse import stop_strings
+from tirjudge.request_context import coming_from
 from tirjudge.types import Completion, Mode, Sampling
 
 PROMPT = (

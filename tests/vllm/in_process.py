@@ -19,10 +19,10 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_inprocess import AsyncVLLMEngine, open_in_process
 from tirjudge.errors import CheckpointError
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, fingerprint, open_model
+from tirjudge.opening import bundled_checkpoint, fingerprint, open_model
 from tirjudge.types import JudgeRequest, Mode, Sampling
 from tirjudge_server.opening import open_judging
-from tirjudge_server.settings import Settings
+from tirjudge_server.settings import ServerSettings
 
 MODEL = Path(os.environ["TIRJUDGE_TEST_MODEL"])
 
@@ -72,7 +72,7 @@ async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEn
 async def test_a_server_judges_with_it():
     given = ("--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", "64M")
     arguments = (*given, "--block-size", str(BLOCK_TOKENS), "--max-num-seqs", "4")
-    async with open_judging(Settings(checkpoint=MODEL, vllm_arguments=arguments)) as model:
+    async with open_judging(ServerSettings(checkpoint=MODEL, vllm_arguments=arguments)) as model:
         request = JudgeRequest(mode=Mode.PAIRWISE, prompt="Say hi.", responses=["hi", "ho"], tools="off", votes=3)
         judge = Judge(engine=model.engine, sandbox=None, profile=model.profile, gate=model.gate)
         judgment = await judge.judge(request)

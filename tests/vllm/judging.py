@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tirjudge.judge import Judge
 from tirjudge.loop import Engine, Sandbox, Tokenizer
-from tirjudge.model import bundled_checkpoint
+from tirjudge.opening import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
 from tirjudge_training.synthetic.examples import Mixture

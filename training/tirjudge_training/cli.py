@@ -103,9 +103,9 @@ def bundled(
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import train_bundled
-    from tirjudge_training.bundled.sft import Recipe, StepReport, going_on
+    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, going_on
 
-    recipe = replace(Recipe(), seed=seed)
+    recipe = replace(BundledRecipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     stages = [recipe, going_on(recipe, parent=out)] if parent is None else [going_on(recipe, parent=parent)]

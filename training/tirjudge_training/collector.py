@@ -20,17 +20,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
-from tirjudge.judge import Judge, rollout_name, together
+from tirjudge.judge import Judge, rollout_name
 from tirjudge.types import JudgeRequest, Mode, Rollout
 from tirjudge_training.difficulty import EpochOrder, ItemOrder
-from tirjudge_training.groups import Collected, Draw, Group, stats_of
-from tirjudge_training.items import Item
+from tirjudge_training.groups import Collected, RolloutGroup, SampledItem, stats_of
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.policies import Policy
 from tirjudge_training.rewards import (
-    Reward,
+    PseudoLabel,
     RewardRule,
-    Vote,
+    RolloutReward,
     answers_of,
     consistent_with,
     correctness,
@@ -39,9 +40,9 @@ from tirjudge_training.rewards import (
     verified_of,
     verified_vote,
 )
-from tirjudge_training.trajectories import trajectory_of
+from tirjudge_training.training_samples import trajectory_of
 
-__all__ = ["Collected", "Collector", "Draw", "Group", "PseudoLabels"]
+__all__ = ["Collected", "Collector", "PseudoLabels", "RolloutGroup", "SampledItem"]
 
 GROUP_SIZE = 8
 """G (TIR-Judge, 5.1)."""
@@ -92,7 +93,7 @@ class Collector:
     def __init__(
         self,
         policy: Policy,
-        items: Sequence[Item],
+        items: Sequence[TrainingItem],
         *,
         rule: RewardRule | None = None,
         group_size: int = GROUP_SIZE,
@@ -160,7 +161,7 @@ class Collector:
         """
         self.order.restore(state)
 
-    def _learn(self, drawn: Sequence[int], draws: Sequence[Draw]) -> None:
+    def _learn(self, drawn: Sequence[int], draws: Sequence[SampledItem]) -> None:
         for index, draw in zip(drawn, draws, strict=True):
             if draw.groups and not draw.refused:
                 rewards = [t.reward.correct for group in draw.groups for t in group.trajectories]
@@ -179,7 +180,7 @@ class _Collection:
     num_groups: int
     drawn: list[int] = field(default_factory=list)
     """Index of the item of each draw, in order."""
-    done: dict[int, Draw] = field(default_factory=dict)
+    done: dict[int, SampledItem] = field(default_factory=dict)
     """Number of a draw -> how it went."""
     places: asyncio.Semaphore = field(init=False)
     stream: Iterator[int] = field(init=False)
@@ -188,7 +189,7 @@ class _Collection:
         self.places = asyncio.Semaphore(self.collector.max_rollouts)
         self.stream = self.collector.order.stream(step=self.step, rank=self.rank, num_groups=self.num_groups)
 
-    async def run(self) -> list[Draw]:
+    async def run(self) -> list[SampledItem]:
         """All draws that it took, in order."""
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -215,11 +216,11 @@ class _Collection:
             spent += items[index].num_groups
             tasks.create_task(self._draw(number, items[index], repeat=repeat, tasks=tasks))
 
-    async def _draw(self, number: int, item: Item, *, repeat: int, tasks: asyncio.TaskGroup) -> None:
+    async def _draw(self, number: int, item: TrainingItem, *, repeat: int, tasks: asyncio.TaskGroup) -> None:
         try:
             self.done[number] = await self._roll_out(item, repeat=repeat, name=f"{self.step}.{self.rank}.{number}")
         except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
-            self.done[number] = Draw(item=item, error=error)
+            self.done[number] = SampledItem(item=item, error=error)
             self._stop_if_hopeless(error)
         self._launch(tasks)
 
@@ -230,7 +231,7 @@ class _Collection:
             error.add_note(f"{num_failed} of the {len(self.drawn)} draws of step {self.step} failed; this is the last")
             raise error
 
-    async def _roll_out(self, item: Item, *, repeat: int, name: str) -> Draw:
+    async def _roll_out(self, item: TrainingItem, *, repeat: int, name: str) -> SampledItem:
         """All rollouts of one draw, rewarded; those that an item has when it comes again are others."""
         collector = self.collector
         request = item.request(
@@ -242,7 +243,7 @@ class _Collection:
         swapped = () if collector.pseudo is None or not collector.pseudo.swap else _swapped(item)
         numbers = range(repeat * collector.group_size, (repeat + 1) * collector.group_size)
         wanted = [(shown, number) for shown in (*item.shown(), *swapped) for number in numbers]
-        rolled = await together(
+        rolled = await gather_fail_fast(
             [self._roll(request, shown=shown, number=number, name=name) for shown, number in wanted]
         )
         timed: dict[tuple[int, ...], list[tuple[Rollout, float]]] = {}
@@ -266,13 +267,13 @@ class _Collection:
             return rollout, perf_counter() - started
 
     def _rewarded(
-        self, item: Item, timed: Mapping[tuple[int, ...], Sequence[tuple[Rollout, float]]], *, first_number: int
-    ) -> Draw:
+        self, item: TrainingItem, timed: Mapping[tuple[int, ...], Sequence[tuple[Rollout, float]]], *, first_number: int
+    ) -> SampledItem:
         rollouts = {shown: [rollout for rollout, _ in group] for shown, group in timed.items()}
         own = {shown: rollouts[shown] for shown in item.shown()}
         vote, rewards = self._rewards(item, own, rollouts)
         groups = tuple(
-            Group(
+            RolloutGroup(
                 trajectories=tuple(
                     trajectory_of(
                         item,
@@ -290,14 +291,14 @@ class _Collection:
         )
         right = {} if item.best is None else correctness(item, own, pair_credit=self.collector.rule.pair_credit)
         accuracy = tuple(credit for group in right.values() for credit in group)
-        return Draw(item=item, groups=groups, accuracy=accuracy, vote=vote, refused=rewards is None)
+        return SampledItem(item=item, groups=groups, accuracy=accuracy, vote=vote, refused=rewards is None)
 
     def _rewards(
         self,
-        item: Item,
+        item: TrainingItem,
         own: Mapping[tuple[int, ...], Sequence[Rollout]],
         rollouts: Mapping[tuple[int, ...], Sequence[Rollout]],
-    ) -> tuple[Vote | None, dict[tuple[int, ...], list[Reward]] | None]:
+    ) -> tuple[PseudoLabel | None, dict[tuple[int, ...], list[RolloutReward]] | None]:
         """The vote if there was one, and the rewards; no rewards where the vote is not trusted."""
         pseudo = self.collector.pseudo
         if pseudo is None:
@@ -312,21 +313,21 @@ class _Collection:
         return vote, pseudo_rewards(item, own, vote=vote)
 
 
-_NOTHING = Reward(total=0.0, correct=0.0, format=False, tool=False)
+_NOTHING = RolloutReward(total=0.0, correct=0.0, format=False, tool=False)
 """What a rollout earns whose group has no label that can be trusted."""
 
 
-def _swapped(item: Item) -> tuple[tuple[int, ...], ...]:
+def _swapped(item: TrainingItem) -> tuple[tuple[int, ...], ...]:
     return () if item.mode is Mode.POINTWISE else (item.order[::-1],)
 
 
-def _informative(draw: Draw, *, keep: Literal["correct", "reward"]) -> list[Group]:
+def _informative(draw: SampledItem, *, keep: Literal["correct", "reward"]) -> list[RolloutGroup]:
     return [group for group in draw.groups if (group.informative if keep == "correct" else group.rewards_differ)]
 
 
 def _kept(
-    draws: Sequence[Draw], *, num_groups: int, keep: Literal["correct", "reward"]
-) -> tuple[tuple[Group, ...], int]:
+    draws: Sequence[SampledItem], *, num_groups: int, keep: Literal["correct", "reward"]
+) -> tuple[tuple[RolloutGroup, ...], int]:
     """The first informative groups, filled up with the first that are not; and how many informative ones there were."""
     informative = [group for draw in draws for group in _informative(draw, keep=keep)]
     chosen = {id(group) for group in informative}

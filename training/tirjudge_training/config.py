@@ -114,7 +114,7 @@ class Data(Section):
     """Files of trajectories, for `tirjudge train sft`."""
 
 
-class Sampling(Section):
+class SamplingConfig(Section):
     """How trajectories for supervised learning are sampled, and which of them are kept."""
 
     rollouts: int = Field(default=4, ge=1)
@@ -164,7 +164,7 @@ class Teacher(Section):
         return self
 
 
-class Engine(Section):
+class EngineConfig(Section):
     """What rolls out while training."""
 
     kind: Literal["embedded", "vllm"] = "embedded"
@@ -178,13 +178,13 @@ class Engine(Section):
     """Sequences in one step of the embedded engine."""
 
     @model_validator(mode="after")
-    def _has_url(self) -> Engine:
+    def _has_url(self) -> EngineConfig:
         if (self.kind == "vllm") != (self.url is not None):
             raise ValueError(f"kind {self.kind} and url {self.url} given; a url belongs to vllm, and only to it")
         return self
 
 
-class Sandbox(Section):
+class SandboxConfig(Section):
     """Where programs run."""
 
     slots: int | None = Field(default=None, ge=1)
@@ -239,16 +239,16 @@ class Recipe(Section):
     sft: SFTSettings = SFTSettings()
     rl: RLSettings = RLSettings()
     collecting: Collecting = Collecting()
-    sampling: Sampling = Sampling()
+    sampling: SamplingConfig = SamplingConfig()
     validation: ValidationSection = ValidationSection()
     stages: Stages = Stages()
     gate: GateRule = GateRule()
     teacher: Teacher | None = None
     voting: PseudoLabels = PseudoLabels()
     """Of `ttrl`."""
-    engine: Engine = Engine()
+    engine: EngineConfig = EngineConfig()
     launch: Launch = Launch()
-    sandbox: Sandbox = Sandbox()
+    sandbox: SandboxConfig = SandboxConfig()
     report_to: tuple[str, ...] = ()
     """Trackers besides metrics.jsonl: tensorboard, wandb, trackio."""
     verl: VerlSettings = VerlSettings()

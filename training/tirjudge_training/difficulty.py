@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 DISCOUNT = 0.8
 """What an item's past counts for beside a new group of it: the policy that it tells of is gone."""
@@ -55,7 +55,7 @@ class EpochOrder:
         num_ranks: processes that collect.
     """
 
-    def __init__(self, items: Sequence[Item], *, seed: int, num_ranks: int = 1) -> None:
+    def __init__(self, items: Sequence[TrainingItem], *, seed: int, num_ranks: int = 1) -> None:
         if not items:
             raise ValueError("items: none given, so there is nothing to draw")
         self._sizes = [item.num_groups for item in items]
@@ -115,7 +115,13 @@ class DifficultyOrder:
     """
 
     def __init__(
-        self, items: Sequence[Item], *, seed: int, group_size: int, discount: float = DISCOUNT, num_ranks: int = 1
+        self,
+        items: Sequence[TrainingItem],
+        *,
+        seed: int,
+        group_size: int,
+        discount: float = DISCOUNT,
+        num_ranks: int = 1,
     ) -> None:
         if len(items) < num_ranks:
             raise ValueError(f"items: {len(items)} given for {num_ranks} ranks, each needs at least one")

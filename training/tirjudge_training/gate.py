@@ -35,7 +35,7 @@ class GateRule(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ValidationScore:
     """How a checkpoint did on the held-out items, as far as the gate looks at it."""
 
     accuracy: float
@@ -56,7 +56,7 @@ class Decided:
     """What became worse, one line each; also when the stage was accepted with a warning."""
 
 
-def compare(before: Standing, after: Standing, *, rule: GateRule) -> Decided:
+def compare(before: ValidationScore, after: ValidationScore, *, rule: GateRule) -> Decided:
     """Compare a stage with the checkpoint that it would replace."""
     if rule.mode == "off":
         return Decided(accepted=True, complaints=())
@@ -66,7 +66,7 @@ def compare(before: Standing, after: Standing, *, rule: GateRule) -> Decided:
     return Decided(accepted=rule.mode == "warn" or not complaints, complaints=complaints)
 
 
-def _accuracy_fell(before: Standing, after: Standing, *, rule: GateRule) -> str | None:
+def _accuracy_fell(before: ValidationScore, after: ValidationScore, *, rule: GateRule) -> str | None:
     lost = sum(was and not after.right[item] for item, was in before.right.items() if item in after.right)
     gained = sum(not was and after.right[item] for item, was in before.right.items() if item in after.right)
     fell_by = before.accuracy - after.accuracy
@@ -77,7 +77,7 @@ def _accuracy_fell(before: Standing, after: Standing, *, rule: GateRule) -> str 
     )
 
 
-def _tool_use_fell(before: Standing, after: Standing, *, rule: GateRule) -> str | None:
+def _tool_use_fell(before: ValidationScore, after: ValidationScore, *, rule: GateRule) -> str | None:
     if before.tool_use is None or after.tool_use is None or after.tool_use >= rule.tool_use * before.tool_use:
         return None
     return f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from tirjudge_training.items import Item
-from tirjudge_training.rewards import Vote
-from tirjudge_training.trajectories import Trajectory
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.rewards import PseudoLabel
+from tirjudge_training.training_samples import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RolloutGroup:
     """The rollouts of one prompt, in the order of their numbers."""
 
-    trajectories: tuple[Trajectory, ...]
+    trajectories: tuple[TrainingSample, ...]
     fills: bool = False
     """Whether it is there for the number alone, with nothing to be learnt from it."""
 
@@ -31,15 +31,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class SampledItem:
     """One item that was rolled out."""
 
-    item: Item
-    groups: tuple[Group, ...] = ()
+    item: TrainingItem
+    groups: tuple[RolloutGroup, ...] = ()
     """One for each prompt that the item makes; none if it was dropped."""
     accuracy: tuple[float, ...] = ()
     """Rc of each of its rollouts against what is known to be right; empty: nothing is known, or it was dropped."""
-    vote: Vote | None = None
+    vote: PseudoLabel | None = None
     """Its pseudo-label; None: its label is used, or it was dropped."""
     refused: bool = False
     """Whether the vote was not trusted, so that all its rewards are 0."""
@@ -51,16 +51,16 @@ class Draw:
 class Collected:
     """What one step trains on, and what was seen on the way."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RolloutGroup, ...]
     """Exactly as many as were asked for."""
-    draws: tuple[Draw, ...]
+    draws: tuple[SampledItem, ...]
     """All that was rolled out, in the order in which it was drawn."""
     stats: Mapping[str, float] = field(default_factory=dict)
     """Name of a metric -> its value, over all rollouts before filtering; see `stats_of`."""
 
 
 def stats_of(
-    draws: Sequence[Draw], *, groups: Sequence[Group], num_informative: int, elapsed_s: float
+    draws: Sequence[SampledItem], *, groups: Sequence[RolloutGroup], num_informative: int, elapsed_s: float
 ) -> dict[str, float]:
     """The metrics of one collection. A key is absent where there was nothing to measure.
 
@@ -91,14 +91,14 @@ def stats_of(
     return {**stats, **_accuracies(draws), **_votes(draws), **_means(every)}
 
 
-def _accuracies(draws: Iterable[Draw]) -> dict[str, float]:
+def _accuracies(draws: Iterable[SampledItem]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for draw in draws:
         found.setdefault(f"judge/acc/{draw.item.task}/{draw.item.mode}", []).extend(draw.accuracy)
     return {key: fmean(credits) for key, credits in sorted(found.items()) if credits}
 
 
-def _votes(draws: Iterable[Draw]) -> dict[str, float]:
+def _votes(draws: Iterable[SampledItem]) -> dict[str, float]:
     voted = [draw for draw in draws if draw.vote is not None]
     if not voted:
         return {}
@@ -112,10 +112,10 @@ def _votes(draws: Iterable[Draw]) -> dict[str, float]:
     return stats
 
 
-def _means(every: Sequence[Trajectory]) -> dict[str, float]:
+def _means(every: Sequence[TrainingSample]) -> dict[str, float]:
     calls = sum(trajectory.num_calls for trajectory in every)
     rolled_s = sum(trajectory.wall_s for trajectory in every)
-    means: dict[str, tuple[Sequence[Trajectory], Callable[[Trajectory], float]]] = {
+    means: dict[str, tuple[Sequence[TrainingSample], Callable[[TrainingSample], float]]] = {
         "reward/total": (every, lambda t: t.reward.total),
         "reward/Rc": (every, lambda t: t.reward.correct),
         "reward/Rf": (every, lambda t: t.reward.format),

@@ -25,7 +25,7 @@ HELD_OUT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class TrainingItem:
     """One training item: what is judged, and what is right."""
 
     id: str
@@ -83,8 +83,8 @@ class Item:
 
 
 def validation_split(
-    items: Sequence[Item], *, share: float = HELD_OUT_SHARE, seed: int = 0
-) -> tuple[list[Item], list[Item]]:
+    items: Sequence[TrainingItem], *, share: float = HELD_OUT_SHARE, seed: int = 0
+) -> tuple[list[TrainingItem], list[TrainingItem]]:
     """Training and held-out items, each in their given order: `share` of each task and mode is held out.
 
     Prompts are taken in the order of a hash until every task and mode has its share, and at least one item where it has
@@ -96,7 +96,7 @@ def validation_split(
     if not 0 <= share < 1:
         raise ValueError(f"share: {share} given, it is at least 0 and below 1")
     missing = _held_out_counts(items, share=share)
-    by_prompt: dict[str, list[Item]] = {}
+    by_prompt: dict[str, list[TrainingItem]] = {}
     for item in items:
         by_prompt.setdefault(prompt_text(item.prompt), []).append(item)
     held_out: set[str] = set()
@@ -112,7 +112,7 @@ def validation_split(
     )
 
 
-def _held_out_counts(items: Sequence[Item], *, share: float) -> Counter[tuple[str, Mode]]:
+def _held_out_counts(items: Sequence[TrainingItem], *, share: float) -> Counter[tuple[str, Mode]]:
     """How many items of each task and mode to hold out."""
     sizes = Counter((item.task, item.mode) for item in items)
     prompts = {cell: {prompt_text(i.prompt) for i in items if (i.task, i.mode) == cell} for cell in sizes}
@@ -152,13 +152,15 @@ class _Row(BaseModel):
             raise ValueError(f"order: {self.order} given, it holds each of 0 to {num - 1} once")
         return self
 
-    def item(self) -> Item:
+    def item(self) -> TrainingItem:
         fields = {name: getattr(self, name) for name in _Row.model_fields}
         prompt = self.prompt if isinstance(self.prompt, str) else tuple(self.prompt)
-        return Item(**{**fields, "prompt": prompt, "responses": tuple(self.responses), "order": tuple(self.order)})
+        return TrainingItem(
+            **{**fields, "prompt": prompt, "responses": tuple(self.responses), "order": tuple(self.order)}
+        )
 
 
-def read_items(path: Path | str) -> list[Item]:
+def read_items(path: Path | str) -> list[TrainingItem]:
     """All items of a `.parquet`, `.jsonl` or `.jsonl.gz` file.
 
     Parquet has no column of two types: a conversation stands in the column `messages`, and `prompt` is null then.
@@ -171,7 +173,7 @@ def read_items(path: Path | str) -> list[Item]:
         raise ValueError(f"{path}: a folder given; a file in it would do, such as {path / 'train.parquet'}")
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    items: list[Item] = []
+    items: list[TrainingItem] = []
     seen: dict[str, int] = {}
     for number, row in enumerate(_rows_of(path), start=1):
         item = _parse(row, path=path, number=number)
@@ -184,7 +186,7 @@ def read_items(path: Path | str) -> list[Item]:
     return items
 
 
-def write_items(items: Iterable[Item], path: Path | str) -> None:
+def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
     """Write a `.parquet`, `.jsonl` or `.jsonl.gz` file; it appears whole or not at all.
 
     Raises:
@@ -243,7 +245,7 @@ def _parquet_rows(path: Path) -> Iterator[Any]:
         yield {**row, "prompt": messages} if messages is not None else row
 
 
-def _parse(row: Any, *, path: Path, number: int) -> Item:
+def _parse(row: Any, *, path: Path, number: int) -> TrainingItem:
     if not isinstance(row, dict):
         raise ValueError(f"{path}, row {number}: an object with a value for each column is expected")
     try:
@@ -258,21 +260,21 @@ def _parse(row: Any, *, path: Path, number: int) -> Item:
         raise ValueError(f"{path}, row {number}: {said}") from None
 
 
-def _json_row(item: Item) -> dict[str, Any]:
+def _json_row(item: TrainingItem) -> dict[str, Any]:
     prompt = item.prompt if isinstance(item.prompt, str) else [message.model_dump() for message in item.prompt]
     return {**{name: getattr(item, name) for name in _Row.model_fields}, "prompt": prompt, "mode": str(item.mode)}
 
 
-def _write_jsonl(items: Sequence[Item], path: Path) -> None:
+def _write_jsonl(items: Sequence[TrainingItem], path: Path) -> None:
     path.write_text("".join(json.dumps(_json_row(item), ensure_ascii=False) + "\n" for item in items), encoding="utf-8")
 
 
-def _write_jsonl_gz(items: Sequence[Item], path: Path) -> None:
+def _write_jsonl_gz(items: Sequence[TrainingItem], path: Path) -> None:
     text = "".join(json.dumps(_json_row(item), ensure_ascii=False) + "\n" for item in items)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))  # the same items give the same bytes
 
 
-def _write_parquet(items: Sequence[Item], path: Path) -> None:
+def _write_parquet(items: Sequence[TrainingItem], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

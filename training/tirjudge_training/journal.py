@@ -10,7 +10,7 @@ from tirjudge_training.metrics import FILE, MetricsWriter
 from tirjudge_training.trackers import open_trackers
 
 
-class Journal:
+class MetricsJournal:
     """Writes rows until it is closed.
 
     Args:
@@ -26,7 +26,7 @@ class Journal:
         self._metrics = None if silent else MetricsWriter(run / FILE)
         self._trackers = [] if silent else open_trackers(recipe.report_to, run=run, config=recipe.resolved())
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> MetricsJournal:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,11 +22,11 @@ from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.collector import Collected, Collector
 from tirjudge_training.config import Recipe, accelerate_file, parse_recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
-from tirjudge_training.journal import Journal
+from tirjudge_training.journal import MetricsJournal
 from tirjudge_training.policies import EmbeddedPolicy, Policy
 from tirjudge_training.run_folder import locked, write_whole
 from tirjudge_training.training_data import TrainingData, load_data
-from tirjudge_training.trajectories import Trajectory, read_trajectories, write_trajectories
+from tirjudge_training.training_samples import TrainingSample, read_trajectories, write_trajectories
 from tirjudge_training.validation import Validation, validate
 from tirjudge_training.vllm_policy import VLLMPolicy
 
@@ -35,7 +35,7 @@ OnStep = Callable[[int, int, Mapping[str, float]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class StageJob:
     """What one stage is to do; paths are absolute."""
 
     kind: Literal["sft", "rl"]
@@ -52,7 +52,7 @@ class Job:
     """Whether RL votes for its labels (T3RL)."""
 
 
-def learn(job: Job, *, recipe: Recipe, data: TrainingData | None, on_step: OnStep | None = None) -> Path:
+def learn(job: StageJob, *, recipe: Recipe, data: TrainingData | None, on_step: OnStep | None = None) -> Path:
     """Do a job, in as many processes as the recipe says.
 
     Args:
@@ -76,11 +76,11 @@ def learn(job: Job, *, recipe: Recipe, data: TrainingData | None, on_step: OnSte
     return _learn_here(job, recipe=recipe, data=data or load_data(recipe), on_step=on_step)
 
 
-def _learn_here(job: Job, *, recipe: Recipe, data: TrainingData, on_step: OnStep | None) -> Path:
+def _learn_here(job: StageJob, *, recipe: Recipe, data: TrainingData, on_step: OnStep | None) -> Path:
     is_main = _rank() == 0
     verbose = (recipe.sft if job.kind == "sft" else recipe.rl).verbose
     with (
-        Journal(Path(job.run), recipe=recipe, silent=not is_main) as journal,
+        MetricsJournal(Path(job.run), recipe=recipe, silent=not is_main) as journal,
         nullcontext() if verbose else _silenced(),
     ):
         if job.kind == "sft":
@@ -95,7 +95,7 @@ def _silenced() -> Iterator[None]:
         yield
 
 
-def _learn_sft(job: Job, *, recipe: Recipe, journal: Journal, on_step: OnStep | None) -> Path:
+def _learn_sft(job: StageJob, *, recipe: Recipe, journal: MetricsJournal, on_step: OnStep | None) -> Path:
     from tirjudge_training.trl_sft import train_sft_on_trajectories
 
     trajectories = [trajectory for file in job.trajectories for trajectory in read_trajectories(file)]
@@ -110,7 +110,9 @@ def _learn_sft(job: Job, *, recipe: Recipe, journal: Journal, on_step: OnStep | 
     )
 
 
-def _learn_rl(job: Job, *, recipe: Recipe, data: TrainingData, journal: Journal, on_step: OnStep | None) -> Path:
+def _learn_rl(
+    job: StageJob, *, recipe: Recipe, data: TrainingData, journal: MetricsJournal, on_step: OnStep | None
+) -> Path:
     from tirjudge_training.trl_rl import Hooks, train_rl
 
     settings = recipe.rl
@@ -120,7 +122,7 @@ def _learn_rl(job: Job, *, recipe: Recipe, data: TrainingData, journal: Journal,
         policy = opened.policy(Path(job.start), recipe=recipe)
         profile = policy.judge.profile
 
-        def keep(step: int, trajectories: Sequence[Trajectory]) -> None:
+        def keep(step: int, trajectories: Sequence[TrainingSample]) -> None:
             write_trajectories(rollouts / f"step-{step:06d}.parquet", trajectories)
 
         def measure(step: int, policy: Policy) -> Mapping[str, float]:
@@ -145,14 +147,14 @@ def _learn_rl(job: Job, *, recipe: Recipe, data: TrainingData, journal: Journal,
     return trained.last if job.without_labels else trained.best
 
 
-def _learn_with_verl(job: Job, *, recipe: Recipe, data: TrainingData, on_step: OnStep | None) -> Path:
+def _learn_with_verl(job: StageJob, *, recipe: Recipe, data: TrainingData, on_step: OnStep | None) -> Path:
     """verl trains in processes of its own, and validates in them too; what it leaves gets the profile of the start."""
     from tirjudge_training.verl_config import launch_verl
 
     if job.without_labels:
         raise ValueError("trainer: verl given, but pseudo-labels are voted in TRL's processes only; trl would do")
     num_steps = recipe.rl.num_steps(num_prompts=sum(item.num_groups for item in data.train))
-    with Journal(Path(job.run), recipe=recipe) as journal:
+    with MetricsJournal(Path(job.run), recipe=recipe) as journal:
         tell = _logger(journal, stage=job.stage, num_steps=num_steps, on_step=on_step)
         trained = launch_verl(
             recipe.rl,
@@ -187,7 +189,7 @@ def validate_as_recipe(
 
 
 def _logger(
-    journal: Journal, *, stage: str, num_steps: int, on_step: OnStep | None
+    journal: MetricsJournal, *, stage: str, num_steps: int, on_step: OnStep | None
 ) -> Callable[[Mapping[str, Any]], None]:
     def log(row: Mapping[str, Any]) -> None:
         values = {name: value for name, value in row.items() if name != "step"}
@@ -233,7 +235,7 @@ async def open_policy(checkpoint: Path, *, recipe: Recipe, stack: AsyncExitStack
     return await stack.enter_async_context(embedded)
 
 
-def _collector(job: Job, *, recipe: Recipe, data: TrainingData, policy: Policy) -> _Remembering:
+def _collector(job: StageJob, *, recipe: Recipe, data: TrainingData, policy: Policy) -> _Remembering:
     settings, num_ranks = recipe.rl, int(os.environ.get("WORLD_SIZE", "1"))
     seed = _seed(recipe.seed, job.stage)
     order = (
@@ -291,7 +293,7 @@ def _seed(seed: int, stage: str) -> int:
 # Several processes ------------------------------------------------------------------------------------------------------
 
 
-def _launch(job: Job, *, recipe: Recipe) -> Path:
+def _launch(job: StageJob, *, recipe: Recipe) -> Path:
     """Start the processes, and wait for them.
 
     Raises:
@@ -324,7 +326,7 @@ def _main(file: Path) -> None:
     """One of several processes."""
     told = json.loads(file.read_text(encoding="utf-8"))
     recipe = parse_recipe(told["recipe"], source=str(file))
-    job = Job(**{**told["job"], "trajectories": tuple(told["job"]["trajectories"])})
+    job = StageJob(**{**told["job"], "trajectories": tuple(told["job"]["trajectories"])})
     if _rank() == 0:
         locked(Path(job.folder))  # the run's own lock went with the run, if that was killed and this process was not
 
@@ -346,7 +348,7 @@ def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-__all__ = ["Job", "OnStep", "Validation", "learn", "open_policy", "validate_as_recipe"]
+__all__ = ["OnStep", "StageJob", "Validation", "learn", "open_policy", "validate_as_recipe"]
 
 if __name__ == "__main__":
     _main(Path(sys.argv[1]))

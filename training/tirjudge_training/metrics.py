@@ -24,7 +24,7 @@ _OURS = ("stage", "step", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MetricRow:
     """What was measured at one moment."""
 
     stage: str
@@ -101,7 +101,7 @@ class MetricsWriter:
             self._file.close()
 
 
-def read_metrics(path: Path) -> list[Row]:
+def read_metrics(path: Path) -> list[MetricRow]:
     """All rows, in the order written; none if there is no such file yet.
 
     Raises:
@@ -113,17 +113,17 @@ def read_metrics(path: Path) -> list[Row]:
     return [_row(line, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-def stages_of(rows: Iterable[Row]) -> list[str]:
+def stages_of(rows: Iterable[MetricRow]) -> list[str]:
     """Their names, as they first come."""
     return list(dict.fromkeys(row.stage for row in rows))
 
 
-def names_of(rows: Iterable[Row]) -> list[str]:
+def names_of(rows: Iterable[MetricRow]) -> list[str]:
     """What was measured, as it first comes."""
     return list(dict.fromkeys(name for row in rows for name in row.values))
 
 
-def series(rows: Sequence[Row], name: str) -> list[Point]:
+def series(rows: Sequence[MetricRow], name: str) -> list[Point]:
     """One metric over all stages: a point for each step that has it, in the order of steps."""
     before: dict[str, int] = {}
     total = 0
@@ -138,7 +138,7 @@ def series(rows: Sequence[Row], name: str) -> list[Point]:
     return sorted(points, key=lambda point: (order[point.stage], point.step))
 
 
-def validations(rows: Sequence[Row], name: str = "val/acc") -> list[Validated]:
+def validations(rows: Sequence[MetricRow], name: str = "val/acc") -> list[Validated]:
     """Every measurement on held-out items, in the order of steps, with its interval.
 
     The interval takes `val/n` decisions for as many throws of one coin; `val/acc/TASK/MODE` uses `val/n/TASK/MODE`.
@@ -155,14 +155,14 @@ def _validated(point: Point, *, num: int | None) -> Validated:
     return Validated(stage=point.stage, step=point.step, accuracy=point.value, num=num, low=low, high=high)
 
 
-def _row(line: bytes, *, where: str) -> Row:
+def _row(line: bytes, *, where: str) -> MetricRow:
     try:
         read: dict[str, Any] = json.loads(line)
         stage, step, moment = str(read["stage"]), int(read["step"]), float(read["time"])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{where}: no row of metrics; a JSON object with stage, step and time is one") from error
     values = {name: float(value) for name, value in read.items() if name not in _OURS and _is_number(value)}
-    return Row(stage=stage, step=step, time=moment, values=values)
+    return MetricRow(stage=stage, step=step, time=moment, values=values)
 
 
 def _is_number(value: object) -> bool:

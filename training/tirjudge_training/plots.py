@@ -15,8 +15,8 @@ import typer
 
 from tirjudge_training.metrics import (
     FILE,
+    MetricRow,
     Point,
-    Row,
     Validated,
     names_of,
     read_metrics,
@@ -52,11 +52,11 @@ STEPS = "optimizer steps, all stages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PlottedRun:
     """One run, and what it is called in legends."""
 
     label: str
-    rows: Sequence[Row]
+    rows: Sequence[MetricRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def plot(
         typer.echo(str(file))
 
 
-def read_run(path: Path, *, among: Sequence[Path] = ()) -> Run:
+def read_run(path: Path, *, among: Sequence[Path] = ()) -> PlottedRun:
     """A run's metrics, called by its folder's name, or by a longer part of its path where that is not enough.
 
     Raises:
@@ -148,10 +148,10 @@ def read_run(path: Path, *, among: Sequence[Path] = ()) -> Run:
         raise ValueError(f"{path}: no run with measurements; a folder with {FILE} is one")
     names = [each.resolve().name for each in among]
     whole = path.resolve()
-    return Run(label="/".join(whole.parts[-2:]) if names.count(whole.name) > 1 else whole.name, rows=rows)
+    return PlottedRun(label="/".join(whole.parts[-2:]) if names.count(whole.name) > 1 else whole.name, rows=rows)
 
 
-def write_plots(runs: Sequence[Run], *, out: Path) -> list[Path]:
+def write_plots(runs: Sequence[PlottedRun], *, out: Path) -> list[Path]:
     """Every plot that the runs have the data for.
 
     Returns:
@@ -182,7 +182,7 @@ def write_plots(runs: Sequence[Run], *, out: Path) -> list[Path]:
     return files
 
 
-def accuracy_panels(runs: Sequence[Run]) -> tuple[Panel, ...]:
+def accuracy_panels(runs: Sequence[PlottedRun]) -> tuple[Panel, ...]:
     """One for each task and mode that any run trained on."""
     names = dict.fromkeys(name for run in runs for name in names_of(run.rows) if name.startswith("judge/acc/"))
     return tuple(
@@ -202,7 +202,7 @@ def running_mean(values: Sequence[float], *, width: int) -> list[float]:
     return [sum(some) / len(some) for some in around]
 
 
-def _panels(runs: Sequence[Run], *, panels: Sequence[Panel]) -> Canvas | None:
+def _panels(runs: Sequence[PlottedRun], *, panels: Sequence[Panel]) -> Canvas | None:
     """Panels beside one another; those that no run has data for are left out."""
     drawn = [panel for panel in panels if any(series(run.rows, panel.name) for run in runs)]
     if not drawn:
@@ -236,7 +236,7 @@ def _curve(axes: Axes, points: Sequence[Point], *, panel: Panel, place: int) -> 
         axes.plot(at, running_mean(values, width=len(points) // 20 + 1), color=colour, linewidth=1.6)
 
 
-def _borders(axes: Axes, rows: Sequence[Row]) -> None:
+def _borders(axes: Axes, rows: Sequence[MetricRow]) -> None:
     """Where stages begin, with their names."""
     at = 0
     lengths = {stage: max(row.step for row in rows if row.stage == stage) for stage in stages_of(rows)}
@@ -251,12 +251,12 @@ def _borders(axes: Axes, rows: Sequence[Row]) -> None:
         at += length
 
 
-def last_of_stages(rows: Sequence[Row], name: str) -> list[Validated]:
+def last_of_stages(rows: Sequence[MetricRow], name: str) -> list[Validated]:
     """The last measurement of each stage."""
     return list({one.stage: one for one in validations(rows, name)}.values())
 
 
-def _validation(runs: Sequence[Run]) -> Canvas | None:
+def _validation(runs: Sequence[PlottedRun]) -> Canvas | None:
     """Held-out accuracy, with Wilson's intervals, and tool use after each stage."""
     panels = [
         ("val/acc", "Accuracy after each stage", "right of held-out items, %\n(95 % interval)"),
@@ -301,7 +301,7 @@ def _canvas(num_panels: int, *, columns: int) -> tuple[Canvas, Sequence[Axes]]:
     return canvas, list(all_axes[:num_panels])
 
 
-def _legend(canvas: Canvas, runs: Sequence[Run], *, marked: bool = False) -> None:
+def _legend(canvas: Canvas, runs: Sequence[PlottedRun], *, marked: bool = False) -> None:
     """Names the runs, where there are several."""
     from matplotlib.lines import Line2D
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tirjudge_training.trajectories import Trajectory
+from tirjudge_training.training_samples import TrainingSample
 
 Preset = Literal["paper", "robust"]
 
@@ -21,10 +21,10 @@ Prompt = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class RejectionResult:
     """What is learned from, and what became of the rest."""
 
-    trajectories: tuple[Trajectory, ...]
+    trajectories: tuple[TrainingSample, ...]
     """In the order of their prompts' first appearance."""
     num_sampled: int
     num_perfect: int
@@ -35,7 +35,7 @@ class Kept:
     """Perfect, and left out because their prompt had a better one."""
 
 
-def keep_best(trajectories: Iterable[Trajectory], *, preset: Preset, per_prompt: int = 1) -> Kept:
+def keep_best(trajectories: Iterable[TrainingSample], *, preset: Preset, per_prompt: int = 1) -> RejectionResult:
     """The trajectories to learn from (TIR-Judge, Sec. 4.3: R = 1, then fewest calls, then shortest).
 
     Ties of calls and length are broken by the number of the rollout, the lower one first. With `robust` a perfect trajectory
@@ -55,7 +55,7 @@ def keep_best(trajectories: Iterable[Trajectory], *, preset: Preset, per_prompt:
     sampled = list(trajectories)
     winners = winning_strategies(sampled) if preset == "robust" else {}
     sound = sound_in_both_orders(sampled) if preset == "robust" else frozenset()
-    by_prompt: dict[Prompt, list[Trajectory]] = defaultdict(list)
+    by_prompt: dict[Prompt, list[TrainingSample]] = defaultdict(list)
     num_perfect = num_losing = 0
     for trajectory in sampled:
         candidates = by_prompt[trajectory.item_id, trajectory.shown]
@@ -68,12 +68,12 @@ def keep_best(trajectories: Iterable[Trajectory], *, preset: Preset, per_prompt:
         else:
             num_losing += 1
 
-    def rank(trajectory: Trajectory) -> tuple[bool, int, int, int]:
+    def rank(trajectory: TrainingSample) -> tuple[bool, int, int, int]:
         loses = with_tool(trajectory) not in winners.get(trajectory.task, (True, False))
         return loses, trajectory.num_calls, len(trajectory.ids), trajectory.number
 
     kept = [trajectory for found in by_prompt.values() for trajectory in sorted(found, key=rank)[:per_prompt]]
-    return Kept(
+    return RejectionResult(
         trajectories=tuple(kept),
         num_sampled=len(sampled),
         num_perfect=num_perfect,
@@ -82,17 +82,17 @@ def keep_best(trajectories: Iterable[Trajectory], *, preset: Preset, per_prompt:
     )
 
 
-def is_perfect(trajectory: Trajectory) -> bool:
+def is_perfect(trajectory: TrainingSample) -> bool:
     """Whether R = 1 by TIR-Judge's rule: right, in the form that was asked for, and every program ran."""
     return trajectory.reward.total == 1.0
 
 
-def with_tool(trajectory: Trajectory) -> bool:
+def with_tool(trajectory: TrainingSample) -> bool:
     """The strategy: whether it wrote a program."""
     return trajectory.num_calls > 0
 
 
-def winning_strategies(trajectories: Sequence[Trajectory]) -> Mapping[str, tuple[bool, ...]]:
+def winning_strategies(trajectories: Sequence[TrainingSample]) -> Mapping[str, tuple[bool, ...]]:
     """Task -> the strategies (`with_tool`) that are best in it; both if they are equal.
 
     A strategy is as good as (right + 1) / (tried + 2), its mean Rc with one right and one wrong sample added, so that one
@@ -108,7 +108,7 @@ def winning_strategies(trajectories: Sequence[Trajectory]) -> Mapping[str, tuple
     return winners
 
 
-def sound_in_both_orders(trajectories: Sequence[Trajectory]) -> frozenset[tuple[str, bool]]:
+def sound_in_both_orders(trajectories: Sequence[TrainingSample]) -> frozenset[tuple[str, bool]]:
     """(item, strategy) of which every sample was right, in two orders of the same responses at least.
 
     A response shown alone (pointwise) has no other order, and is never among them.

@@ -1,7 +1,7 @@
 """What a rollout earns: the rewards of TIR-Judge, of ARTIST, and of T3RL. Pure functions of rollouts.
 
 Rc (right), Rf (form) and Rt (programs) are TIR-Judge's, sections 4.1 and 4.2. Right is what the benchmarks call right
-(`tirjudge.counting.credit`), counted strictly: a tie and a missing verdict earn nothing.
+(`tirjudge.right.credit`), counted strictly: a tie and a missing verdict earn nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tirjudge.counting import Counting, Decision, credit
 from tirjudge.render import labels
+from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.types import Mode, Rollout, StopReason
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
-STRICT = Counting(orders="first", tie=0.0, no_verdict=0.0)
+STRICT = ScoringRule(orders="first", tie=0.0, no_verdict=0.0)
 """Rc: naming the right response, or scoring it strictly above the other, earns 1, and anything else 0."""
 
 FLOOR = 0.1
@@ -30,7 +30,7 @@ Rollouts = Mapping[tuple[int, ...], Sequence[Rollout]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reward:
+class RolloutReward:
     """What one rollout earned, and for what."""
 
     total: float
@@ -62,7 +62,9 @@ class RewardRule(BaseModel):
     """Most programs that Rt allows."""
 
 
-def rewards_of(item: Item, rollouts: Rollouts, *, rule: RewardRule) -> dict[tuple[int, ...], list[Reward]]:
+def rewards_of(
+    item: TrainingItem, rollouts: Rollouts, *, rule: RewardRule
+) -> dict[tuple[int, ...], list[RolloutReward]]:
     """The rewards of all groups of one item, in the order of their rollouts.
 
     Raises:
@@ -78,14 +80,14 @@ def rewards_of(item: Item, rollouts: Rollouts, *, rule: RewardRule) -> dict[tupl
     }
 
 
-def _reward(item: Item, rollout: Rollout, *, correct: float, rule: RewardRule) -> Reward:
+def _reward(item: TrainingItem, rollout: Rollout, *, correct: float, rule: RewardRule) -> RolloutReward:
     well_formed = format_ok(item, rollout, no_tool_rule=rule.no_tool_rule)
     tools_ok = tool_ok(rollout, max_calls=rule.max_calls)
     if rule.kind == "artist":
         total = artist_total(correct=correct, format=well_formed, success_share=success_share(rollout))
     else:
         total = tir_total(correct=correct, format=well_formed or not rule.format, tool=tools_ok or not rule.tool)
-    return Reward(total=total, correct=correct, format=well_formed, tool=tools_ok)
+    return RolloutReward(total=total, correct=correct, format=well_formed, tool=tools_ok)
 
 
 # The parts --------------------------------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ def artist_total(*, correct: float, format: bool, success_share: float) -> float
     return correct + float(format) + success_share
 
 
-def format_ok(item: Item, rollout: Rollout, *, no_tool_rule: bool = True) -> bool:
+def format_ok(item: TrainingItem, rollout: Rollout, *, no_tool_rule: bool = True) -> bool:
     """Rf: the model closed a well-formed verdict of its own; where no program can settle the item, and called none."""
     own = rollout.stop_reason is StopReason.VERDICT and rollout.label is not None and not rollout.forced
     return own and (item.verifiable or not no_tool_rule or rollout.num_calls == 0)
@@ -128,7 +130,7 @@ def success_share(rollout: Rollout) -> float:
 
 
 def correctness(
-    item: Item, rollouts: Rollouts, *, pair_credit: Literal["index", "cross"] = "index"
+    item: TrainingItem, rollouts: Rollouts, *, pair_credit: Literal["index", "cross"] = "index"
 ) -> dict[tuple[int, ...], list[float]]:
     """Rc of each rollout.
 
@@ -187,7 +189,7 @@ T3RL_RULE = RewardRule(format=False, tool=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class PseudoLabel:
     """What a group of rollouts says is right."""
 
     label: int | None
@@ -204,7 +206,7 @@ class Vote:
         return self.label is not None and not self.tied and self.verified_mass >= min_verified_mass
 
 
-def verified_vote(answers: Sequence[int | None], verified: Sequence[bool], *, weight: float) -> Vote:
+def verified_vote(answers: Sequence[int | None], verified: Sequence[bool], *, weight: float) -> PseudoLabel:
     """y~ = argmax_y sum_i (w if v_i else 1) 1[a_i = y] (T3RL). `weight` 1 is the plain majority.
 
     Args:
@@ -219,13 +221,13 @@ def verified_vote(answers: Sequence[int | None], verified: Sequence[bool], *, we
         raise ValueError(f"weight: {weight} given, it is above 0; 1 is the plain majority")
     votes = [(answer, v) for answer, v in zip(answers, verified, strict=True) if answer is not None]
     if not votes:
-        return Vote(label=None, verified_mass=0.0, tied=False, num_answers=0, num_verified=0)
+        return PseudoLabel(label=None, verified_mass=0.0, tied=False, num_answers=0, num_verified=0)
     mass: dict[int, float] = {}
     for answer, is_verified in votes:
         mass[answer] = mass.get(answer, 0.0) + (weight if is_verified else 1.0)
     top = sorted(answer for answer, value in mass.items() if value == max(mass.values()))
     num_verified = sum(is_verified for _, is_verified in votes)
-    return Vote(
+    return PseudoLabel(
         label=top[0],
         verified_mass=num_verified * weight / sum(mass.values()),
         tied=len(top) > 1,
@@ -235,8 +237,8 @@ def verified_vote(answers: Sequence[int | None], verified: Sequence[bool], *, we
 
 
 def pseudo_rewards(
-    item: Item, rollouts: Rollouts, *, vote: Vote, rule: RewardRule = T3RL_RULE
-) -> dict[tuple[int, ...], list[Reward]]:
+    item: TrainingItem, rollouts: Rollouts, *, vote: PseudoLabel, rule: RewardRule = T3RL_RULE
+) -> dict[tuple[int, ...], list[RolloutReward]]:
     """r_i = 1[a_i = y~] (T3RL): the rewards if the voted label were right; what the item says is not looked at.
 
     Raises:
@@ -247,7 +249,7 @@ def pseudo_rewards(
     return rewards_of(replace(item, best=vote.label), rollouts, rule=rule)
 
 
-def answers_of(item: Item, rollouts: Rollouts) -> list[int | None]:
+def answers_of(item: TrainingItem, rollouts: Rollouts) -> list[int | None]:
     """a_i: the response that each rollout chose. Pointwise: the one that pair i of rollouts scored higher."""
     if item.mode is Mode.POINTWISE:
         pairs = zip(*(rollouts[shown] for shown in item.shown()), strict=True)
@@ -265,7 +267,7 @@ def _higher(scores: Sequence[float | None]) -> int | None:
     return 0 if first > second else 1
 
 
-def verified_of(item: Item, rollouts: Rollouts) -> list[bool]:
+def verified_of(item: TrainingItem, rollouts: Rollouts) -> list[bool]:
     """v_i: whether what was executed agrees with each answer. Pointwise: with both scores of pair i."""
     each = [[evidence_agrees(r, mode=item.mode, num_shown=len(shown)) for r in rollouts[shown]] for shown in rollouts]
     return [all(parts) for parts in zip(*each, strict=True)]

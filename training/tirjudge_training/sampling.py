@@ -15,21 +15,22 @@ from pathlib import Path
 from time import perf_counter
 from typing import Literal
 
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
-from tirjudge.judge import Judge, together
+from tirjudge.judge import Judge
 from tirjudge.observation import observation_text
 from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule, rewards_of
-from tirjudge_training.trajectories import Trajectory, trajectory_of
+from tirjudge_training.training_samples import TrainingSample, trajectory_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SamplingPlan:
     """How items are sampled."""
 
     seed: int
@@ -46,10 +47,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampledTrajectories:
     """What came of some items."""
 
-    trajectories: tuple[Trajectory, ...]
+    trajectories: tuple[TrainingSample, ...]
     """In the order of the items."""
     num_dropped: int
     """Items that we failed to sample: the engine or the sandbox did not work, or the prompt was too long."""
@@ -57,12 +58,12 @@ class Sampled:
 
 async def sample_items(
     judge: Judge,
-    items: Sequence[Item],
+    items: Sequence[TrainingItem],
     *,
-    plan: Plan,
+    plan: SamplingPlan,
     student: Student | None = None,
     on_item: Callable[[], None] | None = None,
-) -> Sampled:
+) -> SampledTrajectories:
     """Roll out items whose right response is known.
 
     Args:
@@ -75,7 +76,7 @@ async def sample_items(
     Raises:
         EngineUnavailable, SandboxUnavailable: more than half of the items failed.
     """
-    done: dict[int, list[Trajectory]] = {}
+    done: dict[int, list[TrainingSample]] = {}
     failed: list[TirjudgeError] = []
     numbered = enumerate(items)
 
@@ -97,10 +98,12 @@ async def sample_items(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     trajectories = tuple(trajectory for number in sorted(done) for trajectory in done[number])
-    return Sampled(trajectories=trajectories, num_dropped=len(failed))
+    return SampledTrajectories(trajectories=trajectories, num_dropped=len(failed))
 
 
-async def _sample_item(judge: Judge, item: Item, *, plan: Plan, student: Student | None) -> list[Trajectory]:
+async def _sample_item(
+    judge: Judge, item: TrainingItem, *, plan: SamplingPlan, student: Student | None
+) -> list[TrainingSample]:
     """All rollouts of one item, in one order or in two."""
     found = await _sample_order(judge, item, plan=plan, student=student)
     if plan.both_orders and item.mode is not Mode.POINTWISE:
@@ -109,7 +112,9 @@ async def _sample_item(judge: Judge, item: Item, *, plan: Plan, student: Student
     return found
 
 
-async def _sample_order(judge: Judge, item: Item, *, plan: Plan, student: Student | None) -> list[Trajectory]:
+async def _sample_order(
+    judge: Judge, item: TrainingItem, *, plan: SamplingPlan, student: Student | None
+) -> list[TrainingSample]:
     request = item.request(
         seed=_seed(plan.seed, item.id),
         temperature=plan.temperature,
@@ -124,7 +129,7 @@ async def _sample_order(judge: Judge, item: Item, *, plan: Plan, student: Studen
         return rollout, perf_counter() - started
 
     wanted = [(shown, number) for shown in item.shown() for number in range(plan.num_rollouts)]
-    rolled = await together([roll(shown, number) for shown, number in wanted])
+    rolled = await gather_fail_fast([roll(shown, number) for shown, number in wanted])
     groups: dict[tuple[int, ...], list[Rollout]] = {}
     for (shown, _), (rollout, _) in zip(wanted, rolled, strict=True):
         groups.setdefault(shown, []).append(rollout)
@@ -179,7 +184,9 @@ class _Reader:
         raise EngineUnavailable("only the tokenizer of this checkpoint was loaded")
 
 
-def in_words_of(student: Student, trajectory: Trajectory, *, rollout: Rollout, prompt_ids: Sequence[int]) -> Trajectory:
+def in_words_of(
+    student: Student, trajectory: TrainingSample, *, rollout: Rollout, prompt_ids: Sequence[int]
+) -> TrainingSample:
     """A teacher's trajectory in the student's ids: text of the model carries loss, outputs of programs do not.
 
     The fence that opens an output counts as the model's, who has to learn to write it; a turn that the teacher ended by

@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
+from tirjudge.opening import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
 from tirjudge.profile import Lineage, load_profile
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
 from tirjudge_training.gate import Decided, compare
-from tirjudge_training.items import Item
-from tirjudge_training.journal import Journal
-from tirjudge_training.learning import Job, learn, open_policy, validate_as_recipe
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.journal import MetricsJournal
+from tirjudge_training.learning import StageJob, learn, open_policy, validate_as_recipe
 from tirjudge_training.rejection import keep_best
 from tirjudge_training.run_folder import RunFolder, StageKind, StageRecord, State, commit_of, sha256_of
-from tirjudge_training.sampling import Plan, Student, sample_items
+from tirjudge_training.sampling import SamplingPlan, Student, sample_items
 from tirjudge_training.training_data import TrainingData, load_data, mixture_of
-from tirjudge_training.trajectories import read_trajectories, write_trajectories
+from tirjudge_training.training_samples import read_trajectories, write_trajectories
 from tirjudge_training.validation import Validation, read_validation, write_validation
 
 Command = Literal["sft", "rl", "sample", "distill", "zero", "ttrl"]
@@ -45,7 +45,7 @@ START = "start"
 KEPT = "kept.parquet"
 
 
-class Watcher(Protocol):
+class Callback(Protocol):
     """Is told how a run goes."""
 
     def began(self, stage: StageRecord) -> None:
@@ -61,7 +61,7 @@ class Watcher(Protocol):
         ...
 
 
-class Nobody:
+class NullCallback:
     """A watcher that does not look."""
 
     def began(self, stage: StageRecord) -> None:
@@ -93,7 +93,7 @@ def planned(command: Command, *, rounds: int) -> State:
 
 
 def run_stages(
-    command: Command, recipe: Recipe, *, out: Path, watcher: Watcher | None = None, chat_key: str | None = None
+    command: Command, recipe: Recipe, *, out: Path, watcher: Callback | None = None, chat_key: str | None = None
 ) -> State:
     """Do all stages of a command that are not done yet.
 
@@ -118,7 +118,7 @@ def run_stages(
     state = planned(command, rounds=recipe.stages.rounds)
     _quiet()
     with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as run:
-        run_of_stages = _Run(folder=run, recipe=recipe, data=data, watcher=watcher or Nobody(), chat_key=chat_key)
+        run_of_stages = _Run(folder=run, recipe=recipe, data=data, watcher=watcher or NullCallback(), chat_key=chat_key)
         for stage in run.state.stages:
             run_of_stages.do(stage)
         return run.state
@@ -173,7 +173,7 @@ class _Run:
     folder: RunFolder
     recipe: Recipe
     data: TrainingData
-    watcher: Watcher
+    watcher: Callback
     chat_key: str | None
 
     @property
@@ -256,11 +256,11 @@ class _Run:
             "dropped_items": len(self._items_to_sample()) - len({trajectory.item_id for trajectory in sampled}),
         }
         counted = {f"sample/{name}": float(count) for name, count in stage.counts.items()}
-        with Journal(self.folder.path, recipe=self.recipe) as journal:
+        with MetricsJournal(self.folder.path, recipe=self.recipe) as journal:
             journal.write(counted, stage=stage.name, step=len(shards))
         return folder / KEPT
 
-    def _items_to_sample(self) -> Sequence[Item]:
+    def _items_to_sample(self) -> Sequence[TrainingItem]:
         return self.data.train[: self.recipe.sampling.limit]
 
     async def _sample_shards(self, stage: StageRecord, *, folder: Path) -> list[Path]:
@@ -291,10 +291,10 @@ class _Run:
                 write_trajectories(path, sampled.trajectories)
         return shards
 
-    def _plan(self, stage: StageRecord) -> Plan:
+    def _plan(self, stage: StageRecord) -> SamplingPlan:
         wanted = self.recipe.sampling
         seed = hashlib.sha256(f"{self.recipe.seed}/{stage.name}".encode()).digest()
-        return Plan(
+        return SamplingPlan(
             seed=int.from_bytes(seed[:6], "big"),
             num_rollouts=wanted.rollouts,
             temperature=wanted.temperature,
@@ -331,7 +331,7 @@ class _Run:
                 stage.accepted, stage.complaints = False, ["no trajectory was worth learning from"]
                 return None
         start = self.folder.absolute(stage.input).resolve()
-        job = Job(
+        job = StageJob(
             kind="sft" if stage.kind == "sft" else "rl",
             stage=stage.name,
             run=str(self.folder.path.resolve()),
@@ -394,7 +394,7 @@ class _Run:
         validation = asyncio.run(self._validate(checkpoint))
         stage.validation = validation.record()
         write_validation(validation, self.folder.path / "eval" / f"{stage.name}.json")
-        with Journal(self.folder.path, recipe=self.recipe) as journal:
+        with MetricsJournal(self.folder.path, recipe=self.recipe) as journal:
             journal.write(validation.metrics(), stage=stage.name, step=self._last_step(stage) if step is None else step)
         return validation
 
@@ -464,10 +464,9 @@ def _full_disk_as_such() -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
-def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Watcher) -> None:
+def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Callback) -> None:
     from tirjudge_training.bundled.build import train_bundled
-    from tirjudge_training.bundled.sft import Recipe as BundledRecipe
-    from tirjudge_training.bundled.sft import StepReport
+    from tirjudge_training.bundled.sft import BundledRecipe, StepReport
     from tirjudge_training.synthetic.erring import Erring
 
     names = set(WeakStart.model_fields) - {"parent", "steps", "workers", "guesses", "wrong_plans", "mixture"}

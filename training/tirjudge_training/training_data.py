@@ -10,7 +10,7 @@ from random import Random
 
 from tirjudge.types import Mode
 from tirjudge_training.config import Data, MixtureSection, Recipe, Synthetic
-from tirjudge_training.items import Item, read_items, validation_split
+from tirjudge_training.items import TrainingItem, read_items, validation_split
 from tirjudge_training.synthetic.examples import Mixture
 
 
@@ -18,8 +18,8 @@ from tirjudge_training.synthetic.examples import Mixture
 class TrainingData:
     """What a run trains on and what it is measured with; they share no prompt, unless the recipe names both by itself."""
 
-    train: tuple[Item, ...]
-    held_out: tuple[Item, ...]
+    train: tuple[TrainingItem, ...]
+    held_out: tuple[TrainingItem, ...]
     """Their right response is known; empty: there are no labels at all."""
 
     @property
@@ -61,7 +61,7 @@ def load_data(recipe: Recipe) -> TrainingData:
     return TrainingData(train=tuple(train), held_out=tuple(known))
 
 
-def items_of(data: Data) -> list[Item]:
+def items_of(data: Data) -> list[TrainingItem]:
     """The items of one section.
 
     Raises:
@@ -79,7 +79,7 @@ def items_of(data: Data) -> list[Item]:
     return items
 
 
-def _of_tasks(items: Sequence[Item], tasks: Sequence[str] | None) -> list[Item]:
+def _of_tasks(items: Sequence[TrainingItem], tasks: Sequence[str] | None) -> list[TrainingItem]:
     """Those of these tasks; None: all.
 
     Raises:
@@ -94,14 +94,14 @@ def _of_tasks(items: Sequence[Item], tasks: Sequence[str] | None) -> list[Item]:
     return [item for item in items if item.task in tasks]
 
 
-def _items_in(file: str) -> list[Item]:
+def _items_in(file: str) -> list[TrainingItem]:
     items = read_items(file)
     if not items:
         raise ValueError(f"data.items: {file} holds no item")
     return items
 
 
-def generated(spec: Synthetic) -> list[Item]:
+def generated(spec: Synthetic) -> list[TrainingItem]:
     """The generated items of a recipe, modes mixed."""
     from tirjudge_training.synthetic.items import generate_items
 

@@ -28,8 +28,8 @@ from tirjudge_training.settings import RLSettings
 if TYPE_CHECKING:
     from trl.trainer.grpo_config import GRPOConfig
 
-    from tirjudge_training.groups import Collected, Group
-    from tirjudge_training.trajectories import Trajectory
+    from tirjudge_training.groups import Collected, RolloutGroup
+    from tirjudge_training.training_samples import TrainingSample
     from tirjudge_training.trl_trainer import RLTrainer
 
 BEST, LAST = "best", "last"
@@ -54,14 +54,14 @@ class Hooks:
 
     log: Callable[[dict[str, Any]], None]
     """A row of metrics with its `step`; the first is 1."""
-    keep: Callable[[int, Sequence[Trajectory]], None]
+    keep: Callable[[int, Sequence[TrainingSample]], None]
     """The step, and all that it learns from."""
     validate: Callable[[int, Policy], Mapping[str, float]] | None = None
     """Judges held-out items with the policy after so many steps; `val/acc` decides which weights are best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainedStage:
     """What a stage left."""
 
     last: Path
@@ -82,7 +82,7 @@ def train_rl(
     run: RunsAsync,
     hooks: Hooks,
     max_answer_tokens: int,
-) -> Trained:
+) -> TrainedStage:
     """Train the checkpoint in `start` by Eq. 2.
 
     Args:
@@ -190,7 +190,7 @@ def precomputed(reward: Sequence[float], **_: Any) -> list[float]:
     return list(reward)
 
 
-def rows_of(groups: Sequence[Group], *, settings: RLSettings, max_answer_tokens: int) -> dict[str, Any]:
+def rows_of(groups: Sequence[RolloutGroup], *, settings: RLSettings, max_answer_tokens: int) -> dict[str, Any]:
     """Groups as TRL's `rollout_func` returns them, a list entry a rollout, the rollouts of a group side by side. One that
     only fills the step up carries no loss, though its whole rewards may differ.
 
@@ -218,14 +218,14 @@ def rows_of(groups: Sequence[Group], *, settings: RLSettings, max_answer_tokens:
     return rows
 
 
-def loss_mask(trajectory: Trajectory, *, settings: RLSettings) -> list[int]:
+def loss_mask(trajectory: TrainingSample, *, settings: RLSettings) -> list[int]:
     """1 for each token of the answer that carries loss."""
     if settings.overlong == "mask" and trajectory.stop_reason is StopReason.LENGTH:
         return [0] * len(trajectory.ids)
     return list(trajectory.mask) if settings.mask_observations else [1] * len(trajectory.ids)
 
 
-def shaped_reward(trajectory: Trajectory, *, settings: RLSettings, max_answer_tokens: int) -> float:
+def shaped_reward(trajectory: TrainingSample, *, settings: RLSettings, max_answer_tokens: int) -> float:
     """The reward, less the soft penalty for length where that is asked for; outputs of programs cost nothing."""
     if settings.overlong != "penalty":
         return trajectory.reward.total
@@ -272,7 +272,7 @@ class _Stage:
             self.run(self.policy.load(weights, version=version))
             self.loaded = version
 
-    def _note(self, step: int, groups: Sequence[Sequence[Trajectory]], *, stats: Mapping[str, float]) -> None:
+    def _note(self, step: int, groups: Sequence[Sequence[TrainingSample]], *, stats: Mapping[str, float]) -> None:
         from accelerate.utils import gather_object
 
         trajectories = gather_object([trajectory for group in groups for trajectory in group])
@@ -314,14 +314,14 @@ class _Stage:
         model: Any = trainer.accelerator.unwrap_model(trainer.model_wrapped)
         write_checkpoint(model, self.folder / name, state=weights, start=self.start)
 
-    def finish(self, trainer: RLTrainer) -> Trained:
+    def finish(self, trainer: RLTrainer) -> TrainedStage:
         """Write the last weights, and say what there is."""
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if trainer.accelerator.is_main_process:
             self._write(trainer, LAST, weights)
         trainer.accelerator.wait_for_everyone()
         steps, best = trainer.state.global_step, _read_best(self.folder)
-        return Trained(
+        return TrainedStage(
             last=self.folder / LAST,
             best=self.folder / (BEST if best else LAST),
             best_step=best["step"] if best else steps,

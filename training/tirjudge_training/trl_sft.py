@@ -16,7 +16,7 @@ from tirjudge_training.settings import SFTSettings
 if TYPE_CHECKING:
     from trl.trainer.sft_config import SFTConfig
 
-    from tirjudge_training.trajectories import Trajectory
+    from tirjudge_training.training_samples import TrainingSample
 
 IGNORED = -100
 """Label of what carries no loss."""
@@ -30,7 +30,7 @@ class SFTRow:
     labels: tuple[int, ...]
 
 
-def sft_row(trajectory: Trajectory, *, mask_observations: bool = True) -> SFTRow:
+def sft_row(trajectory: TrainingSample, *, mask_observations: bool = True) -> SFTRow:
     """The row of one trajectory; with `mask_observations` false, what is not the prompt all carries loss."""
     mask = trajectory.mask if mask_observations else [1] * len(trajectory.ids)
     answer = (i if m else IGNORED for i, m in zip(trajectory.ids, mask, strict=True))
@@ -41,7 +41,7 @@ def sft_row(trajectory: Trajectory, *, mask_observations: bool = True) -> SFTRow
 
 
 def train_sft_on_trajectories(
-    trajectories: Iterable[Trajectory],
+    trajectories: Iterable[TrainingSample],
     *,
     start: Path,
     folder: Path,

@@ -14,8 +14,8 @@ from typing import Literal
 from tirjudge.judge import Judge
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment, Outcome
-from tirjudge_training.gate import Standing
-from tirjudge_training.items import Item
+from tirjudge_training.gate import ValidationScore
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.run_folder import CellRecord, ValidationRecord, write_whole
 
 CONCURRENCY = 16
@@ -23,7 +23,7 @@ CONCURRENCY = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ValidatedItem:
     """What came of one held-out item."""
 
     item_id: str
@@ -46,7 +46,7 @@ class Judged:
 class Validation:
     """What came of all of them."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[ValidatedItem, ...]
 
     @property
     def cells(self) -> dict[str, tuple[int, int]]:
@@ -80,10 +80,10 @@ class Validation:
         num_rollouts = sum(item.num_rollouts for item in self.judged)
         return sum(item.num_without_verdict for item in self.judged) / max(1, num_rollouts)
 
-    def standing(self) -> Standing:
+    def standing(self) -> ValidationScore:
         """What the gate looks at."""
         right = {item.item_id: item.right for item in self.judged}
-        return Standing(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
+        return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
 
     def record(self) -> ValidationRecord:
         """What the state of a run keeps."""
@@ -114,7 +114,7 @@ class Validation:
 
 async def validate(
     judge: Judge,
-    items: Sequence[Item],
+    items: Sequence[TrainingItem],
     *,
     seed: int,
     tools: Literal["auto", "off"] = "auto",
@@ -142,7 +142,7 @@ async def validate(
     unknown = next((item.id for item in items if item.best is None), None)
     if unknown is not None:
         raise ValueError(f"validation: the right response of {unknown} is not known; items with labels would do")
-    judged: dict[int, Judged] = {}
+    judged: dict[int, ValidatedItem] = {}
     numbered = enumerate(items)
 
     async def work() -> None:
@@ -161,10 +161,10 @@ async def validate(
     return Validation(judged=tuple(judged[number] for number in sorted(judged)))
 
 
-def judged_item(item: Item, judgment: Judgment) -> Judged:
+def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
     """What a judgment comes to, beside the label."""
     turns = [turn for rollout in judgment.rollouts for turn in rollout.turns]
-    return Judged(
+    return ValidatedItem(
         item_id=item.id,
         task=item.task,
         mode=item.mode.value,
@@ -185,10 +185,10 @@ def write_validation(validation: Validation, path: Path) -> None:
 
 
 def read_validation(path: Path) -> Validation:
-    return Validation(judged=tuple(Judged(**row) for row in json.loads(path.read_text(encoding="utf-8"))))
+    return Validation(judged=tuple(ValidatedItem(**row) for row in json.loads(path.read_text(encoding="utf-8"))))
 
 
-def count_by_task(items: Sequence[Item]) -> Mapping[str, int]:
+def count_by_task(items: Sequence[TrainingItem]) -> Mapping[str, int]:
     """ "task/mode" -> how many."""
     counts: dict[str, int] = defaultdict(int)
     for item in items:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.errors import TirjudgeError
 from tirjudge.profile import load_profile
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.verl_data import AGENT_NAME, LoopSettings, write_verl_dataset
@@ -343,8 +343,8 @@ def launch_verl(
     *,
     verl: VerlSettings,
     model: Path,
-    train: Sequence[Item],
-    validation: Sequence[Item],
+    train: Sequence[TrainingItem],
+    validation: Sequence[TrainingItem],
     folder: Path,
     rule: RewardRule,
     tools: Literal["auto", "off"] = "auto",
@@ -395,8 +395,8 @@ def prepare_verl(
     *,
     verl: VerlSettings,
     model: Path,
-    train: Sequence[Item],
-    validation: Sequence[Item],
+    train: Sequence[TrainingItem],
+    validation: Sequence[TrainingItem],
     folder: Path,
     rule: RewardRule,
     tools: Literal["auto", "off"] = "auto",

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tirjudge.loop import RESERVED_TOKENS
 from tirjudge.profile import Profile
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
 
 AGENT_NAME = "tirjudge"
 """Under which verl knows our loop."""
 
-_ITEM = TypeAdapter(Item)
+_ITEM = TypeAdapter(TrainingItem)
 
 
 class LoopSettings(BaseModel):
@@ -65,7 +65,7 @@ class LoopSettings(BaseModel):
         path.write_text(json.dumps([entry], indent=1) + "\n", encoding="utf-8")
 
 
-def verl_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
+def verl_rows(items: Iterable[TrainingItem]) -> list[dict[str, Any]]:
     """One row an item, in the columns of verl's `RLHFDataset`.
 
     `data_source` is task and mode, which is what verl breaks its validation down by. The item itself travels as JSON in
@@ -74,7 +74,7 @@ def verl_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
     return [_row(item, index=index) for index, item in enumerate(items)]
 
 
-def _row(item: Item, *, index: int) -> dict[str, Any]:
+def _row(item: TrainingItem, *, index: int) -> dict[str, Any]:
     if isinstance(item.prompt, str):
         messages = [{"role": "user", "content": item.prompt}]
     else:
@@ -88,7 +88,7 @@ def _row(item: Item, *, index: int) -> dict[str, Any]:
     }
 
 
-def write_verl_dataset(items: Iterable[Item], path: Path) -> None:
+def write_verl_dataset(items: Iterable[TrainingItem], path: Path) -> None:
     """Write items as Parquet that verl reads.
 
     Raises:
@@ -106,7 +106,7 @@ def write_verl_dataset(items: Iterable[Item], path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(verl_rows(items)), path, compression="zstd")
 
 
-def item_of(extra_info: Mapping[str, Any]) -> Item:
+def item_of(extra_info: Mapping[str, Any]) -> TrainingItem:
     """The item of a row.
 
     Raises:

@@ -27,14 +27,15 @@ from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportM
     AgentLoopOutput,
 )
 
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge.engines.tokenization import LocalTokenizer, find_stop
 from tirjudge.errors import EngineUnavailable
-from tirjudge.judge import Judge, rollout_name, together
+from tirjudge.judge import Judge, rollout_name
 from tirjudge.loop import Sandbox
 from tirjudge.types import Completion, Rollout, Sampling, StopReason
 from tirjudge_training.dapo import overlong_penalty
-from tirjudge_training.items import Item
-from tirjudge_training.rewards import Reward, num_failed_calls, rewards_of
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.rewards import RolloutReward, num_failed_calls, rewards_of
 from tirjudge_training.verl_data import LoopSettings, item_of
 
 Shown = tuple[int, ...]
@@ -86,13 +87,13 @@ class TirJudgeAgentLoop(AgentLoopBase):
         return outputs if len(outputs) > 1 else outputs[0]
 
     async def _roll(
-        self, item: Item, *, judge: Judge, temperature: float, seed: int, session: str, number: int
+        self, item: TrainingItem, *, judge: Judge, temperature: float, seed: int, session: str, number: int
     ) -> dict[Shown, Rollout]:
         settings = self.settings
         request = item.request(
             seed=seed, temperature=temperature, tools=settings.tools, max_tool_calls=settings.max_tool_calls
         )
-        rollouts = await together(
+        rollouts = await gather_fail_fast(
             [
                 judge.rollout(
                     request,
@@ -107,7 +108,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
         return dict(zip(item.shown(), rollouts, strict=True))
 
     def _outputs(
-        self, item: Item, rollouts: Mapping[Shown, Rollout], *, versions: Sequence[int]
+        self, item: TrainingItem, rollouts: Mapping[Shown, Rollout], *, versions: Sequence[int]
     ) -> list[AgentLoopOutput]:
         settings = self.settings
         rewards = rewards_of(item, {shown: [rollout] for shown, rollout in rollouts.items()}, rule=settings.reward)
@@ -153,7 +154,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
         )
 
 
-def _session_metrics(parts: Mapping[Shown, Reward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:
+def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:
     """What verl filters groups by (`acc`, which is Rc) and averages; the same names in every session, or verl stops."""
     calls = [rollout.num_calls for rollout in rollouts.values()]
     return {

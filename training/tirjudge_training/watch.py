@@ -27,7 +27,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tirjudge_training.metrics import FILE, Row, Validated, names_of, read_metrics, series, stages_of, validations
+from tirjudge_training.metrics import FILE, MetricRow, Validated, names_of, read_metrics, series, stages_of, validations
 from tirjudge_training.run_folder import StageRecord, State, read_state
 
 _Pressed = Callable[[float], str]
@@ -87,7 +87,7 @@ class Look:
     """A run at one moment."""
 
     path: Path
-    rows: Sequence[Row]
+    rows: Sequence[MetricRow]
     state: State | None
     """None: the folder has only metrics."""
     pulse: Pulse
@@ -113,7 +113,7 @@ class Look:
         return running[0] if running else next(iter(reversed(stages_of(self.rows))), None)
 
     @property
-    def rows_of_stage(self) -> list[Row]:
+    def rows_of_stage(self) -> list[MetricRow]:
         return [row for row in self.rows if row.stage == self.stage]
 
 
@@ -263,7 +263,7 @@ def _standing(stage: StageRecord, *, pulse: Pulse) -> Text:
     return Text(stage.status, style=styles[stage.status])
 
 
-def _validation_cells(stage: StageRecord, *, rows: Sequence[Row]) -> tuple[str, str, str]:
+def _validation_cells(stage: StageRecord, *, rows: Sequence[MetricRow]) -> tuple[str, str, str]:
     """Accuracy, interval and tool use: what the stage ended with, or else the last that it measured."""
     measured = validations(rows)
     tool_use = series(rows, "val/tool_use")
@@ -320,7 +320,7 @@ def _accuracies(look: Look) -> Table | None:
     return table
 
 
-def _tails(rows: Sequence[Row], prefix: str) -> list[str]:
+def _tails(rows: Sequence[MetricRow], prefix: str) -> list[str]:
     return [name.removeprefix(prefix) for name in names_of(rows) if name.startswith(prefix)]
 
 

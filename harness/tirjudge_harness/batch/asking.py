@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.exchange import RequestRefused
+from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.batch.inputs import Row
+from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.results import RequestImpossible, Result, result_of
 from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import OpenJudge
@@ -36,7 +36,7 @@ class Asking:
         self._opened = opened
         self._runner = Runner(self._judge, identity=opened.identity, store=_Nowhere(place), pace=Pace(most=concurrency))
 
-    async def result(self, row: Row) -> Result:
+    async def result(self, row: RequestRow) -> Result:
         """The result of a row, a judgment or why there is none.
 
         Raises:

@@ -10,7 +10,7 @@ import typer
 from tirjudge_harness.options import BUNDLED, AsJson, Concurrency, JudgeOptions, asking_a_judge
 
 if TYPE_CHECKING:
-    from tirjudge_harness.batch.run import Judging
+    from tirjudge_harness.batch.run import BatchExecutor
 
 
 @asking_a_judge
@@ -79,7 +79,7 @@ def batch(
         raise typer.Exit(1)
 
 
-def _judging(*, on_ray: bool, address: str | None, actors: str, concurrency: int, num_cpus: float) -> Judging:
+def _judging(*, on_ray: bool, address: str | None, actors: str, concurrency: int, num_cpus: float) -> BatchExecutor:
     """Who judges.
 
     Raises:

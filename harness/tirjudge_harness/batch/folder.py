@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from tirjudge.private import make_private_folder, private
-from tirjudge_harness.batch.inputs import BadRow
+from tirjudge_harness.batch.inputs import BadRequestRow
 from tirjudge_harness.batch.results import SCHEMA, ErrorKind, Result, table_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.journal import RunStopped
@@ -169,7 +169,7 @@ class Folder:
         self._next_part += 1
         self._waiting = []
 
-    def write_bad(self, rows: Sequence[BadRow]) -> None:
+    def write_bad(self, rows: Sequence[BadRequestRow]) -> None:
         """Put down the rows that cannot be judged.
 
         Raises:

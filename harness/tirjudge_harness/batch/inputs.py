@@ -18,7 +18,7 @@ from typing import IO, Annotated, Any
 
 from pydantic import Field, StrictInt, TypeAdapter, ValidationError
 
-from tirjudge.protocol import parse_json, problem_of, shown
+from tirjudge.http.protocol import parse_json, problem_of, shown
 from tirjudge.types import JudgeRequest, Text
 from tirjudge_harness.items import InputError, default_mode
 from tirjudge_harness.runner import UNHEEDED
@@ -41,7 +41,7 @@ _KEY: TypeAdapter[str | int] = TypeAdapter(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RequestRow:
     """A row that can be judged."""
 
     key: str
@@ -55,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadRow:
+class BadRequestRow:
     """A row that cannot be judged."""
 
     file: str
@@ -135,7 +135,7 @@ def stretches_of(file: str) -> Iterator[Stretch]:
             yield Stretch(file=file, start=start, end=number + 1, place=place)
 
 
-def rows_in(stretch: Stretch) -> Iterator[Row | BadRow]:
+def rows_in(stretch: Stretch) -> Iterator[RequestRow | BadRequestRow]:
     """What the rows of a stretch are; blank lines are none.
 
     Raises:
@@ -200,14 +200,14 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _of_line(line: bytes, *, file: str, number: int) -> Row | BadRow:
+def _of_line(line: bytes, *, file: str, number: int) -> RequestRow | BadRequestRow:
     try:
         return _row(parse_json(line), file=file, number=number)
     except (ValueError, RecursionError) as error:
-        return BadRow(file=file, number=number, problem=f"not JSON: {error}")
+        return BadRequestRow(file=file, number=number, problem=f"not JSON: {error}")
 
 
-def _row(fields: Any, *, file: str, number: int) -> Row | BadRow:
+def _row(fields: Any, *, file: str, number: int) -> RequestRow | BadRequestRow:
     """What the fields of a row are; the mode goes by the number of responses where it is not given."""
     key = None
     if isinstance(fields, dict):
@@ -218,14 +218,14 @@ def _row(fields: Any, *, file: str, number: int) -> Row | BadRow:
     try:
         request = JudgeRequest.model_validate(fields)
     except ValidationError as error:
-        return BadRow(file=file, number=number, problem=problem_of(error).message)
+        return BadRequestRow(file=file, number=number, problem=problem_of(error).message)
     digest = digest_of(request)
     try:
         key = digest if key is None else str(_KEY.validate_python(key))
     except ValidationError:
         problem = f"key: {shown(key)} given; a text of 1 to {MAX_KEY_CHARS} characters, or a whole number, would do"
-        return BadRow(file=file, number=number, problem=problem)
-    return Row(key=key, request=request, digest=digest, file=file, number=number)
+        return BadRequestRow(file=file, number=number, problem=problem)
+    return RequestRow(key=key, request=request, digest=digest, file=file, number=number)
 
 
 def digest_of(request: JudgeRequest) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_harness.batch.asking import Asking, Opening
-from tirjudge_harness.batch.inputs import Row
+from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result, result_of
 from tirjudge_harness.runner import do_all
@@ -47,7 +47,7 @@ class OpenedHere:
             RunStopped: the judge is gone, or `on_result` raised it.
         """
 
-        def done(row: Row, result: Result | TirjudgeError) -> None:
+        def done(row: RequestRow, result: Result | TirjudgeError) -> None:
             on_result(result_of(row, result) if isinstance(result, TirjudgeError) else result)
 
         rows = (row for piece in pieces for row in piece.rows())

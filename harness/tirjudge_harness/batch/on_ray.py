@@ -26,7 +26,7 @@ from ray.exceptions import RayError
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest
 from tirjudge_harness.batch.asking import Asking, Opening
-from tirjudge_harness.batch.inputs import Row
+from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result, table_of
 from tirjudge_harness.batch.run import RoundEnded
@@ -243,7 +243,7 @@ async def _pulled(results: ray.data.Dataset) -> AsyncGenerator[pa.Table, None]:
         await asyncio.to_thread(cast("Any", blocks).close)
 
 
-def _blocks_of(rows: Iterator[Row]) -> Iterator[pa.Table]:
+def _blocks_of(rows: Iterator[RequestRow]) -> Iterator[pa.Table]:
     while some := list(islice(rows, BLOCK_ROWS)):
         fields = [
             {"key": row.key, "digest": row.digest, "file": row.file, "number": row.number}
@@ -253,9 +253,9 @@ def _blocks_of(rows: Iterator[Row]) -> Iterator[pa.Table]:
         yield pa.Table.from_pylist(fields, schema=_ROWS)
 
 
-def _rows_of(block: pa.Table) -> Iterator[Row]:
+def _rows_of(block: pa.Table) -> Iterator[RequestRow]:
     for fields in block.to_pylist():
-        yield Row(**fields | {"request": JudgeRequest.model_validate_json(fields["request"])})
+        yield RequestRow(**fields | {"request": JudgeRequest.model_validate_json(fields["request"])})
 
 
 def _node() -> str:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tirjudge_harness.batch.inputs import BadRow, Row, Stretch, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, Stretch, rows_in, stretches_of
 from tirjudge_harness.items import InputError
 
 Find = Callable[[str], str | None]
@@ -26,19 +26,19 @@ class Piece:
     num_rows: int
     """How many are."""
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[RequestRow]:
         """These rows."""
         for row in rows_in(self.stretch):
-            if isinstance(row, Row) and row.number not in self.skipped:
+            if isinstance(row, RequestRow) and row.number not in self.skipped:
                 yield row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """What there is to do."""
 
     pieces: tuple[Piece, ...]
-    bad: tuple[BadRow, ...]
+    bad: tuple[BadRequestRow, ...]
     num_rows: int
     """Rows of the input, without blank lines."""
     num_keys: int
@@ -63,7 +63,7 @@ class Planning:
         self._find = find
         self._limit = limit
         self._digests: dict[bytes, bytes] = {}
-        self._bad: list[BadRow] = []
+        self._bad: list[BadRequestRow] = []
         self._pieces: list[Piece] = []
         self._num_rows = self._num_repeated = self._num_left = 0
         self._offers_tools = False
@@ -90,9 +90,9 @@ class Planning:
         if num_rows := self._num_left - num_before:
             self._pieces.append(Piece(stretch=stretch, skipped=frozenset(skipped), num_rows=num_rows))
 
-    def plan(self) -> Plan:
+    def plan(self) -> BatchPlan:
         """What was found so far."""
-        return Plan(
+        return BatchPlan(
             pieces=tuple(self._pieces),
             bad=tuple(self._bad),
             num_rows=self._num_rows,
@@ -102,9 +102,9 @@ class Planning:
             offers_tools=self._offers_tools,
         )
 
-    def _is_left(self, row: Row | BadRow) -> bool:
+    def _is_left(self, row: RequestRow | BadRequestRow) -> bool:
         """Whether a row is to be judged."""
-        if isinstance(row, BadRow):
+        if isinstance(row, BadRequestRow):
             self._bad.append(row)
             return False
         key, digest = _short(row.key), _short(row.digest)
@@ -124,9 +124,9 @@ class Planning:
         self._offers_tools |= row.request.offers_tools
         return True
 
-    def _refuse(self, row: Row, why: str) -> None:
+    def _refuse(self, row: RequestRow, why: str) -> None:
         problem = f"key: {row.key!r} given, and {why}; another key would do"
-        self._bad.append(BadRow(file=row.file, number=row.number, problem=problem))
+        self._bad.append(BadRequestRow(file=row.file, number=row.number, problem=problem))
 
 
 def plan_batch(
@@ -135,7 +135,7 @@ def plan_batch(
     find: Find,
     limit: int | None = None,
     on_stretch: Callable[[Stretch], None] = lambda stretch: None,
-) -> Plan:
+) -> BatchPlan:
     """The plan for some files.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from tirjudge.errors import DeadlineExceeded, PromptTooLong, TirjudgeError
-from tirjudge.exchange import RequestRefused
+from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import Judgment
-from tirjudge_harness.batch.inputs import Row
+from tirjudge_harness.batch.inputs import RequestRow
 
 
 class RequestImpossible(TirjudgeError, ValueError):
@@ -83,7 +83,7 @@ Result = dict[str, Any]
 """A row of `SCHEMA`; what is left out is null."""
 
 
-def result_of(row: Row, answer: Judgment | TirjudgeError) -> Result:
+def result_of(row: RequestRow, answer: Judgment | TirjudgeError) -> Result:
     """The result of a row."""
     result: Result = {"key": row.key, "digest": row.digest, "file": row.file, "row": row.number}
     result["mode"] = row.request.mode.value

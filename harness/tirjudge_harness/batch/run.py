@@ -15,7 +15,7 @@ from tirjudge.errors import TirjudgeError
 from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.folder import Folder
 from tirjudge_harness.batch.inputs import Stretch, files_of
-from tirjudge_harness.batch.plan import Piece, Plan, plan_batch
+from tirjudge_harness.batch.plan import BatchPlan, Piece, plan_batch
 from tirjudge_harness.batch.results import Result
 from tirjudge_harness.batch.summary import BatchSummary, summarize
 from tirjudge_harness.journal import RunStopped
@@ -45,7 +45,7 @@ class OpenedJudging(Protocol):
         ...
 
 
-class Judging(Protocol):
+class BatchExecutor(Protocol):
     """Who judges: `Here`, or `OnRay`."""
 
     def opened(self, opening: Opening, *, place: str) -> AbstractAsyncContextManager[OpenedJudging]: ...
@@ -56,7 +56,7 @@ async def run_batch(
     *,
     out: Path,
     opening_for: Callable[[bool], Opening],
-    judging: Judging,
+    judging: BatchExecutor,
     console: Console,
     limit: int | None = None,
 ) -> BatchSummary:
@@ -101,7 +101,9 @@ async def run_batch(
         return summarize(folder, plan=first, num_rounds=num_rounds, elapsed_s=perf_counter() - started)
 
 
-async def _round(plan: Plan, *, opened: OpenedJudging, folder: Folder, progress: RunProgress, console: Console) -> None:
+async def _round(
+    plan: BatchPlan, *, opened: OpenedJudging, folder: Folder, progress: RunProgress, console: Console
+) -> None:
     """Judge what is left, as far as it goes.
 
     Raises:
@@ -131,7 +133,7 @@ async def _round(plan: Plan, *, opened: OpenedJudging, folder: Folder, progress:
         await asyncio.gather(writing, return_exceptions=True)  # a full disk shows itself at the next result, too
 
 
-def _report(plan: Plan, *, folder: Folder, console: Console) -> None:
+def _report(plan: BatchPlan, *, folder: Folder, console: Console) -> None:
     """Name the rows that cannot be judged."""
     folder.write_bad(plan.bad)
     for row in plan.bad[:SHOWN_BAD_ROWS]:

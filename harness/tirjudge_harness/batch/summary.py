@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from tirjudge_harness.batch.folder import Folder
-from tirjudge_harness.batch.plan import Plan
+from tirjudge_harness.batch.plan import BatchPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class BatchSummary:
     """1, or more if those who judged went away before everything was judged."""
 
 
-def summarize(folder: Folder, *, plan: Plan, num_rounds: int, elapsed_s: float) -> BatchSummary:
+def summarize(folder: Folder, *, plan: BatchPlan, num_rounds: int, elapsed_s: float) -> BatchSummary:
     """Add up.
 
     Args:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import name, record, shown, text, whole
 from tirjudge_harness.examples import Example, example
+from tirjudge_harness.metric_tree import Mean, MeanMetric, cells_by
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Cell, Mean, cells_by
 
 TASKS = ("codegen", "coderepair", "testgen")
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -99,12 +99,12 @@ BENCHMARK = Benchmark(
     columns=("question_id", "question_content", "difficulty", "pos_response", "neg_response"),
     examples=examples,
     sheet=(
-        Cell(name="all pairs", holds=lambda mark: True),
+        MeanMetric(name="all pairs", holds=lambda mark: True),
         Mean(name="mean of tasks", parts=cells_by("subset", TASKS)),
         *cells_by("difficulty", DIFFICULTIES),
     ),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=Counting(orders="mean", tie=0.0)),
-        Mode.POINTWISE: Official(counting=Counting()),
+        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
+        Mode.POINTWISE: Official(counting=ScoringRule()),
     },
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import items, messages, name, record, text
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.sheet import Cell, cells_by
+from tirjudge_harness.metric_tree import MeanMetric, cells_by
 
 DIFFICULTIES = ("hard", "normal", "simple")
 LEVELS = {"level-3": "hard", "level-2": "normal", "level-1": "simple"}
@@ -57,5 +57,5 @@ BENCHMARK = Benchmark(
     sources={"train": HubSource(id="THU-KEG/IFBench", split="train", revision=REVISION)},
     columns=("id",),
     examples=examples,
-    sheet=(Cell(name="overall", holds=lambda mark: True), *cells_by("subset", DIFFICULTIES)),
+    sheet=(MeanMetric(name="overall", holds=lambda mark: True), *cells_by("subset", DIFFICULTIES)),
 )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import name, text
 from tirjudge_harness.examples import Example, example
+from tirjudge_harness.metric_tree import MeanMetric, cells_by
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Cell, cells_by
 
 CATEGORIES = {
     "mmlu-pro": "knowledge",
@@ -56,9 +56,9 @@ BENCHMARK = Benchmark(
     parts=("gpt",),
     columns=("pair_id", "source", "question", "response_A", "response_B", "label"),
     examples=examples,
-    sheet=(Cell(name="overall", holds=lambda mark: True), *cells_by("subset", tuple(CATEGORIES.values()))),
+    sheet=(MeanMetric(name="overall", holds=lambda mark: True), *cells_by("subset", tuple(CATEGORIES.values()))),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=Counting(orders="net")),
-        Mode.POINTWISE: Official(counting=Counting(tie=0.0)),
+        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="net")),
+        Mode.POINTWISE: Official(counting=ScoringRule(tie=0.0)),
     },
 )

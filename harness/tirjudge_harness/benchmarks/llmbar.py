@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import id_of, text, whole
 from tirjudge_harness.examples import Example, example
+from tirjudge_harness.metric_tree import Mean, cells_by
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Mean, cells_by
 
 REVISION = "900616bff90b6c6c8e1681f7d079250637c55992"
 FILES = {
@@ -56,7 +56,7 @@ BENCHMARK = Benchmark(
         Mean(name="adversarial", parts=tuple(ADVERSARIAL)),
     ),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=Counting(orders="mean", tie=0.0)),
-        Mode.POINTWISE: Official(counting=Counting()),
+        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
+        Mode.POINTWISE: Official(counting=ScoringRule()),
     },
 )

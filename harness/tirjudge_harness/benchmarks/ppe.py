@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
 
-from tirjudge.counting import scores_of
+from tirjudge.right import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.ppe_curves import (
@@ -22,9 +22,9 @@ from tirjudge_harness.benchmarks.ppe_curves import (
     mean_curve,
 )
 from tirjudge_harness.columns import conversation, items, name, text, truths, wholes
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Example, Outline, example
-from tirjudge_harness.sheet import Formula, Mean, cells_by
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import Example, ExampleMetadata, example
+from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 
 SETS = {
     "mmlu_pro": HubSource(
@@ -65,7 +65,7 @@ def all_responses(row: Row, part: str) -> Iterator[Example]:
     yield _all_responses(row, part)
 
 
-def sampled_pairs(outline: Outline, mode: Mode) -> list[tuple[int, ...]]:
+def sampled_pairs(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
     return [tuple(pair) for pair in outline.facts.get("pairs", ())]
 
 
@@ -90,16 +90,16 @@ def _all_responses(row: Row, part: str) -> Example:
     )
 
 
-def _figure(title: str, compute: Callable[[Sequence[Judged]], float | None]) -> Mean:
+def _figure(title: str, compute: Callable[[Sequence[JudgedExample]], float | None]) -> Mean:
     """A figure of each set, and their mean."""
 
-    def of_set(part: str) -> Formula:
-        return Formula(name=f"{title}: {part}", compute=compute, holds=lambda one: one.outline.subset == part)
+    def of_set(part: str) -> FormulaMetric:
+        return FormulaMetric(name=f"{title}: {part}", compute=compute, holds=lambda one: one.outline.subset == part)
 
     return Mean(name=title, parts=tuple(map(of_set, SETS)))
 
 
-def _scored(judged: Sequence[Judged]) -> list[tuple[tuple[Score, ...], tuple[bool, ...]]]:
+def _scored(judged: Sequence[JudgedExample]) -> list[tuple[tuple[Score, ...], tuple[bool, ...]]]:
     """The scores and the correctness of the responses to each prompt."""
     found: list[tuple[tuple[Score, ...], tuple[bool, ...]]] = []
     for one in judged:
@@ -110,12 +110,14 @@ def _scored(judged: Sequence[Judged]) -> list[tuple[tuple[Score, ...], tuple[boo
     return found
 
 
-def mean_area(judged: Sequence[Judged]) -> float | None:
+def mean_area(judged: Sequence[JudgedExample]) -> float | None:
     areas = [area for scored in _scored(judged) if (area := area_under_roc(*scored)) is not None]
     return fmean(areas) if areas else None
 
 
-def of_curve(judged: Sequence[Judged], *, figure: Callable[[Sequence[float], Sequence[float]], float]) -> float | None:
+def of_curve(
+    judged: Sequence[JudgedExample], *, figure: Callable[[Sequence[float], Sequence[float]], float]
+) -> float | None:
     """A figure of the mean curve over prompts, and of the ideal one."""
     scored = _scored(judged)
     if not scored:

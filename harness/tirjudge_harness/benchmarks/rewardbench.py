@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, id_of, name, text
 from tirjudge_harness.examples import Example, example
+from tirjudge_harness.metric_tree import Mean, cells_by
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Mean, cells_by
 
 SECTIONS = {
     "Chat": {
@@ -82,5 +82,7 @@ BENCHMARK = Benchmark(
     examples=examples,
     # Four sections that count 2 each and the prior sets 1, as their mean, which counts 8, and 1.
     sheet=(AVERAGE, PRIOR, Mean(name="leaderboard", parts=(AVERAGE, PRIOR), weights=(8.0, 1.0), whole=True)),
-    official={mode: Official(counting=Counting(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)},
+    official={
+        mode: Official(counting=ScoringRule(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)
+    },
 )

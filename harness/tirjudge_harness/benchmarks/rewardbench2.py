@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tirjudge.counting import Counting, scores_of
+from tirjudge.right import ScoringRule, scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, name, text, texts
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Example, Outline, example
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import Example, ExampleMetadata, example
+from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Formula, Mean, cells_by
 
 TASKS = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 TIES = "Ties"
@@ -42,13 +42,13 @@ def examples(row: Row, part: str) -> Iterator[Example]:
     )
 
 
-def compared(outline: Outline, mode: Mode) -> list[tuple[int, ...]]:
+def compared(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
     """All four at once, however they are judged."""
     return [] if outline.subset == TIES else [tuple(range(outline.num_responses))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class TiesSpread:
     """The ratings of one prompt of Ties."""
 
     best_right: float
@@ -61,7 +61,7 @@ class Spread:
         return self.worst_right - self.best_wrong
 
 
-def ties_score(judged: Sequence[Judged]) -> float | None:
+def ties_score(judged: Sequence[JudgedExample]) -> float | None:
     """How well ratings tell right from wrong, without preferring one of many right responses to another.
 
     Each prompt with many right responses (`tied:N`) has a companion with one (`ref:N`).
@@ -89,9 +89,9 @@ def _excess(margin: float, span: float) -> float:
     return math.tanh(margin / span - 1)
 
 
-def _spreads(judged: Sequence[Judged], *, kind: str) -> dict[str, Spread]:
+def _spreads(judged: Sequence[JudgedExample], *, kind: str) -> dict[str, TiesSpread]:
     """By the pair that a prompt is of."""
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, TiesSpread] = {}
     for one in judged:
         its_kind, pair = _kind_and_pair(one.outline.id)
         if its_kind != kind or one.mode is not Mode.POINTWISE or not one.decisions:
@@ -101,7 +101,7 @@ def _spreads(judged: Sequence[Judged], *, kind: str) -> dict[str, Spread]:
         scores = [UNRATED if score is None else score for score in found]
         right = [scores[index] for index in one.outline.correct]
         wrong = [score for index, score in enumerate(scores) if index not in one.outline.correct]
-        spreads[pair] = Spread(best_right=max(right), worst_right=min(right), best_wrong=max(wrong))
+        spreads[pair] = TiesSpread(best_right=max(right), worst_right=min(right), best_wrong=max(wrong))
     return spreads
 
 
@@ -127,12 +127,12 @@ BENCHMARK = Benchmark(
         Mean(name="average without Ties", parts=CELLS),
         Mean(
             name="average",
-            parts=(*CELLS, Formula(name=TIES, compute=ties_score, holds=lambda one: one.outline.subset == TIES)),
+            parts=(*CELLS, FormulaMetric(name=TIES, compute=ties_score, holds=lambda one: one.outline.subset == TIES)),
             whole=True,
         ),
     ),
     official={
-        Mode.POINTWISE: Official(counting=Counting(share_ties=True, unscored_loses=True, no_verdict=0.25)),
-        Mode.LISTWISE: Official(counting=Counting(no_verdict=0.25)),
+        Mode.POINTWISE: Official(counting=ScoringRule(share_ties=True, unscored_loses=True, no_verdict=0.25)),
+        Mode.LISTWISE: Official(counting=ScoringRule(no_verdict=0.25)),
     },
 )

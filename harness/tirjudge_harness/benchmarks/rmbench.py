@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, name, text, texts
 from tirjudge_harness.examples import Example, example
+from tirjudge_harness.metric_tree import ComparisonScore, Mean, MeanMetric
 from tirjudge_harness.protocols import Official
-from tirjudge_harness.sheet import Cell, Mark, Mean
 
 DOMAINS = ("chat", "math", "code", "safety")
 NUM_STYLES = 3
@@ -38,13 +38,13 @@ def examples(row: Row, part: str) -> Iterator[Example]:
     )
 
 
-def _cell(domain: str, difficulty: str) -> Cell:
+def _cell(domain: str, difficulty: str) -> MeanMetric:
     is_such = DIFFICULTIES[difficulty]
 
-    def holds(mark: Mark) -> bool:
+    def holds(mark: ComparisonScore) -> bool:
         return mark.outline.subset == domain and is_such(min(mark.compared), max(mark.compared) - NUM_STYLES)
 
-    return Cell(name=f"{domain} {difficulty}", holds=holds)
+    return MeanMetric(name=f"{domain} {difficulty}", holds=holds)
 
 
 CELLS = {(domain, difficulty): _cell(domain, difficulty) for domain in DOMAINS for difficulty in DIFFICULTIES}
@@ -67,5 +67,5 @@ BENCHMARK = Benchmark(
         ),
         *(Mean(name=difficulty, parts=tuple(CELLS[d, difficulty] for d in DOMAINS)) for difficulty in DIFFICULTIES),
     ),
-    official={mode: Official(counting=Counting(tie=0.0)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)},
+    official={mode: Official(counting=ScoringRule(tie=0.0)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)},
 )

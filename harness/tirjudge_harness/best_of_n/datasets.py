@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tirjudge.protocol import problem_of
+from tirjudge.http.protocol import problem_of
 from tirjudge.types import MAX_RESPONSES, ChatMessage
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.columns import conversation, items, name, record, text, texts, whole
@@ -34,7 +34,7 @@ OWN_COLUMNS = {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "id", "responses", "correct", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class BestOfNProblem:
     """A problem, and the responses among which the best is sought."""
 
     id: ItemId
@@ -62,7 +62,7 @@ class Problem:
         )
 
 
-def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[Problem]:
+def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestOfNProblem]:
     """The problems of a `.jsonl`, `.json`, `.csv` or `.parquet` file, each perhaps `.gz`.
 
     Args:
@@ -72,7 +72,7 @@ def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[Probl
     Raises:
         InputError: the file cannot be read, or no row of it gives a problem.
     """
-    found: dict[ItemId, Problem] = {}
+    found: dict[ItemId, BestOfNProblem] = {}
     row_of: dict[ItemId, int] = {}
     bad: list[BadRow] = []
     for numbered in read_rows(path):
@@ -92,7 +92,7 @@ def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[Probl
     return list(found.values())
 
 
-def problem_in(row: Row, *, number: int) -> Problem:
+def problem_in(row: Row, *, number: int) -> BestOfNProblem:
     """The problem of a row.
 
     Args:
@@ -112,12 +112,12 @@ def problem_in(row: Row, *, number: int) -> Problem:
     return problem
 
 
-def _plain(row: Row, *, number: int) -> Problem:
+def _plain(row: Row, *, number: int) -> BestOfNProblem:
     meta = record(row, "meta") if row.get("meta") is not None else {}
     both = {**meta, **{column: value for column, value in row.items() if value is not None}}
     prompt = next((column for column in PROMPT_COLUMNS if column in both), PROMPT_COLUMNS[0])
     responses = texts(row, "responses")
-    return Problem(
+    return BestOfNProblem(
         id=_id_in(both, number=number),
         prompt=conversation(both, prompt),
         responses=responses,
@@ -128,7 +128,7 @@ def _plain(row: Row, *, number: int) -> Problem:
     )
 
 
-def _jetts(row: Row, *, number: int) -> Problem:
+def _jetts(row: Row, *, number: int) -> BestOfNProblem:
     query = record(row, "query")
     facts = record(query, "metadata") if query.get("metadata") is not None else {}
     responses = [record({"responses": one}, "responses") for one in items(row, "responses")]
@@ -136,7 +136,7 @@ def _jetts(row: Row, *, number: int) -> Problem:
     scored = [meta.get("score") is not None for meta in metas]
     if any(scored) and not all(scored):
         raise ValueError(f"responses: {sum(scored)} of {len(scored)} have a score; all or none should")
-    return Problem(
+    return BestOfNProblem(
         id=_id_in(facts, number=number),
         prompt=conversation(query, "content"),
         responses=tuple(text(one, "content") for one in responses),

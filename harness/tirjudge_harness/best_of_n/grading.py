@@ -17,9 +17,9 @@ from types import TracebackType
 
 from pydantic import BaseModel, ConfigDict
 
-from tirjudge.judge import together
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge_harness.answers import parse_lines
-from tirjudge_harness.best_of_n.datasets import Problem
+from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.graders.grade import Grade, Grader
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.journal import Journal
@@ -48,7 +48,7 @@ class Grading(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graded:
+class GradedResponse:
     """A problem all of whose responses are graded."""
 
     id: ItemId
@@ -151,13 +151,13 @@ async def open_grader(
 
 
 async def grade_all(
-    problems: Sequence[Problem],
+    problems: Sequence[BestOfNProblem],
     *,
     grading: Grading,
     grader: Grader | None,
     grades: Grades,
     on_done: Callable[[], None] = lambda: None,
-) -> list[Graded | Ungraded]:
+) -> list[GradedResponse | Ungraded]:
     """Grade what is not graded yet; one a problem, in order.
 
     Args:
@@ -169,7 +169,7 @@ async def grade_all(
     """
     places = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
 
-    async def one(problem: Problem) -> Graded | Ungraded:
+    async def one(problem: BestOfNProblem) -> GradedResponse | Ungraded:
         if grader is None:
             return given_grade(problem)
         async with places:
@@ -177,17 +177,19 @@ async def grade_all(
         on_done()
         return graded
 
-    return await together([one(problem) for problem in problems])
+    return await gather_fail_fast([one(problem) for problem in problems])
 
 
-def given_grade(problem: Problem) -> Graded | Ungraded:
+def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
     """What the file says of a problem."""
     if problem.credits is None:
         return Ungraded(id=problem.id, reason="the row has neither correct nor scores nor label")
-    return Graded(id=problem.id, credits=problem.credits, answers=problem.answers)
+    return GradedResponse(id=problem.id, credits=problem.credits, answers=problem.answers)
 
 
-async def _graded(problem: Problem, *, grading: Grading, grader: Grader, grades: Grades) -> Graded | Ungraded:
+async def _graded(
+    problem: BestOfNProblem, *, grading: Grading, grader: Grader, grades: Grades
+) -> GradedResponse | Ungraded:
     key = _key(problem, grading=grading)
     line = grades.find(key)
     if line is None:
@@ -208,14 +210,14 @@ async def _graded(problem: Problem, *, grading: Grading, grader: Grader, grades:
         )
         await grades.keep(line)
     nowhere = (None,) * len(line.credits) if grading.finds_answers else None
-    return Graded(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)
+    return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)
 
 
 def _reason(grade: Grade) -> str:
     return str(grade.detail.get("not_graded", "it could not be graded"))
 
 
-def _key(problem: Problem, *, grading: Grading) -> str:
+def _key(problem: BestOfNProblem, *, grading: Grading) -> str:
     """Of what a grade rests on, 64 hex digits."""
     content = [grading.value, problem.responses, dict(problem.facts)]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -16,9 +16,9 @@ from rich.console import Console
 from tirjudge.best_of_n import Selecting, Selection
 from tirjudge.errors import TirjudgeError
 from tirjudge_harness.answers import Answers
-from tirjudge_harness.best_of_n.datasets import Problem
+from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.run import load_problems
-from tirjudge_harness.best_of_n.selecting import Choice, Choosing, choose_all
+from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.pacing import Pace
@@ -105,7 +105,7 @@ async def rerank_file(
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
         kept = {judgment.id for judgment in answers.judgments.values()}
 
-        def show(choice: Choice, done: Selection | TirjudgeError) -> None:
+        def show(choice: ProblemSelection, done: Selection | TirjudgeError) -> None:
             if isinstance(done, TirjudgeError):
                 progress.failed(str(choice.problem.id), f"{type(done).__name__}: {done}")
                 return
@@ -113,7 +113,7 @@ async def rerank_file(
             is_kept = all(judgment.id in kept for judgment in done.judgments)
             (progress.kept if is_kept else progress.answered)(*done.judgments)
 
-        choices = [Choice(problem=problem, method=method, answers=problem.answers) for problem in problems]
+        choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
         await choose_all(choices, runner=runner, choosing=choosing, on_done=show)
     lines = [_line(problem, selections[problem.id]) for problem in problems if problem.id in selections]
     write_whole(out, content=b"".join(line + b"\n" for line in lines))
@@ -136,13 +136,13 @@ def folder_of(out: Path) -> Path:
     return folder
 
 
-def _check_answers(problems: Sequence[Problem], *, method: Selecting, path: Path) -> None:
+def _check_answers(problems: Sequence[BestOfNProblem], *, method: Selecting, path: Path) -> None:
     without = next((problem for problem in problems if problem.answers is None), None)
     if method.needs_answers and without is not None:
         raise InputError(f"{path}: {without.id} has no `answers`, and --method {method.value} is a vote over them")
 
 
-def _line(problem: Problem, selection: Selection) -> bytes:
+def _line(problem: BestOfNProblem, selection: Selection) -> bytes:
     line = Reranked(
         id=problem.id,
         method=selection.method,

@@ -14,7 +14,7 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict
 
 from tirjudge.best_of_n import majority_index
-from tirjudge_harness.best_of_n.grading import Graded
+from tirjudge_harness.best_of_n.grading import GradedResponse
 
 FIRST, PASS_AT_1, MAJORITY, ORACLE = "first", "pass@1", "majority", "oracle"
 
@@ -51,7 +51,7 @@ class BestOfN(BaseModel):
         return self.solved / self.num_problems if self.num_problems else None
 
 
-def baselines(graded: Sequence[Graded]) -> dict[str, list[float]]:
+def baselines(graded: Sequence[GradedResponse]) -> dict[str, list[float]]:
     """What each baseline's choices are worth, one a problem. `majority` is there if the answers are known."""
     worth = {
         FIRST: [one.credits[0] for one in graded],
@@ -63,7 +63,7 @@ def baselines(graded: Sequence[Graded]) -> dict[str, list[float]]:
 
 
 def result_of(
-    worth: Sequence[float], *, graded: Sequence[Graded], dataset: str, policy: str, strategy: str, **counts: int
+    worth: Sequence[float], *, graded: Sequence[GradedResponse], dataset: str, policy: str, strategy: str, **counts: int
 ) -> BestOfN:
     """The result of choices.
 

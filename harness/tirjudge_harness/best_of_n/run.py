@@ -24,19 +24,19 @@ from rich.progress import Progress
 from tirjudge.best_of_n import Selecting, Selection
 from tirjudge.errors import TirjudgeError
 from tirjudge_harness.answers import Answers
-from tirjudge_harness.best_of_n.datasets import Problem, read_problems
+from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
-from tirjudge_harness.best_of_n.grading import Graded, Grades, Grading, Ungraded, grade_all
+from tirjudge_harness.best_of_n.grading import GradedResponse, Grades, Grading, Ungraded, grade_all
 from tirjudge_harness.best_of_n.results import BestOfN, baselines, result_of
-from tirjudge_harness.best_of_n.selecting import Choice, Choosing, choose_all
+from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import differences_of
 from tirjudge_harness.pacing import Pace
-from tirjudge_harness.portion import sample
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
-from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, Kept, sha256_of, write_whole
+from tirjudge_harness.row_sampling import sample
+from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, StoredModel, sha256_of, write_whole
 from tirjudge_harness.runner import Runner
 from tirjudge_harness.sources import BadRow
 
@@ -63,7 +63,7 @@ class BestOfNSettings:
     """Size of the sample; None: all."""
 
 
-class BestOfNManifest(Kept):
+class BestOfNManifest(StoredModel):
     """What a run is. Names, strategies and the grader may change from one command to the next; judgments stay."""
 
     dataset: str
@@ -82,7 +82,7 @@ class BestOfNManifest(Kept):
     """Unix time, seconds."""
 
 
-class Selected(Kept):
+class Selected(StoredModel):
     """A line of `selections.jsonl`."""
 
     id: ItemId
@@ -134,7 +134,7 @@ async def run_best_of_n(
         num_examples=len(problems),
         num_bad_rows=num_bad,
     )
-    settle(out, manifest=manifest_of(settings, opened=opened, data=data))
+    create_or_resume(out, manifest=manifest_of(settings, opened=opened, data=data))
     graded = await _grade(problems, out=out, settings=settings, grading=grading, console=console)
     usable = [problem for problem in problems if problem.id in graded]
     selections = await _choose(
@@ -167,7 +167,7 @@ def load_results(path: Path) -> list[BestOfN]:
         raise InputError(f"{file}: no results of ours: {error.errors()[0]['msg']}") from error
 
 
-def load_problems(path: Path, *, console: Console) -> tuple[list[Problem], int]:
+def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem], int]:
     """The problems of a file, and how many rows are broken; the first of those are shown.
 
     Raises:
@@ -203,7 +203,7 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
     )
 
 
-def settle(path: Path, *, manifest: BestOfNManifest) -> None:
+def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
     """Begin a run in a folder, or see that the one there asks the same judge the same way about the same responses.
 
     Raises:
@@ -239,7 +239,7 @@ def _compared(manifest: BestOfNManifest) -> dict[str, object]:
     }
 
 
-def _sampled(problems: Sequence[Problem], *, limit: int | None, seed: int) -> list[Problem]:
+def _sampled(problems: Sequence[BestOfNProblem], *, limit: int | None, seed: int) -> list[BestOfNProblem]:
     if limit is None:
         return list(problems)
     chosen = {one.outline.id for one in sample([problem.example for problem in problems], size=limit, seed=seed)}
@@ -247,13 +247,13 @@ def _sampled(problems: Sequence[Problem], *, limit: int | None, seed: int) -> li
 
 
 async def _grade(
-    problems: Sequence[Problem],
+    problems: Sequence[BestOfNProblem],
     *,
     out: Path,
     settings: BestOfNSettings,
     grading: AbstractAsyncContextManager[Grader | None],
     console: Console,
-) -> dict[ItemId, Graded]:
+) -> dict[ItemId, GradedResponse]:
     """The problems all of whose responses are graded; the first others are named."""
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"grading: {settings.grading.value}", total=len(problems))
@@ -274,16 +274,16 @@ async def _grade(
         console.print(f"{one.id}: not graded: {one.reason}", markup=False, highlight=False, soft_wrap=True)
     if failed:
         console.print(f"{len(failed)} of {len(found)} problems could not be graded and are left out", highlight=False)
-    return {one.id: one for one in found if isinstance(one, Graded)}
+    return {one.id: one for one in found if isinstance(one, GradedResponse)}
 
 
 Selections = dict[tuple[ItemId, Selecting], Selection]
 
 
 async def _choose(
-    problems: Sequence[Problem],
+    problems: Sequence[BestOfNProblem],
     *,
-    graded: dict[ItemId, Graded],
+    graded: dict[ItemId, GradedResponse],
     out: Path,
     opened: OpenJudge,
     settings: BestOfNSettings,
@@ -293,7 +293,7 @@ async def _choose(
 ) -> Selections:
     """The judge's choices, those that we failed at left out."""
     choices = [
-        Choice(problem=problem, method=method, answers=graded[problem.id].answers)
+        ProblemSelection(problem=problem, method=method, answers=graded[problem.id].answers)
         for method in settings.strategies
         for problem in problems
     ]
@@ -306,7 +306,7 @@ async def _choose(
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
         kept = {judgment.id for judgment in answers.judgments.values()}
 
-        def show(choice: Choice, done: Selection | TirjudgeError) -> None:
+        def show(choice: ProblemSelection, done: Selection | TirjudgeError) -> None:
             problem = choice.problem
             if isinstance(done, TirjudgeError):
                 progress.failed(f"{problem.id}, {choice.method.value}", f"{type(done).__name__}: {done}")
@@ -320,7 +320,7 @@ async def _choose(
     return selections
 
 
-def _check_answers(choices: Sequence[Choice]) -> None:
+def _check_answers(choices: Sequence[ProblemSelection]) -> None:
     """Before anything is judged.
 
     Raises:
@@ -335,7 +335,11 @@ def _check_answers(choices: Sequence[Choice]) -> None:
 
 
 def _results(
-    problems: Sequence[Problem], *, graded: dict[ItemId, Graded], selections: Selections, settings: BestOfNSettings
+    problems: Sequence[BestOfNProblem],
+    *,
+    graded: dict[ItemId, GradedResponse],
+    selections: Selections,
+    settings: BestOfNSettings,
 ) -> Iterator[BestOfN]:
     every = [graded[problem.id] for problem in problems]
     dataset, policy = settings.dataset, settings.policy
@@ -358,8 +362,8 @@ def _results(
 def _write(
     out: Path,
     *,
-    usable: Sequence[Problem],
-    graded: dict[ItemId, Graded],
+    usable: Sequence[BestOfNProblem],
+    graded: dict[ItemId, GradedResponse],
     selections: Selections,
     results: Sequence[BestOfN],
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tirjudge.best_of_n import GROUP_SIZE, Selecting, Selection, select
 from tirjudge.errors import TirjudgeError
-from tirjudge_harness.best_of_n.datasets import Problem
+from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.runner import Runner, do_all
 
 
@@ -26,21 +26,21 @@ class Choosing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ProblemSelection:
     """One problem and one method."""
 
-    problem: Problem
+    problem: BestOfNProblem
     method: Selecting
     answers: Sequence[str | None] | None = None
     """Final answers, for votes; None: each text is its own."""
 
 
 async def choose_all(
-    choices: Iterable[Choice],
+    choices: Iterable[ProblemSelection],
     *,
     runner: Runner,
     choosing: Choosing,
-    on_done: Callable[[Choice, Selection | TirjudgeError], None],
+    on_done: Callable[[ProblemSelection, Selection | TirjudgeError], None],
 ) -> None:
     """Choose. What fails stops no other; `on_done` is told of each.
 
@@ -55,7 +55,7 @@ async def choose_all(
     )
 
 
-async def choose(choice: Choice, *, runner: Runner, choosing: Choosing) -> Selection:
+async def choose(choice: ProblemSelection, *, runner: Runner, choosing: Choosing) -> Selection:
     """The best of one problem.
 
     Raises:

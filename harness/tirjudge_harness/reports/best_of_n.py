@@ -13,7 +13,7 @@ from tirjudge_harness.best_of_n.results import MAJORITY, ORACLE, PASS_AT_1, Best
 from tirjudge_harness.best_of_n.run import RESULTS, BestOfNManifest, load_results
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.published import published
-from tirjudge_harness.reports.tables import Column, Entry, Row, Table
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow
 from tirjudge_harness.run import MANIFEST
 
 HEAD = (
@@ -77,7 +77,7 @@ def _runs_in(folder: Path) -> Iterator[BestOfNRun]:
         yield BestOfNRun(path=path, judge=manifest.judge.model, results=results)
 
 
-def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, name: str | None = None) -> Table:
+def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, name: str | None = None) -> ReportTable:
     """Problems solved.
 
     Args:
@@ -92,7 +92,7 @@ def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, 
     columns = [Column(key=key, title=title, kind="number") for key, title in strategies.items()]
     theirs = [*_published_rows(strategies)] if with_published else []
     source = (f"Published rows: {published('best_of_n').source}.",) if with_published else ()
-    return Table(
+    return ReportTable(
         title="Best of N: problems solved",
         columns=(*HEAD, *columns),
         rows=(*theirs, *(_own_row(run, strategies=strategies, name=name) for run in runs)),
@@ -104,36 +104,36 @@ def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, 
     )
 
 
-def _published_rows(strategies: Mapping[str, str]) -> Iterator[Row]:
+def _published_rows(strategies: Mapping[str, str]) -> Iterator[TableRow]:
     for row in published("best_of_n").rows:
-        yield Row(
+        yield TableRow(
             entries=(
-                Entry(value=row.texts["dataset"]),
-                Entry(value=row.number("num_problems"), notes=row.notes_on("num_problems")),
-                Entry(value=row.texts["policy"], notes=row.notes_on("policy")),
-                Entry(value=row.texts["judge"]),
-                *(Entry(value=row.number(PUBLISHED.get(strategy, ""))) for strategy in strategies),
+                TableEntry(value=row.texts["dataset"]),
+                TableEntry(value=row.number("num_problems"), notes=row.notes_on("num_problems")),
+                TableEntry(value=row.texts["policy"], notes=row.notes_on("policy")),
+                TableEntry(value=row.texts["judge"]),
+                *(TableEntry(value=row.number(PUBLISHED.get(strategy, ""))) for strategy in strategies),
             )
         )
 
 
-def _own_row(run: BestOfNRun, *, strategies: Mapping[str, str], name: str | None) -> Row:
+def _own_row(run: BestOfNRun, *, strategies: Mapping[str, str], name: str | None) -> TableRow:
     any_result = next(iter(run.results.values()))
-    return Row(
+    return TableRow(
         entries=(
-            Entry(value=any_result.dataset),
-            Entry(value=any_result.num_problems),
-            Entry(value=any_result.policy),
-            Entry(value=name or run.judge),
+            TableEntry(value=any_result.dataset),
+            TableEntry(value=any_result.num_problems),
+            TableEntry(value=any_result.policy),
+            TableEntry(value=name or run.judge),
             *(_solved(run.results.get(strategy), of=any_result.num_problems) for strategy in strategies),
         ),
         ours=True,
     )
 
 
-def _solved(result: BestOfN | None, *, of: int) -> Entry:
+def _solved(result: BestOfN | None, *, of: int) -> TableEntry:
     if result is None:
-        return Entry()
+        return TableEntry()
     interval = None
     if result.interval is not None:
         interval = (result.num_problems * result.interval[0], result.num_problems * result.interval[1])
@@ -141,4 +141,4 @@ def _solved(result: BestOfN | None, *, of: int) -> Entry:
     notes = (
         (f"Not comparable. Over {result.num_problems} problems: {left_out} could not be judged.",) if left_out else ()
     )
-    return Entry(value=result.solved, interval=interval, notes=notes)
+    return TableEntry(value=result.solved, interval=interval, notes=notes)

@@ -13,11 +13,11 @@ from tirjudge_harness.prices import Prices
 from tirjudge_harness.reports.formats import Format
 
 if TYPE_CHECKING:
-    from tirjudge_harness.reports.scored import Scored
-    from tirjudge_harness.reports.tables import Table
+    from tirjudge_harness.reports.scored import ScoredRun
+    from tirjudge_harness.reports.tables import ReportTable
 
 
-class Shape(StrEnum):
+class TableShape(StrEnum):
     RUN = "run"
     MAIN = "main"
     REWARDBENCH2 = "rewardbench2"
@@ -36,7 +36,9 @@ TableFile = Annotated[Path | None, typer.Option("--out", help="File to write; de
 
 def report(
     folders: Folders,
-    shape: Annotated[Shape, typer.Option(help="Everything about each run, or a table of the paper.")] = Shape.RUN,
+    shape: Annotated[
+        TableShape, typer.Option(help="Everything about each run, or a table of the paper.")
+    ] = TableShape.RUN,
     protocol: ByProtocol = None,
     format: TableFormat = Format.TERMINAL,
     out: TableFile = None,
@@ -116,7 +118,7 @@ def export(
     typer.echo(f"{out}: {num:,} samples, {len(found):,} of them with their texts")
 
 
-def _scored(folders: list[Path], *, protocol: str | None) -> list[Scored]:
+def _scored(folders: list[Path], *, protocol: str | None) -> list[ScoredRun]:
     from tirjudge_harness.reports.scored import run_folders, score_run
 
     return [score_run(folder, protocol=protocol) for folder in run_folders(folders)]
@@ -125,26 +127,26 @@ def _scored(folders: list[Path], *, protocol: str | None) -> list[Scored]:
 def _tables(
     folders: list[Path],
     *,
-    shape: Shape,
+    shape: TableShape,
     protocol: str | None,
     published: bool,
     name: str | None,
     prices: Prices,
-) -> list[Table]:
+) -> list[ReportTable]:
     from tirjudge_harness.reports.run_table import run_table
     from tirjudge_harness.reports.shapes import paper_table
 
-    if shape is Shape.BEST_OF_N:
+    if shape is TableShape.BEST_OF_N:
         from tirjudge_harness.reports.best_of_n import best_of_n_table, results_in
 
         return [best_of_n_table(results_in(folders), with_published=published, name=name)]
     runs = _scored(folders, protocol=protocol)
-    if shape is Shape.RUN:
+    if shape is TableShape.RUN:
         return [run_table(run, prices=prices) for run in runs]
     return [paper_table(shape.value, runs, with_published=published, name=name)]
 
 
-def _write(tables: list[Table], *, format: Format, out: Path | None) -> None:
+def _write(tables: list[ReportTable], *, format: Format, out: Path | None) -> None:
     """To a file, or to the terminal, several tables one below the other.
 
     Raises:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.items import InputError
-from tirjudge_harness.reports.scored import Scored
-from tirjudge_harness.reports.tables import Column, Entry, Row, Table
+from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow
 from tirjudge_harness.statistics.paired import common_of, differences_of, holm
 
 COLUMNS = (
@@ -25,7 +25,7 @@ COLUMNS = (
 )
 
 
-def comparison_table(runs: Sequence[Scored]) -> Table:
+def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
     """Every run but the first of a benchmark against that first one.
 
     Holm's correction is over the figures that benchmarks are cited by, one a pair of runs: those are what such a table is
@@ -53,21 +53,21 @@ def comparison_table(runs: Sequence[Scored]) -> Table:
             if not one.num_common:
                 continue
             entries = (
-                Entry(value=one.name),
-                Entry(value=second.benchmark.name),
-                Entry(value=str(second.path)),
-                Entry(value=one.num_common),
+                TableEntry(value=one.name),
+                TableEntry(value=second.benchmark.name),
+                TableEntry(value=str(second.path)),
+                TableEntry(value=one.num_common),
                 _share(one.first),
                 _share(one.second),
                 _share(one.difference, interval=one.interval),
-                Entry(value=one.num_better),
-                Entry(value=one.num_worse),
-                Entry(value=one.p_value),
-                Entry(value=corrected.get(at) if place == 0 else None),
+                TableEntry(value=one.num_better),
+                TableEntry(value=one.num_worse),
+                TableEntry(value=one.p_value),
+                TableEntry(value=corrected.get(at) if place == 0 else None),
             )
-            rows.append(Row(entries=entries, ours=True, depth=one.depth))
+            rows.append(TableRow(entries=entries, ours=True, depth=one.depth))
         notes += _notes(first, second, only=(common.only_first, common.only_second))
-    return Table(
+    return ReportTable(
         title="Paired differences, in percentage points",
         columns=COLUMNS,
         rows=tuple(rows),
@@ -79,14 +79,14 @@ def comparison_table(runs: Sequence[Scored]) -> Table:
     )
 
 
-def run_name(run: Scored) -> str:
+def run_name(run: ScoredRun) -> str:
     manifest = run.manifest
     asked = f"{manifest.mode.value}, tools {manifest.tools}, seed {manifest.seed}, protocol {run.protocol.name}"
     return f"{run.path}: {manifest.judge.model}, {asked}"
 
 
-def _pairs(runs: Sequence[Scored]) -> list[tuple[Scored, Scored]]:
-    firsts: dict[str, Scored] = {}
+def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
+    firsts: dict[str, ScoredRun] = {}
     pairs = []
     for run in runs:
         first = firsts.setdefault(run.benchmark.name, run)
@@ -98,18 +98,18 @@ def _pairs(runs: Sequence[Scored]) -> list[tuple[Scored, Scored]]:
     return pairs
 
 
-def _judged(run: Scored) -> list[Judged]:
+def _judged(run: ScoredRun) -> list[JudgedExample]:
     return [one for one in run.examples if one.decisions]
 
 
-def _share(value: float | None, *, interval: tuple[float, float] | None = None) -> Entry:
-    return Entry(
+def _share(value: float | None, *, interval: tuple[float, float] | None = None) -> TableEntry:
+    return TableEntry(
         value=None if value is None else 100 * value,
         interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
     )
 
 
-def _notes(first: Scored, second: Scored, *, only: tuple[int, int]) -> list[str]:
+def _notes(first: ScoredRun, second: ScoredRun, *, only: tuple[int, int]) -> list[str]:
     """What a reader has to know about the two."""
     notes = [f"First of {first.benchmark.name}: {run_name(first)}.", f"{run_name(second)}."]
     if first.protocol.name != second.protocol.name:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tirjudge_harness.reports.tables import (
     Column,
-    Entry,
-    Row,
-    Table,
+    ReportTable,
+    TableEntry,
+    TableRow,
     footnotes,
     grouped,
     is_mixed,
@@ -47,7 +47,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def render(table: Table, format: Format) -> bytes:
+def render(table: ReportTable, format: Format) -> bytes:
     """A table as the content of a file."""
     if format is Format.PARQUET:
         return parquet(table)
@@ -55,8 +55,8 @@ def render(table: Table, format: Format) -> bytes:
 
 
 def _texts(
-    table: Table, *, mark: Callable[[str], str] = lambda symbol: symbol
-) -> Iterator[tuple[Row, list[str], list[str]]]:
+    table: ReportTable, *, mark: Callable[[str], str] = lambda symbol: symbol
+) -> Iterator[tuple[TableRow, list[str], list[str]]]:
     """Each row, its entries as readers see them, and the marks that go behind them."""
     symbols = footnotes(table)
     for row in table.rows:
@@ -67,7 +67,7 @@ def _texts(
 # Terminal.
 
 
-def terminal(table: Table) -> RenderableType:
+def terminal(table: ReportTable) -> RenderableType:
     """For rich. Texts are never read as its markup."""
     from rich.console import Group
     from rich.text import Text
@@ -76,7 +76,7 @@ def terminal(table: Table) -> RenderableType:
     return Group(_lines_of(table), *below, *(Text(plain(note)) for note in table.notes))
 
 
-def _lines_of(table: Table) -> RichTable:
+def _lines_of(table: ReportTable) -> RichTable:
     """Without its notes."""
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -103,7 +103,7 @@ def plain_lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
-def print_table(table: Table, *, console: Console) -> None:
+def print_table(table: ReportTable, *, console: Console) -> None:
     """Print a table. It is as wide as it needs to be: a terminal that is narrower breaks its lines, and cuts no number."""
     if console.is_terminal:
         needed = console.measure(_lines_of(table), options=console.options.update(width=MAX_WIDTH)).maximum
@@ -113,7 +113,7 @@ def print_table(table: Table, *, console: Console) -> None:
         console.file.write(_terminal_text(table))
 
 
-def _terminal_text(table: Table) -> str:
+def _terminal_text(table: ReportTable) -> str:
     from rich.console import Console
 
     file = io.StringIO()
@@ -124,7 +124,7 @@ def _terminal_text(table: Table) -> str:
 # Markdown.
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """GitHub's Markdown; our rows are bold."""
     titles = [" ".join(filter(None, (column.group, column.title))) for column in table.columns]
     rule = [":--" if column.kind == "text" else "--:" for column in table.columns]
@@ -154,7 +154,7 @@ def _md(text: str) -> str:
 # LaTeX.
 
 
-def latex(table: Table) -> str:
+def latex(table: ReportTable) -> str:
     """A `table` with `booktabs`; our rows are bold, footnotes stand below."""
     layout = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = [
@@ -184,7 +184,7 @@ def latex(table: Table) -> str:
     return "\n".join([*lines, "\\end{table}"]) + "\n"
 
 
-def _tex_groups(table: Table) -> Iterator[str]:
+def _tex_groups(table: ReportTable) -> Iterator[str]:
     spans = list(grouped(table))
     if not any(name for name, _ in spans):
         return
@@ -236,7 +236,7 @@ def _tex(text: str) -> str:
 # For programs.
 
 
-def records(table: Table) -> list[dict[str, Any]]:
+def records(table: ReportTable) -> list[dict[str, Any]]:
     """Each row by the keys of its columns, with `KEY_low`, `KEY_high` and `KEY_n` where any row has them."""
     with_interval = [any(row.entries[at].interval for row in table.rows) for at in range(len(table.columns))]
     with_num = [any(row.entries[at].num is not None for row in table.rows) for at in range(len(table.columns))]
@@ -256,7 +256,7 @@ def records(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _fields(column: Column, entry: Entry, *, interval: bool, num: bool) -> Iterator[tuple[str, Any]]:
+def _fields(column: Column, entry: TableEntry, *, interval: bool, num: bool) -> Iterator[tuple[str, Any]]:
     value = entry.value
     if isinstance(value, str):
         value = short(value)
@@ -271,7 +271,7 @@ def _fields(column: Column, entry: Entry, *, interval: bool, num: bool) -> Itera
         yield f"{column.key}_n", entry.num
 
 
-def csv_text(table: Table) -> str:
+def csv_text(table: ReportTable) -> str:
     """One line a row, with a line of keys. A text that a spreadsheet would take for a formula begins with an apostrophe."""
     rows = records(table)
     file = io.StringIO()
@@ -287,13 +287,13 @@ def _csv_value(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
-def json_text(table: Table) -> str:
+def json_text(table: ReportTable) -> str:
     """The rows as objects, beside the title and the notes of the table."""
     whole = {"title": plain(table.title), "rows": records(table), "notes": [plain(note) for note in table.notes]}
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def parquet(table: Table) -> bytes:
+def parquet(table: ReportTable) -> bytes:
     """The rows; title and notes are in the metadata of the schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -319,11 +319,11 @@ def parquet(table: Table) -> bytes:
     return file.getvalue()
 
 
-def _keys(table: Table, rows: Sequence[dict[str, Any]]) -> list[str]:
+def _keys(table: ReportTable, rows: Sequence[dict[str, Any]]) -> list[str]:
     return list(rows[0]) if rows else [*(column.key for column in table.columns), "notes"]
 
 
-_TEXTS: dict[Format, Callable[[Table], str]] = {
+_TEXTS: dict[Format, Callable[[ReportTable], str]] = {
     Format.TERMINAL: _terminal_text,
     Format.MARKDOWN: markdown,
     Format.LATEX: latex,

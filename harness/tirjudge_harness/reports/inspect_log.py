@@ -15,12 +15,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tirjudge.types import Judgment, Outcome, RolloutRecord, label_of, prompt_text
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
-from tirjudge_harness.reports.scored import Scored
-from tirjudge_harness.run import Asked, Planned
-from tirjudge_harness.sheet import Figure, Mark
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
+from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.run import AskedComparison, PlannedExample
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
@@ -47,7 +47,7 @@ def write_inspect_log(log: EvalLog, *, out: Path) -> None:
         raise InputError(f"{out}: {error.strerror or error}; a place that can be written is needed") from error
 
 
-def inspect_log(run: Scored, *, planned: Sequence[Planned], texts: Mapping[str, Example]) -> EvalLog:
+def inspect_log(run: ScoredRun, *, planned: Sequence[PlannedExample], texts: Mapping[str, Example]) -> EvalLog:
     """A scored run as a log.
 
     Args:
@@ -57,7 +57,7 @@ def inspect_log(run: Scored, *, planned: Sequence[Planned], texts: Mapping[str, 
     """
     from inspect_ai.log import EvalError, EvalLog, EvalStats
 
-    marks: dict[str, list[Mark]] = defaultdict(list)
+    marks: dict[str, list[ComparisonScore]] = defaultdict(list)
     for mark in run.marks:
         marks[mark.outline.id].append(mark)
     judged = {one.outline.id: one for one in run.examples}
@@ -80,7 +80,7 @@ def inspect_log(run: Scored, *, planned: Sequence[Planned], texts: Mapping[str, 
     )
 
 
-def _spec(run: Scored, *, sample_ids: Sequence[str | int]):
+def _spec(run: ScoredRun, *, sample_ids: Sequence[str | int]):
     from inspect_ai.log import EvalConfig, EvalDataset, EvalSpec
 
     manifest = run.manifest
@@ -109,7 +109,7 @@ def _spec(run: Scored, *, sample_ids: Sequence[str | int]):
     )
 
 
-def _results(run: Scored, *, num_scored: int, num_samples: int):
+def _results(run: ScoredRun, *, num_scored: int, num_samples: int):
     from inspect_ai.log import EvalMetric, EvalResults, EvalScore
 
     metrics = {
@@ -127,9 +127,9 @@ def _results(run: Scored, *, num_scored: int, num_samples: int):
     return EvalResults(total_samples=num_samples, completed_samples=num_scored, scores=[score])
 
 
-def _by_path(figures: Sequence[Figure]) -> dict[str, Figure]:
+def _by_path(figures: Sequence[MetricValue]) -> dict[str, MetricValue]:
     """By the names from the top down, `Overall/Chat`: parts of different figures may have one name."""
-    found: dict[str, Figure] = {}
+    found: dict[str, MetricValue] = {}
     path: list[str] = []
     for figure in figures:
         path[figure.depth :] = [figure.name]
@@ -137,7 +137,9 @@ def _by_path(figures: Sequence[Figure]) -> dict[str, Figure]:
     return found
 
 
-def _sample(one: Judged, *, asked: Sequence[Asked], marks: Sequence[Mark], text: Example | None) -> EvalSample:
+def _sample(
+    one: JudgedExample, *, asked: Sequence[AskedComparison], marks: Sequence[ComparisonScore], text: Example | None
+) -> EvalSample:
     from inspect_ai.log import EvalError, EvalSample
 
     outline = one.outline
@@ -160,7 +162,7 @@ def _sample(one: Judged, *, asked: Sequence[Asked], marks: Sequence[Mark], text:
     )
 
 
-def _score(one: Judged, *, marks: Sequence[Mark]):
+def _score(one: JudgedExample, *, marks: Sequence[ComparisonScore]):
     from inspect_ai.scorer import Score
 
     named = [label_of(decision.best) for decision in one.decisions if decision.best is not None]
@@ -179,7 +181,7 @@ def _score(one: Judged, *, marks: Sequence[Mark]):
     )
 
 
-def _messages(asked: Asked, judgment: Judgment) -> Iterator[ChatMessage]:
+def _messages(asked: AskedComparison, judgment: Judgment) -> Iterator[ChatMessage]:
     """What was said in each rollout on a question, with the letters of the choices and those that the judge saw."""
     from inspect_ai.model import ChatMessageUser
 
@@ -222,7 +224,7 @@ def _turns(rollout: RolloutRecord, *, judgment: Judgment, number: int) -> Iterat
             yield ChatMessageTool(content=turn.output or "", tool_call_id=call, function="python", error=failed)
 
 
-def _usage(examples: Sequence[Judged]) -> dict[str, ModelUsage]:
+def _usage(examples: Sequence[JudgedExample]) -> dict[str, ModelUsage]:
     """Tokens by model. A judgment that several examples share is counted with the first."""
     from inspect_ai.model import ModelUsage
 

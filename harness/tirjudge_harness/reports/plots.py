@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.items import InputError
-from tirjudge_harness.reports.scored import Scored
+from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import plain
 from tirjudge_harness.statistics.bias import flips_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of
@@ -42,7 +42,7 @@ STYLE: Any = {
 }
 
 
-def write_plots(runs: Sequence[Scored], *, out: Path) -> list[Path]:
+def write_plots(runs: Sequence[ScoredRun], *, out: Path) -> list[Path]:
     """Every plot that the runs have the data for.
 
     Args:
@@ -60,7 +60,7 @@ def write_plots(runs: Sequence[Scored], *, out: Path) -> list[Path]:
     matplotlib.use("agg")
     labels = labels_of(runs)
     files: list[Path] = []
-    drawings: list[tuple[str, Callable[[Sequence[Scored], Sequence[str]], Canvas | None]]] = [
+    drawings: list[tuple[str, Callable[[Sequence[ScoredRun], Sequence[str]], Canvas | None]]] = [
         ("accuracy-tokens", accuracy_by_tokens),
         ("accuracy-seconds", accuracy_by_seconds),
         ("reliability", reliability),
@@ -77,7 +77,7 @@ def write_plots(runs: Sequence[Scored], *, out: Path) -> list[Path]:
     return files
 
 
-def labels_of(runs: Sequence[Scored]) -> list[str]:
+def labels_of(runs: Sequence[ScoredRun]) -> list[str]:
     """What legends call the runs: judge, mode and benchmark, and the folder where that is not enough."""
     names = [
         plain(f"{run.manifest.judge.model}, {run.manifest.mode.value}, {run.benchmark.title}")[:LABEL_LENGTH]
@@ -89,17 +89,17 @@ def labels_of(runs: Sequence[Scored]) -> list[str]:
     ]
 
 
-def accuracy_by_tokens(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
+def accuracy_by_tokens(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """The first figure of each run against the tokens that its judge wrote a judgment."""
     return _accuracy(runs, labels, axis="output tokens a judgment, mean", quantity="output_tokens")
 
 
-def accuracy_by_seconds(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
+def accuracy_by_seconds(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """The first figure of each run against the seconds from request to judgment."""
     return _accuracy(runs, labels, axis="seconds a judgment, mean", quantity="latency_s")
 
 
-def _accuracy(runs: Sequence[Scored], labels: Sequence[str], *, axis: str, quantity: str) -> Canvas | None:
+def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, quantity: str) -> Canvas | None:
     points = []
     for at, run in enumerate(runs):
         spread = getattr(costs_of(judged_in(run)), quantity)
@@ -118,7 +118,7 @@ def _accuracy(runs: Sequence[Scored], labels: Sequence[str], *, axis: str, quant
     return canvas
 
 
-def reliability(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
+def reliability(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """How often choices are right, by how sure the judge was of them."""
     found = [calibration_of(confidences_of(judged_in(run), marks=run.marks)) for run in runs]
     if not any(calibration.num for calibration in found):
@@ -148,7 +148,7 @@ def reliability(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
     return canvas
 
 
-def orders(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
+def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """How often verdicts change with the order, and how often what was shown first is named."""
     flips = [(at, flips_of(judged_in(run)).rate) for at, run in enumerate(runs)]
     firsts = [
@@ -173,7 +173,7 @@ def orders(runs: Sequence[Scored], labels: Sequence[str]) -> Canvas | None:
     return canvas
 
 
-def judged_in(run: Scored) -> list[Judged]:
+def judged_in(run: ScoredRun) -> list[JudgedExample]:
     """The examples that were judged."""
     return [one for one in run.examples if one.decisions]
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from tirjudge.counting import Counting
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.protocols import Protocol
-from tirjudge_harness.reports.scored import Scored
-from tirjudge_harness.reports.tables import Column, Entry, Kind, Row, Table, percent
-from tirjudge_harness.sheet import Mark
+from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of, selective_of
 from tirjudge_harness.statistics.intervals import Share
 from tirjudge_harness.statistics.rates import (
     CodeError,
-    Spread,
+    Distribution,
     code_errors_of,
     costs_of,
     tool_use_of,
@@ -51,7 +51,7 @@ ALWAYS_SHOWN = (CodeError.SYNTAX, CodeError.RUNTIME, CodeError.FORMAT)
 """The kinds of the paper's Table 3; others are shown where there are some."""
 
 
-def run_table(run: Scored, *, prices: Prices | None = None) -> Table:
+def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     """All figures of one run.
 
     Args:
@@ -81,52 +81,52 @@ def run_table(run: Scored, *, prices: Prices | None = None) -> Table:
         *((f"Attack: {manifest.attack}.",) if manifest.attack else ()),
         "Intervals are Wilson's, or from resamples of prompts.",
     )
-    return Table(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
+    return ReportTable(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
 
 
-def first_order_marks(run: Scored) -> list[Mark]:
+def first_order_marks(run: ScoredRun) -> list[ComparisonScore]:
     """What comparisons earned in the first order alone: what two orders add up to hides what each named."""
-    first = Protocol(name="first order", votes=run.manifest.votes, counting=Counting())
+    first = Protocol(name="first order", votes=run.manifest.votes, counting=ScoringRule())
     return evaluate(run.benchmark, run.examples, mode=run.manifest.mode, protocol=first).marks
 
 
 def _row(
     name: str,
-    entry: Entry,
+    entry: TableEntry,
     *,
     unit: str = "",
     num: int | None = None,
     depth: int = 0,
     kind: Kind | None = None,
-) -> Row:
-    value = Entry(value=entry.value, interval=entry.interval, kind=kind)
-    return Row(
-        entries=(Entry(value=name), value, Entry(value=unit), Entry(value=num)),
+) -> TableRow:
+    value = TableEntry(value=entry.value, interval=entry.interval, kind=kind)
+    return TableRow(
+        entries=(TableEntry(value=name), value, TableEntry(value=unit), TableEntry(value=num)),
         depth=depth,
         ours=True,
     )
 
 
-def _share(name: str, share: Share, *, depth: int = 0) -> Row:
+def _share(name: str, share: Share, *, depth: int = 0) -> TableRow:
     entry = percent(share.value, interval=share.interval)
     return _row(name, entry, unit="%", num=share.num, depth=depth, kind="percent")
 
 
-def _figures(run: Scored) -> Iterator[Row]:
+def _figures(run: ScoredRun) -> Iterator[TableRow]:
     for one in run.figures:
         entry = percent(one.value, interval=one.interval)
         yield _row(one.name, entry, unit="%", num=one.num_marks, depth=one.depth, kind="percent")
 
 
-def _counts(run: Scored) -> Iterator[Row]:
+def _counts(run: ScoredRun) -> Iterator[TableRow]:
     for key, number in asdict(run.counts).items():
         name = COUNTS.get(key, key.replace("_", " "))
-        yield _row(name.strip(), Entry(value=number), depth=int(name.startswith(" ")), kind="count")
-    yield _row("questions failed, not scored", Entry(value=run.num_failures), kind="count")
-    yield _row("rows of the data that are broken", Entry(value=run.manifest.data.num_bad_rows), kind="count")
+        yield _row(name.strip(), TableEntry(value=number), depth=int(name.startswith(" ")), kind="count")
+    yield _row("questions failed, not scored", TableEntry(value=run.num_failures), kind="count")
+    yield _row("rows of the data that are broken", TableEntry(value=run.manifest.data.num_bad_rows), kind="count")
 
 
-def _verdicts(judged: list[Judged]) -> Iterator[Row]:
+def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
     found = verdicts_of(judged)
     yield _share("decisions that name a tie", found.tied)
     yield _share("decisions without a verdict", found.no_verdict)
@@ -135,10 +135,10 @@ def _verdicts(judged: list[Judged]) -> Iterator[Row]:
     yield _share("judgments that abstain", found.abstained)
 
 
-def _programs(judged: list[Judged], *, marks: list[Mark]) -> Iterator[Row]:
+def _programs(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
     use = tool_use_of(judged, marks=marks)
     yield _share("rollouts that ran a program", use.rollouts)
-    yield _row("programs a judgment", Entry(value=use.programs))
+    yield _row("programs a judgment", TableEntry(value=use.programs))
     yield _share("accuracy where a program ran", use.with_programs)
     yield _share("accuracy where none ran", use.without_programs)
     for one in code_errors_of(judged):
@@ -148,27 +148,27 @@ def _programs(judged: list[Judged], *, marks: list[Mark]) -> Iterator[Row]:
         yield _share("of judgments with a program", one.of_judgments, depth=1)
 
 
-def _bias(judged: list[Judged], *, marks: list[Mark]) -> Iterator[Row]:
+def _bias(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
     if not judged or judged[0].mode is Mode.POINTWISE:
         return
     flips = flips_of(judged)
     if flips.rate.num:
         yield _share("verdicts that flip with the order", flips.rate)
-        yield _row("to the first shown, both times", Entry(value=flips.num_first), depth=1, kind="count")
-        yield _row("to the second shown, both times", Entry(value=flips.num_second), depth=1, kind="count")
+        yield _row("to the first shown, both times", TableEntry(value=flips.num_first), depth=1, kind="count")
+        yield _row("to the second shown, both times", TableEntry(value=flips.num_second), depth=1, kind="count")
     for position in positions_of(judged):
         yield _share(f"first of {position.num_shown} shown is named", position.named[0])
-        yield _row("p, against no bias", Entry(value=position.p_value), depth=1)
+        yield _row("p, against no bias", TableEntry(value=position.p_value), depth=1)
     length = length_of(marks)
     if length.longer_named.num:
         yield _share("longer response is named", length.longer_named)
         yield _share("longer response is right", length.longer_right, depth=1)
     if length.slope is not None:
-        slope = Entry(value=length.slope.value, interval=length.slope.interval)
+        slope = TableEntry(value=length.slope.value, interval=length.slope.interval)
         yield _row("log-odds by log of length, right or not", slope)
 
 
-def _calibration(judged: list[Judged], *, marks: list[Mark]) -> Iterator[Row]:
+def _calibration(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
     confidences = confidences_of(judged, marks=marks)
     if not confidences:
         return
@@ -176,14 +176,14 @@ def _calibration(judged: list[Judged], *, marks: list[Mark]) -> Iterator[Row]:
     num = len(confidences)
     yield _row("mean confidence", percent(found.confidence), unit="%", num=num, kind="percent")
     yield _row("expected calibration error", percent(found.expected_error), unit="%", num=num, kind="percent")
-    yield _row("Brier score", Entry(value=found.brier), num=num)
+    yield _row("Brier score", TableEntry(value=found.brier), num=num)
     area = percent(selective_of(confidences).area)
     yield _row("area under selective accuracy", area, unit="%", num=num, kind="percent")
 
 
-def _costs(judged: list[Judged], *, prices: Prices | None) -> Iterator[Row]:
+def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[TableRow]:
     costs = costs_of(judged, prices=prices)
-    yield _row("judgments, each once", Entry(value=costs.num_judgments), kind="count")
+    yield _row("judgments, each once", TableEntry(value=costs.num_judgments), kind="count")
     for name, spread, unit in (
         ("input tokens", costs.input_tokens, "tokens"),
         ("output tokens", costs.output_tokens, "tokens"),
@@ -196,12 +196,12 @@ def _costs(judged: list[Judged], *, prices: Prices | None) -> Iterator[Row]:
             yield from _spread(name, spread, unit=unit)
 
 
-def _spread(name: str, spread: Spread, *, unit: str) -> Iterator[Row]:
-    yield _row(f"{name}, all judgments", Entry(value=spread.total), unit=unit)
+def _spread(name: str, spread: Distribution, *, unit: str) -> Iterator[TableRow]:
+    yield _row(f"{name}, all judgments", TableEntry(value=spread.total), unit=unit)
     for what, value in (
         ("mean", spread.mean),
         ("median", spread.median),
         ("90 of 100 are below", spread.p90),
         ("99 of 100 are below", spread.p99),
     ):
-        yield _row(what, Entry(value=value), unit=unit, depth=1)
+        yield _row(what, TableEntry(value=value), unit=unit, depth=1)

@@ -10,34 +10,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tirjudge_harness.benchmark import Benchmark, find_benchmark
+from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
 from tirjudge_harness.best_of_n.run import SELECTIONS
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.evaluation import Counts, evaluate
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.evaluation import EvaluationCounts, evaluate
 from tirjudge_harness.items import InputError
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
 from tirjudge_harness.protocols import Protocol, find_protocol
-from tirjudge_harness.run import MANIFEST, OUTLINES, Manifest, load_run
-from tirjudge_harness.sheet import Figure, Mark
+from tirjudge_harness.run import MANIFEST, OUTLINES, RunManifest, load_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredRun:
     """A run by one protocol."""
 
     path: Path
-    manifest: Manifest
+    manifest: RunManifest
     benchmark: Benchmark
     protocol: Protocol
-    examples: list[Judged]
+    examples: list[JudgedExample]
     """All of the run; those that are missing have no decisions."""
-    marks: list[Mark]
-    figures: list[Figure]
+    marks: list[ComparisonScore]
+    figures: list[MetricValue]
     """Of the benchmark's sheet, with intervals, each before its parts."""
-    counts: Counts
+    counts: EvaluationCounts
     num_failures: int
     """Questions that we failed at and that have no answer."""
 
-    def figure(self, name: str) -> Figure | None:
+    def figure(self, name: str) -> MetricValue | None:
         """The first of that name; None: the benchmark has none."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
@@ -68,7 +68,7 @@ def _chooses(path: Path) -> bool:
     return (path / SELECTIONS).is_file() and not (path / OUTLINES).is_file()
 
 
-def score_run(path: Path, *, protocol: str | None = None) -> Scored:
+def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
     """Score a stored run.
 
     Args:
@@ -80,7 +80,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> Scored:
     """
     run = load_run(path)
     try:
-        benchmark = find_benchmark(run.manifest.benchmark)
+        benchmark = BENCHMARKS.named(run.manifest.benchmark)
         by = find_protocol(protocol or run.manifest.protocol)
         if by.votes != run.manifest.votes:
             raise ValueError(
@@ -91,7 +91,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> Scored:
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    return Scored(
+    return ScoredRun(
         path=path,
         manifest=run.manifest,
         benchmark=benchmark,

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tirjudge_harness.items import InputError
+from tirjudge_harness.metric_tree import MetricValue
 from tirjudge_harness.protocols import PAPER
 from tirjudge_harness.reports.published import published
-from tirjudge_harness.reports.scored import Scored
-from tirjudge_harness.reports.tables import Column, Entry, Row, Table, percent
-from tirjudge_harness.sheet import Figure
+from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
 
 Paper = Literal["main", "rewardbench2", "subsets"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TablePosition:
     """A column of a published table, and which figure of ours belongs there."""
 
     key: str
@@ -32,14 +32,14 @@ class Place:
     figure: str
 
 
-def _places(benchmark: str, group: str, figures: Mapping[str, tuple[str, str]]) -> tuple[Place, ...]:
+def _places(benchmark: str, group: str, figures: Mapping[str, tuple[str, str]]) -> tuple[TablePosition, ...]:
     return tuple(
-        Place(key=key, title=title, group=group, benchmark=benchmark, figure=figure)
+        TablePosition(key=key, title=title, group=group, benchmark=benchmark, figure=figure)
         for key, (title, figure) in figures.items()
     )
 
 
-PLACES: Mapping[Paper, tuple[Place, ...]] = {
+PLACES: Mapping[Paper, tuple[TablePosition, ...]] = {
     "main": (
         *_places(
             "ppe",
@@ -131,7 +131,9 @@ READING = (
 JUDGE, MODE = Column(key="judge", title="Judge", kind="text"), Column(key="mode", title="Mode", kind="text")
 
 
-def paper_table(shape: Paper, runs: Sequence[Scored], *, with_published: bool = True, name: str | None = None) -> Table:
+def paper_table(
+    shape: Paper, runs: Sequence[ScoredRun], *, with_published: bool = True, name: str | None = None
+) -> ReportTable:
     """One of the paper's tables.
 
     Args:
@@ -146,7 +148,7 @@ def paper_table(shape: Paper, runs: Sequence[Scored], *, with_published: bool = 
     places = PLACES[shape]
     rows = _published_rows(shape) if with_published else []
     source = (f"Published rows: {published(shape).source}.",) if with_published else ()
-    return Table(
+    return ReportTable(
         title=TITLES[shape],
         columns=(JUDGE, MODE, *(Column(key=place.key, title=place.title, group=place.group) for place in places)),
         rows=(*rows, *_own_rows(shape, runs, name=name)),
@@ -154,23 +156,23 @@ def paper_table(shape: Paper, runs: Sequence[Scored], *, with_published: bool = 
     )
 
 
-def _published_rows(shape: Paper) -> list[Row]:
+def _published_rows(shape: Paper) -> list[TableRow]:
     return [
-        Row(
+        TableRow(
             entries=(
-                Entry(value=row.texts["judge"]),
-                Entry(value=row.texts["mode"]),
-                *(Entry(value=row.number(place.key), notes=row.notes_on(place.key)) for place in PLACES[shape]),
+                TableEntry(value=row.texts["judge"]),
+                TableEntry(value=row.texts["mode"]),
+                *(TableEntry(value=row.number(place.key), notes=row.notes_on(place.key)) for place in PLACES[shape]),
             )
         )
         for row in published(shape).rows
     ]
 
 
-def _own_rows(shape: Paper, runs: Sequence[Scored], *, name: str | None) -> list[Row]:
+def _own_rows(shape: Paper, runs: Sequence[ScoredRun], *, name: str | None) -> list[TableRow]:
     """One a judge, a mode and a way of asking."""
     wanted = {place.benchmark for place in PLACES[shape]}
-    by_judge: dict[str, dict[str, Scored]] = {}
+    by_judge: dict[str, dict[str, ScoredRun]] = {}
     for run in runs:
         if run.benchmark.name not in wanted:
             continue
@@ -184,16 +186,17 @@ def _own_rows(shape: Paper, runs: Sequence[Scored], *, name: str | None) -> list
     return [_own_row(shape, row, name=name) for row in by_judge.values()]
 
 
-def _own_row(shape: Paper, runs: Mapping[str, Scored], *, name: str | None) -> Row:
+def _own_row(shape: Paper, runs: Mapping[str, ScoredRun], *, name: str | None) -> TableRow:
     """From runs by benchmark."""
     manifest = next(iter(runs.values())).manifest
     figures = (_entry(runs.get(place.benchmark), figure=place.figure) for place in PLACES[shape])
-    return Row(
-        entries=(Entry(value=name or manifest.judge.model), Entry(value=manifest.mode.value), *figures), ours=True
+    return TableRow(
+        entries=(TableEntry(value=name or manifest.judge.model), TableEntry(value=manifest.mode.value), *figures),
+        ours=True,
     )
 
 
-def _judge_key(run: Scored) -> str:
+def _judge_key(run: ScoredRun) -> str:
     """What runs have in common that belong in one row."""
     manifest = run.manifest
     judge = manifest.judge.fingerprint or manifest.judge.url
@@ -201,20 +204,22 @@ def _judge_key(run: Scored) -> str:
     return repr((manifest.judge.model, judge, *asked, run.protocol.name))
 
 
-def _entry(run: Scored | None, *, figure: str) -> Entry:
+def _entry(run: ScoredRun | None, *, figure: str) -> TableEntry:
     found = None if run is None else run.figure(figure)
     if run is None or found is None:
-        return Entry()
+        return TableEntry()
     entry = percent(found.value, interval=found.interval, num=found.num_marks)
     notes = _notes(run, found) if found.value is not None else ()
-    return Entry(value=entry.value, interval=entry.interval, num=entry.num, notes=tuple(map(_not_comparable, notes)))
+    return TableEntry(
+        value=entry.value, interval=entry.interval, num=entry.num, notes=tuple(map(_not_comparable, notes))
+    )
 
 
 def _not_comparable(note: str) -> str:
     return f"Not comparable. {note}."
 
 
-def _notes(run: Scored, figure: Figure) -> list[str]:
+def _notes(run: ScoredRun, figure: MetricValue) -> list[str]:
     """What keeps a figure of ours from being set beside a published one."""
     manifest, notes = run.manifest, []
     if run.protocol.name != PAPER.name:
@@ -232,7 +237,7 @@ def _notes(run: Scored, figure: Figure) -> list[str]:
     return notes
 
 
-def _parts_without_value(run: Scored, figure: Figure) -> list[str]:
+def _parts_without_value(run: ScoredRun, figure: MetricValue) -> list[str]:
     """The largest parts of a figure that have no value."""
     start = next(index for index, one in enumerate(run.figures) if one is figure)
     names: list[str] = []

@@ -36,7 +36,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TableEntry:
     """What is in one place of a table."""
 
     value: float | int | str | None = None
@@ -52,10 +52,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One line of a table."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TableEntry, ...]
     """One a column."""
     ours: bool = False
     """Whether it was measured here, and not published by others."""
@@ -64,12 +64,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """A table without a format."""
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     """What holds for the whole of it."""
 
@@ -79,13 +79,13 @@ class Table:
                 raise ValueError(f"{self.title}: a row of {len(row.entries)} entries, {len(self.columns)} columns")
 
 
-def percent(value: float | None, *, interval: tuple[float, float] | None = None, num: int | None = None) -> Entry:
+def percent(value: float | None, *, interval: tuple[float, float] | None = None, num: int | None = None) -> TableEntry:
     """The entry of a share from 0 to 1."""
     low_high = None if interval is None else (100 * interval[0], 100 * interval[1])
-    return Entry(value=None if value is None else 100 * value, interval=low_high, num=num)
+    return TableEntry(value=None if value is None else 100 * value, interval=low_high, num=num)
 
 
-def footnotes(table: Table) -> dict[str, str]:
+def footnotes(table: ReportTable) -> dict[str, str]:
     """The symbol of each note that entries carry, in the order in which a reader meets them."""
     met = dict.fromkeys(note for row in table.rows for entry in row.entries for note in entry.notes)
     return {note: _symbol(index) for index, note in enumerate(met)}
@@ -96,12 +96,12 @@ def _symbol(index: int) -> str:
     return SYMBOLS[which] * (times + 1)
 
 
-def is_mixed(table: Table) -> bool:
+def is_mixed(table: ReportTable) -> bool:
     """Whether there are rows of ours and rows of others, so that readers have to tell them apart."""
     return {row.ours for row in table.rows} == {True, False}
 
 
-def grouped(table: Table) -> Iterator[tuple[str, int]]:
+def grouped(table: ReportTable) -> Iterator[tuple[str, int]]:
     """The headings over the titles, and how many columns each spans; runs of columns without one are one by one."""
     spans: list[tuple[str, int]] = []
     for column in table.columns:
@@ -112,7 +112,7 @@ def grouped(table: Table) -> Iterator[tuple[str, int]]:
     yield from spans
 
 
-def shown(entry: Entry, *, column: Column) -> str:
+def shown(entry: TableEntry, *, column: Column) -> str:
     """What readers see: `71.4 ±4.9` with the longer arm of the interval, or `71.4 (66.5 to 75.8)` with its ends."""
     kind = entry.kind or column.kind
     if entry.value is None:
@@ -154,7 +154,7 @@ def short(text: str) -> str:
     return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
 
 
-def num_row(table: Table, row: Row) -> list[str] | None:
+def num_row(table: ReportTable, row: TableRow) -> list[str] | None:
     """What stands under a row of ours in formats for readers: how many comparisons are behind each entry; None: not known."""
     if all(entry.num is None for entry in row.entries):
         return None

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
-from tirjudge_harness.reports.scored import Scored
+from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.run import sha256_of
 from tirjudge_harness.sources import load_examples
 
 
-def texts_of(run: Scored, *, data: Path | None) -> dict[str, Example]:
+def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
     """The examples of a run, by id. Of a run under an attack there are none: what its judge was shown lies nowhere.
 
     Args:

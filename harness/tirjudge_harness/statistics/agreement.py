@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
     Array,
@@ -76,7 +76,7 @@ def agreement_of(
     )
 
 
-def agreement_with_labels(judged: Sequence[Judged], *, seed: int = 0) -> Agreement:
+def agreement_with_labels(judged: Sequence[JudgedExample], *, seed: int = 0) -> Agreement:
     """Of the judge with whoever labelled the responses: both name a place among those shown.
 
     Over the decisions on responses of which one is right; a tie and no verdict are missing. Places are those in which the

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.statistics import Z_95
 from tirjudge.verdict import majority
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Mark
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.binomial import binomial_test
 from tirjudge_harness.statistics.intervals import Interval, Share, codes_of, share_of
 
@@ -77,7 +77,7 @@ class Length:
     0: length does not sway the judge. None: too few verdicts of each kind to tell."""
 
 
-def flips_of(judged: Sequence[Judged]) -> Flips:
+def flips_of(judged: Sequence[JudgedExample]) -> Flips:
     """How often the order decides, over the comparisons of two that were shown both ways."""
     flipped: list[float] = []
     clusters: list[str] = []
@@ -101,13 +101,13 @@ def flips_of(judged: Sequence[Judged]) -> Flips:
     )
 
 
-def positions_of(judged: Sequence[Judged]) -> list[Position]:
+def positions_of(judged: Sequence[JudgedExample]) -> list[Position]:
     """Position bias, for each number of responses that were shown together, the smallest first."""
     sizes = {len(d.shown) for one in judged for d in one.decisions if len(d.shown) > 1 and d.best in d.shown}
     return [_position(judged, num_shown=size) for size in sorted(sizes)]
 
 
-def length_of(marks: Sequence[Mark]) -> Length:
+def length_of(marks: Sequence[ComparisonScore]) -> Length:
     """Length bias over the marks of one right response against one wrong one that were decided.
 
     Args:
@@ -132,8 +132,8 @@ def length_of(marks: Sequence[Mark]) -> Length:
 
 
 def _comparisons(
-    judged: Sequence[Judged], *, num_shown: int
-) -> Iterator[tuple[Outline, dict[tuple[int, ...], list[Decision]]]]:
+    judged: Sequence[JudgedExample], *, num_shown: int
+) -> Iterator[tuple[ExampleMetadata, dict[tuple[int, ...], list[Decision]]]]:
     """Each set of so many responses that was judged, with its decisions by the order shown."""
     for one in judged:
         found: dict[frozenset[int], dict[tuple[int, ...], list[Decision]]] = defaultdict(lambda: defaultdict(list))
@@ -150,7 +150,7 @@ def _place(order: Sequence[int], votes: Sequence[Decision]) -> int | None:
     return None if best is None else order.index(best)
 
 
-def _position(judged: Sequence[Judged], *, num_shown: int) -> Position:
+def _position(judged: Sequence[JudgedExample], *, num_shown: int) -> Position:
     places: list[int] = []
     clusters: list[str] = []
     of_right: list[list[tuple[str, float]]] = [[] for _ in range(num_shown)]
@@ -184,7 +184,7 @@ def _trial(places: Sequence[int], *, num_shown: int) -> list[bool]:
     return [lead > 0] if lead else []
 
 
-def _log_length_ratio(mark: Mark) -> float | None:
+def _log_length_ratio(mark: ComparisonScore) -> float | None:
     """Of the right response over the wrong one; None if it is not one of each, or their lengths are not known."""
     outline = mark.outline
     right = [index for index in mark.compared if index in outline.correct]

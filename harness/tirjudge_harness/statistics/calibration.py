@@ -11,8 +11,8 @@ from statistics import fmean
 
 from tirjudge.statistics import wilson_interval
 from tirjudge.types import Mode, RolloutVerdict
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.sheet import Mark
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.intervals import Interval
 
 NUM_BINS = 10
@@ -77,7 +77,7 @@ class Selective:
     """The mean accuracy over all coverages, 1/n to 1, equally sure choices in any order; None of nothing."""
 
 
-def confidences_of(judged: Sequence[Judged], *, marks: Sequence[Mark] = ()) -> list[Confidence]:
+def confidences_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore] = ()) -> list[Confidence]:
     """Every choice that came with a probability.
 
     Pairwise and listwise, one of each decision: the probability of the response that it names. Pointwise, one of each mark
@@ -130,7 +130,7 @@ def selective_of(confidences: Sequence[Confidence]) -> Selective:
     return Selective(curve=tuple(curve), area=total / num if num else None)
 
 
-def _of_choices(judged: Judged) -> list[Confidence]:
+def _of_choices(judged: JudgedExample) -> list[Confidence]:
     return [
         Confidence(
             value=decision.probabilities[decision.shown.index(decision.best)],
@@ -141,7 +141,7 @@ def _of_choices(judged: Judged) -> list[Confidence]:
     ]
 
 
-def _of_scores(judged: Judged, compared: Sequence[tuple[int, ...]]) -> list[Confidence]:
+def _of_scores(judged: JudgedExample, compared: Sequence[tuple[int, ...]]) -> list[Confidence]:
     distributions = _distributions(judged)
     found: list[Confidence] = []
     for pair in compared:
@@ -166,7 +166,7 @@ def _mean(distribution: Mapping[int, float]) -> float:
     return math.fsum(score * p for score, p in distribution.items())
 
 
-def _distributions(judged: Judged) -> dict[int, dict[int, float]]:
+def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
     """Of each response: score -> probability, the mean over its votes."""
     verdicts: dict[int, list[RolloutVerdict]] = defaultdict(list)
     for judgment, decisions in judged.by_judgment():

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tirjudge.statistics import wilson_interval
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.sheet import Cell, Figure, Formula, Mark, Mean, Node
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, MetricValue, Node
 
 NUM_RESAMPLES = 1000
 MOST_RESAMPLES_OF_A_FORMULA = 200
@@ -58,10 +58,10 @@ class Average:
 class Basis:
     """What the nodes of a sheet rest on."""
 
-    marks: Sequence[Mark]
+    marks: Sequence[ComparisonScore]
     holds: Mapping[Node, Mask]
     """Which marks each rests on; a formula on none."""
-    judged: Mapping[Node, Sequence[Judged]]
+    judged: Mapping[Node, Sequence[JudgedExample]]
     """Which examples the formulas in each rest on."""
 
     def clusters(self, node: Node) -> set[str]:
@@ -70,17 +70,17 @@ class Basis:
         return of_marks | {one.outline.cluster for one in self.judged[node]}
 
 
-def basis_of(sheet: Sequence[Node], marks: Sequence[Mark], judged: Sequence[Judged]) -> Basis:
+def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> Basis:
     """What every node of a sheet rests on."""
     holds: dict[Node, Mask] = {}
-    examples: dict[Node, list[Judged]] = {}
+    examples: dict[Node, list[JudgedExample]] = {}
 
     def visit(node: Node) -> None:
         match node:
-            case Cell():
+            case MeanMetric():
                 holds[node] = np.fromiter((node.holds(mark) for mark in marks), dtype=bool, count=len(marks))
                 examples[node] = []
-            case Formula():
+            case FormulaMetric():
                 holds[node] = np.zeros(len(marks), dtype=bool)
                 examples[node] = [one for one in judged if node.holds(one)]
             case Mean():
@@ -96,12 +96,12 @@ def basis_of(sheet: Sequence[Node], marks: Sequence[Mark], judged: Sequence[Judg
 
 def figures_of(
     sheet: Sequence[Node],
-    marks: Sequence[Mark],
-    judged: Sequence[Judged],
+    marks: Sequence[ComparisonScore],
+    judged: Sequence[JudgedExample],
     *,
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
-) -> list[Figure]:
+) -> list[MetricValue]:
     """The figures of a sheet with their intervals, each before its parts.
 
     Args:
@@ -116,7 +116,7 @@ def figures_of(
     return [_figure(node, depth=depth, values=values[node], basis=basis) for node, depth in walk(sheet)]
 
 
-def value_of(node: Node, marks: Sequence[Mark], judged: Sequence[Judged]) -> float | None:
+def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> float | None:
     """The value of one figure; None if nothing that it speaks of was judged."""
     return number(resampled(basis_of([node], marks, judged), num_resamples=0)[node][0])
 
@@ -172,8 +172,8 @@ def resampled(basis: Basis, *, num_resamples: int, seed: int = 0) -> dict[Node, 
 
     Two runs over the same clusters are resampled alike under the same seed, so that their values can be subtracted.
     """
-    formulas = [node for node in basis.judged if isinstance(node, Formula)]
-    cells = [node for node in basis.holds if isinstance(node, Cell)]
+    formulas = [node for node in basis.judged if isinstance(node, FormulaMetric)]
+    cells = [node for node in basis.holds if isinstance(node, MeanMetric)]
     of_formulas = {one.outline.cluster for node in formulas for one in basis.judged[node]}
     names = sorted({mark.outline.cluster for mark in basis.marks} | of_formulas)
     place = {name: index for index, name in enumerate(names)}
@@ -250,14 +250,14 @@ def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval
     return middle_of(values, num_clusters=num_clusters)
 
 
-def _figure(node: Node, *, depth: int, values: Array, basis: Basis) -> Figure:
+def _figure(node: Node, *, depth: int, values: Array, basis: Basis) -> MetricValue:
     num_marks = int(basis.holds[node].sum())
     clusters = basis.clusters(node)
-    if isinstance(node, Cell) and num_marks and len(clusters) == num_marks:
+    if isinstance(node, MeanMetric) and num_marks and len(clusters) == num_marks:
         interval = wilson_interval(float(values[0]) * num_marks, num_trials=num_marks)
     else:
         interval = _interval_of(values, num_clusters=len(clusters), bounded=_is_bounded(node))
-    return Figure(
+    return MetricValue(
         name=node.name,
         depth=depth,
         value=number(values[0]),
@@ -269,7 +269,7 @@ def _figure(node: Node, *, depth: int, values: Array, basis: Basis) -> Figure:
 def _is_bounded(node: Node) -> bool:
     if isinstance(node, Mean):
         return all(map(_is_bounded, node.parts))
-    return isinstance(node, Cell) or node.bounded
+    return isinstance(node, MeanMetric) or node.bounded
 
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
@@ -307,16 +307,16 @@ def _mean(node: Mean, *, values: Mapping[Node, Array]) -> Array:
 
 
 def _formula_values(
-    formula: Formula, judged: Sequence[Judged], *, place: Mapping[str, int], num_resamples: int, seed: int
+    formula: FormulaMetric, judged: Sequence[JudgedExample], *, place: Mapping[str, int], num_resamples: int, seed: int
 ) -> Array:
-    by_cluster: dict[int, list[Judged]] = defaultdict(list)
+    by_cluster: dict[int, list[JudgedExample]] = defaultdict(list)
     for one in judged:
         by_cluster[place[one.outline.cluster]].append(one)
-    copies: dict[tuple[int, int], list[Judged]] = {}
+    copies: dict[tuple[int, int], list[JudgedExample]] = {}
     values: list[float] = []
     for rows in draws(len(place), num_resamples=num_resamples, seed=seed):
         for row in rows.astype(int):
-            drawn: list[Judged] = []
+            drawn: list[JudgedExample] = []
             for code, members in sorted(by_cluster.items()):
                 for copy in range(row[code]):
                     if (code, copy) not in copies:
@@ -327,7 +327,7 @@ def _formula_values(
     return np.array(values)
 
 
-def _copy(judged: Judged, *, copy: int) -> Judged:
+def _copy(judged: JudgedExample, *, copy: int) -> JudgedExample:
     """The same, as another example of another cluster: what is drawn twice counts twice."""
     if not copy:
         return judged

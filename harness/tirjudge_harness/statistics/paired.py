@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.sheet import Cell, Mark, Node
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.metric_tree import ComparisonScore, MeanMetric, Node
 from tirjudge_harness.statistics.binomial import binomial_test
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
@@ -23,17 +23,17 @@ from tirjudge_harness.statistics.intervals import (
     walk,
 )
 
-EVERYTHING = Cell(name="all comparisons", holds=lambda mark: True)
+EVERYTHING = MeanMetric(name="all comparisons", holds=lambda mark: True)
 
-Spoken = TypeVar("Spoken", Mark, Judged)
+Spoken = TypeVar("Spoken", ComparisonScore, JudgedExample)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
     """What two runs share, in one order, and how much they do not."""
 
-    first: list[Mark]
-    second: list[Mark]
+    first: list[ComparisonScore]
+    second: list[ComparisonScore]
     only_first: int
     """Comparisons that the second run has not."""
     only_second: int
@@ -61,7 +61,7 @@ class Difference:
     independent; None where there is no comparison, as for formulas."""
 
 
-def common_of(first: Sequence[Mark], second: Sequence[Mark]) -> Common:
+def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore]) -> Common:
     """The comparisons that two runs have in common.
 
     Raises:
@@ -86,7 +86,7 @@ def differences_of(
     sheet: Sequence[Node],
     common: Common,
     *,
-    judged: tuple[Sequence[Judged], Sequence[Judged]] = ((), ()),
+    judged: tuple[Sequence[JudgedExample], Sequence[JudgedExample]] = ((), ()),
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> list[Difference]:
@@ -141,9 +141,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _by_comparison(marks: Sequence[Mark]) -> dict[tuple[str, tuple[int, ...], int], Mark]:
+def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[int, ...], int], ComparisonScore]:
     """By example, responses and number: a benchmark may count a comparison several times, each with the same mark."""
-    found: dict[tuple[str, tuple[int, ...], int], Mark] = {}
+    found: dict[tuple[str, tuple[int, ...], int], ComparisonScore] = {}
     times: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for mark in marks:
         about = (mark.outline.id, mark.compared)

@@ -15,9 +15,9 @@ from statistics import fmean
 import numpy as np
 
 from tirjudge.types import Judgment, Outcome, RolloutRecord, TurnRecord
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.sheet import Mark
 from tirjudge_harness.statistics.intervals import Share, share_of
 
 NOT_PARSED = ("SyntaxError", "IndentationError", "TabError")
@@ -79,7 +79,7 @@ class CodeErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Distribution:
     """Of a quantity over judgments."""
 
     total: float
@@ -95,18 +95,18 @@ class Costs:
     """What judgments took. Of none, each is None."""
 
     num_judgments: int
-    input_tokens: Spread | None
-    output_tokens: Spread | None
-    tool_calls: Spread | None
-    latency_s: Spread | None
+    input_tokens: Distribution | None
+    output_tokens: Distribution | None
+    tool_calls: Distribution | None
+    latency_s: Distribution | None
     """From the request to the judgment, waiting included."""
-    engine_s: Spread | None
-    sandbox_s: Spread | None
-    money: Spread | None
+    engine_s: Distribution | None
+    sandbox_s: Distribution | None
+    money: Distribution | None
     """None as well where no prices are given."""
 
 
-def verdicts_of(judged: Sequence[Judged]) -> Verdicts:
+def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:
     """How often there is no plain verdict."""
     decisions = [(decision, one.outline.cluster) for one in judged for decision in one.decisions]
     clusters = [cluster for _, cluster in decisions]
@@ -121,7 +121,7 @@ def verdicts_of(judged: Sequence[Judged]) -> Verdicts:
     )
 
 
-def tool_use_of(judged: Sequence[Judged], *, marks: Sequence[Mark]) -> ToolUse:
+def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore]) -> ToolUse:
     """How often programs run, and whether the judge is right then.
 
     A comparison was made with programs if one ran in any judgment on its responses, each alone or all together.
@@ -132,7 +132,7 @@ def tool_use_of(judged: Sequence[Judged], *, marks: Sequence[Mark]) -> ToolUse:
     """
     rollouts = [(rollout, one.outline.cluster) for one in judged for j in one.judgments for rollout in j.rollouts]
     used = _used(judged)
-    credits: dict[bool, list[Mark]] = {True: [], False: []}
+    credits: dict[bool, list[ComparisonScore]] = {True: [], False: []}
     for mark in marks:
         about = [ran for shown, ran in used[mark.outline.id] if shown <= set(mark.compared)]
         if about:
@@ -146,7 +146,7 @@ def tool_use_of(judged: Sequence[Judged], *, marks: Sequence[Mark]) -> ToolUse:
     )
 
 
-def code_errors_of(judged: Sequence[Judged]) -> list[CodeErrors]:
+def code_errors_of(judged: Sequence[JudgedExample]) -> list[CodeErrors]:
     """How calls fail, kind by kind."""
     calls: list[tuple[CodeError | None, str]] = []
     judgments: list[tuple[set[CodeError | None], str]] = []
@@ -182,7 +182,7 @@ def kind_of(turn: TurnRecord) -> CodeError | None:
             return CodeError(turn.outcome.value)
 
 
-def costs_of(judged: Sequence[Judged], *, prices: Prices | None = None) -> Costs:
+def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -> Costs:
     """Tokens, seconds and money of the judgments of a run, each once.
 
     Args:
@@ -212,13 +212,13 @@ def price_of(judgment: Judgment, *, prices: Prices) -> float | None:
     return prices.cost_of(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
 
 
-def spread_of(values: Sequence[float]) -> Spread | None:
+def spread_of(values: Sequence[float]) -> Distribution | None:
     """Of the values; None of nothing."""
     if not values:
         return None
     median, p90, p99 = np.percentile(values, [50, 90, 99], method="inverted_cdf")
     total = float(np.sum(values))
-    return Spread(total=total, mean=total / len(values), median=float(median), p90=float(p90), p99=float(p99))
+    return Distribution(total=total, mean=total / len(values), median=float(median), p90=float(p90), p99=float(p99))
 
 
 def _calls(rollout: RolloutRecord) -> Iterator[TurnRecord]:
@@ -234,7 +234,7 @@ def _num_programs(judgment: Judgment) -> int:
     return sum(turn.outcome is not Outcome.REFUSED for rollout in judgment.rollouts for turn in _calls(rollout))
 
 
-def _used(judged: Sequence[Judged]) -> Mapping[str, list[tuple[frozenset[int], bool]]]:
+def _used(judged: Sequence[JudgedExample]) -> Mapping[str, list[tuple[frozenset[int], bool]]]:
     """By example: what was shown in each judgment, and whether a program ran."""
     used: dict[str, list[tuple[frozenset[int], bool]]] = defaultdict(list)
     for one in judged:
@@ -244,15 +244,15 @@ def _used(judged: Sequence[Judged]) -> Mapping[str, list[tuple[frozenset[int], b
     return used
 
 
-def _mean_credit(marks: Sequence[Mark]) -> Share:
+def _mean_credit(marks: Sequence[ComparisonScore]) -> Share:
     return share_of([mark.credit for mark in marks], clusters=[mark.outline.cluster for mark in marks])
 
 
-def _unique(judged: Sequence[Judged]) -> list[Judgment]:
+def _unique(judged: Sequence[JudgedExample]) -> list[Judgment]:
     return [judgment for judgment, _ in _unique_with_clusters(judged)]
 
 
-def _unique_with_clusters(judged: Sequence[Judged]) -> list[tuple[Judgment, str]]:
+def _unique_with_clusters(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
     """Each judgment once, with the prompt that first asked for it."""
     found: dict[str, tuple[Judgment, str]] = {}
     for one in judged:

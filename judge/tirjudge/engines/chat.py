@@ -31,18 +31,18 @@ import httpx2
 from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.engines.chat_endpoint import ChatEndpoint
 from tirjudge.engines.chat_wire import (
-    Choice,
+    ChatChoice,
+    ChatUsage,
     PromptDetails,
     Taken,
     Token,
-    Usage,
 )
 from tirjudge.errors import EngineUnavailable
-from tirjudge.model import Model
+from tirjudge.http.trace_context import trace_headers
+from tirjudge.opening import Model
 from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.profile import Profile
-from tirjudge.trace_context import trace_headers
-from tirjudge.types import Completion, Counted, Place, Sampling
+from tirjudge.types import Completion, Sampling, TokenAlternatives, TokenUsage
 
 BORDER = 0x110000
 """The id before and after what the model wrote; those below it are characters."""
@@ -157,7 +157,7 @@ class ChatEngine:
             max_tokens=-(-sampling.max_tokens // CHARS_PER_TOKEN),
             headers={"x-session-id": session, **trace_headers()},
         )
-        choice, usage = answer.choices[0], answer.usage or Usage()
+        choice, usage = answer.choices[0], answer.usage or ChatUsage()
         written = self._written(choice, stop=sampling.stop)
         return Completion(
             text=written.text,
@@ -168,10 +168,10 @@ class ChatEngine:
             num_appended=written.num_appended,
             num_cached=(usage.prompt_tokens_details or PromptDetails()).cached_tokens or 0,
             places=places_of(choice),
-            counted=Counted(prompt=usage.prompt_tokens, completion=usage.completion_tokens),
+            counted=TokenUsage(prompt=usage.prompt_tokens, completion=usage.completion_tokens),
         )
 
-    def _written(self, choice: Choice, *, stop: Sequence[str]) -> _Written:
+    def _written(self, choice: ChatChoice, *, stop: Sequence[str]) -> _Written:
         """What the model wrote, and how it ended."""
         text = choice.message.content or choice.message.refusal or ""
         finish_reason = ENDED.get(choice.finish_reason or "stop")
@@ -217,7 +217,7 @@ def _merged(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def _dropped_stop(choice: Choice, *, text: str, stop: Sequence[str]) -> str | None:
+def _dropped_stop(choice: ChatChoice, *, text: str, stop: Sequence[str]) -> str | None:
     """The string that ended the turn and is not in the answer: the one that the endpoint names, or the end of a tag that is
     still open. A tag that a program follows was only spoken of."""
     if choice.stop_reason in stop:
@@ -233,7 +233,7 @@ def _is_open(tag: str, *, text: str) -> bool:
     return bool(found) and "<" not in inside and "`" not in inside
 
 
-def places_of(choice: Choice) -> tuple[Place, ...]:
+def places_of(choice: ChatChoice) -> tuple[TokenAlternatives, ...]:
     """The alternatives to each token of the content; none if the endpoint gave none, or others than those of the content.
 
     Tokens of thoughts may come before, and those of a stop string after.
@@ -253,7 +253,7 @@ def places_of(choice: Choice) -> tuple[Place, ...]:
         if at <= begins:
             continue
         text = decoder.decode(token.raw[begins - at :] if at - len(token.raw) < begins else token.raw)
-        places.append(Place(start=start, text=text, logprobs=_logprobs(token)))
+        places.append(TokenAlternatives(start=start, text=text, logprobs=_logprobs(token)))
         start += len(text)
     return tuple(places)
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from tirjudge.engines.chat_wire import LEAST_LIMIT, Answer, Taken, limit_in, read_answer, told_by
+from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, told_by
 from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError, logged
-from tirjudge.exchange import KEEPALIVE_S, UNREACHED, Exchange, RequestRefused, ServerUnavailable, tls_context
-from tirjudge.protocol import invalid
+from tirjudge.http.exchange import KEEPALIVE_S, UNREACHED, HTTPExchange, RequestRefused, ServerUnavailable, tls_context
+from tirjudge.http.protocol import invalid
 from tirjudge.types import Sampling
 
 OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
@@ -69,7 +69,7 @@ class ChatEndpoint:
         max_tokens: int,
         without: Collection[str] = (),
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ChatAnswer:
         """The answer to the first form of the request that the endpoint takes.
 
         Args:
@@ -109,7 +109,7 @@ class ChatEndpoint:
 
     async def _send(self, body: Mapping[str, object], *, headers: Mapping[str, str]) -> httpx2.Response:
         """A success or a refusal; what may do better later is sent again."""
-        exchange = Exchange(
+        exchange = HTTPExchange(
             self.url,
             headers=dict(headers),
             timeout_s=self._timeout_s,
@@ -134,7 +134,7 @@ class ChatEndpoint:
                 pause_s = exchange.pause_after_failure(failure, headers=response.headers)
             await asyncio.sleep(pause_s)
 
-    def _pause_after_error(self, exchange: Exchange, error: httpx2.RequestError) -> float:
+    def _pause_after_error(self, exchange: HTTPExchange, error: httpx2.RequestError) -> float:
         if isinstance(error, UNREACHED) and not self._is_awaited:
             raise EngineUnavailable(f"{self.url} cannot be reached: {error or type(error).__name__}") from error
         try:

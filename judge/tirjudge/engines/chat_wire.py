@@ -97,7 +97,7 @@ class Message(BaseModel):
     refusal: Text | None = None
 
 
-class Choice(BaseModel):
+class ChatChoice(BaseModel):
     message: Message
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -109,17 +109,17 @@ class PromptDetails(BaseModel):
     cached_tokens: int | None = None
 
 
-class Usage(BaseModel):
+class ChatUsage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: PromptDetails | None = None
 
 
-class Answer(BaseModel):
+class ChatAnswer(BaseModel):
     """Of a success. What else an endpoint says is not looked at."""
 
-    choices: list[Choice] = Field(min_length=1)
-    usage: Usage | None = None
+    choices: list[ChatChoice] = Field(min_length=1)
+    usage: ChatUsage | None = None
 
 
 class Taken:
@@ -221,14 +221,14 @@ def told_by(response: httpx2.Response) -> Told:
     )
 
 
-def read_answer(content: bytes) -> Answer:
+def read_answer(content: bytes) -> ChatAnswer:
     """The answer of a success.
 
     Raises:
         ValueError: it is not a chat endpoint's; says where.
     """
     try:
-        return Answer.model_validate_json(content)
+        return ChatAnswer.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"

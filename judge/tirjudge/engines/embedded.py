@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from tirjudge.engines.checkpoint import Qwen3Config, read_eos_token_ids, read_json, read_safetensors
 from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
-from tirjudge.origin import origin
+from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
 
 MAX_BATCH = 16
@@ -278,7 +278,7 @@ def _contiguous_transpose(matrix: Array) -> Array:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Slot:
+class BatchSlot:
     """Room for one sequence."""
 
     index: int
@@ -288,7 +288,7 @@ class Slot:
     session: str | None = None
     """Whose sequence it is; None: never used."""
     salt: str | None = None
-    """As in `tirjudge.origin.Origin.cache_salt`."""
+    """As in `tirjudge.request_context.Origin.cache_salt`."""
     last_used: int = 0
     """Count of acquisitions at its own last one."""
     busy: bool = False
@@ -311,7 +311,7 @@ class KVCache:
         shape = (num_slots, config.num_layers, config.num_kv_heads, context_tokens, config.head_dim)
         # Attention reads padding beyond a sequence and multiplies it by 0, so it has to be finite.
         self.keys, self.values = model.backend.zeros(shape), model.backend.zeros(shape)
-        self.slots = [Slot(index=i, token_ids=np.zeros(context_tokens, dtype=np.int64)) for i in range(num_slots)]
+        self.slots = [BatchSlot(index=i, token_ids=np.zeros(context_tokens, dtype=np.int64)) for i in range(num_slots)]
         self._num_acquired = 0
 
     def clear(self) -> None:
@@ -322,13 +322,13 @@ class KVCache:
     def sessions(self) -> set[str | None]:
         return {slot.session for slot in self.slots}
 
-    def longest_prefix(self, token_ids: np.ndarray, *, salt: str | None) -> tuple[int, Slot]:
+    def longest_prefix(self, token_ids: np.ndarray, *, salt: str | None) -> tuple[int, BatchSlot]:
         """How many of the ids are computed already for this salt, and where; the last one never counts, its logits are
         wanted."""
         found = [(slot.common_prefix(token_ids[:-1]) if slot.salt == salt else 0, slot) for slot in self.slots]
         return max(found, key=lambda pair: pair[0])
 
-    def acquire(self, token_ids: np.ndarray, *, session: str, salt: str | None) -> Slot:
+    def acquire(self, token_ids: np.ndarray, *, session: str, salt: str | None) -> BatchSlot:
         """A slot that holds as much of the ids as any slot does: the session's own, or the one longest unused."""
         num_cached, source = self.longest_prefix(token_ids, salt=salt)
         idle = [slot for slot in self.slots if not slot.busy]
@@ -357,7 +357,7 @@ class _Request:
     future: Future[Completion]
     rng: np.random.Generator | None
     """None: greedy."""
-    slot: Slot = field(init=False)
+    slot: BatchSlot = field(init=False)
     """Set when it joins the batch."""
     num_cached: int = 0
     token_ids: list[int] = field(default_factory=list)
@@ -501,7 +501,7 @@ class EmbeddedEngine:
 
     async def swap(self, weights: Mapping[str, Array], *, version: str | int) -> None:
         """Go on with other weights of the same model. Turns that run end with those that they began with, turns that come
-        wait, and what the cache holds is dropped. A rollout has several turns: `tirjudge.gate` keeps those together.
+        wait, and what the cache holds is dropped. A rollout has several turns: `tirjudge.weights_lock` keeps those together.
 
         Args:
             weights: name in the checkpoint -> array of NumPy or torch; copied.

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tirjudge.control_tokens import ControlTokens
-from tirjudge.engines.fleet_worker import EngineWorker, Identity, RemoteEngine, Weights, cancelled, in_time
+from tirjudge.engines.fleet_worker import EngineWorker, RemoteEngine, Weights, WorkerIdentity, cancelled, in_time
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
+from tirjudge.http.workers import least_busy
 from tirjudge.loop import Tokenizer
 from tirjudge.types import Completion, Sampling
-from tirjudge.workers import least_busy
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class FleetEngine:
         self._connect = connect
         self._on_hung = on_hung
         self._wait_s = wait_s
-        self._identity: Identity | None = None
+        self._identity: WorkerIdentity | None = None
         self._weights: Weights | None = None
         self._is_exchanging = False
         self._at_session: OrderedDict[str, EngineWorker] = OrderedDict()
@@ -114,7 +114,7 @@ class FleetEngine:
             if not self.workers:
                 raise ValueError("engines: no URL given, at least one is needed")
             found = await asyncio.gather(*(worker.identify() for worker in self.workers), return_exceptions=True)
-            identities = [answer for answer in found if isinstance(answer, Identity)]
+            identities = [answer for answer in found if isinstance(answer, WorkerIdentity)]
             if identities:
                 break
             failure = self._none_of(found)
@@ -127,7 +127,7 @@ class FleetEngine:
             await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
         for worker, answer in zip(self.workers, found, strict=True):
-            problem = answer.difference(self._identity) if isinstance(answer, Identity) else str(answer)
+            problem = answer.difference(self._identity) if isinstance(answer, WorkerIdentity) else str(answer)
             if problem is not None:
                 self._leave_out(worker, problem)
         self._watching = asyncio.create_task(self._watch())

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tirjudge.workers import BadUrl, service_url
+from tirjudge.http.workers import BadUrl, service_url
 
 logger = logging.getLogger(__name__)
 

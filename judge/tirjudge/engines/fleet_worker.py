@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable
+from tirjudge.http.workers import Worker
 from tirjudge.loop import Engine
-from tirjudge.workers import Worker
 
 PROBE = (
     "```python\nprint(len(response_a.split()) >= 12, 3.14159)\n```\n```output\nTrue\n```\n"
@@ -56,14 +56,14 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class WorkerIdentity:
     """What has to be the same wherever a rollout may go on."""
 
     served: ServedModel
     tokenizer_sha256: str
     """Of the ids of `PROBE`."""
 
-    def difference(self, others: Identity) -> str | None:
+    def difference(self, others: WorkerIdentity) -> str | None:
         """What of it is not as the others have it; None: nothing."""
         if self.served != others.served:
             return f"it serves {_shown(self.served)}, the others {_shown(others.served)}"
@@ -88,7 +88,7 @@ class EngineWorker(Worker):
     mute_since: float | None = None
     """Since when it has written no token for us, though it says that it is well; None: it has."""
 
-    async def identify(self) -> Identity:
+    async def identify(self) -> WorkerIdentity:
         """
         Raises:
             EngineUnavailable: it cannot be reached, is not healthy, or takes too long to say so.
@@ -156,11 +156,11 @@ class EngineWorker(Worker):
         await reload(weights.checkpoint, version=weights.version)
         self.weights, self.seen_at = weights, None
 
-    async def _identify(self) -> Identity:
+    async def _identify(self) -> WorkerIdentity:
         served = await self.engine.ready()
         tokenizer = self.engine.tokenizer
         ids = [await tokenizer.encode(PROBE), await tokenizer.encode_prompt(PROBE)]
-        return Identity(served=served, tokenizer_sha256=hashlib.sha256(json.dumps(ids).encode()).hexdigest())
+        return WorkerIdentity(served=served, tokenizer_sha256=hashlib.sha256(json.dumps(ids).encode()).hexdigest())
 
 
 async def in_time(answer: Awaitable[T], *, url: str) -> T:

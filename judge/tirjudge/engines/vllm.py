@@ -20,13 +20,13 @@ from typing import Any
 import httpx2
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
-from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
+from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
-from tirjudge.exchange import CONNECT_S, KEEPALIVE_S
-from tirjudge.origin import origin
-from tirjudge.trace_context import trace_headers
+from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
+from tirjudge.http.trace_context import trace_headers
+from tirjudge.http.workers import is_this_machine
+from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
-from tirjudge.workers import is_this_machine
 
 CACHED_CHARS = 64
 """Texts up to this length (labels, tags, fences) are encoded once and remembered."""
@@ -193,11 +193,11 @@ def _completion_body(
     return body
 
 
-def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> Answer:
+def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
     choice = body["choices"][0]
     top = choice["logprobs"]["top_logprobs"][0] if sampling.logprob_token_ids else {}
     details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
-    return Answer(
+    return VLLMAnswer(
         text=choice["text"],
         token_ids=choice["token_ids"],
         logprobs=choice["logprobs"]["token_logprobs"] if sampling.logprobs else (),

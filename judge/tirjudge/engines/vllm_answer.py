@@ -47,7 +47,7 @@ class Texts(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class VLLMAnswer:
     """One generated sequence, in vLLM's words."""
 
     text: str
@@ -82,7 +82,7 @@ class Reader:
         """Ids that were seen to end a turn."""
         return frozenset(self._eos_ids)
 
-    async def read(self, answer: Answer) -> Completion:
+    async def read(self, answer: VLLMAnswer) -> Completion:
         """
         Raises:
             EngineUnavailable: generation did not end by itself.

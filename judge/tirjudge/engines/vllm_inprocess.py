@@ -20,10 +20,10 @@ from typing import Any
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.vllm import ServedModel
-from tirjudge.engines.vllm_answer import Answer, Reader, check_reload, sampling_fields
+from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
-from tirjudge.origin import origin
-from tirjudge.trace_context import trace_headers
+from tirjudge.http.trace_context import trace_headers
+from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
 
 DEFAULTS: Mapping[str, Any] = {
@@ -245,12 +245,12 @@ def _params_of(sampling: Sampling, *, room: int) -> Any:
     return SamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY)
 
 
-def _answer_of(output: Any, *, sampling: Sampling) -> Answer:
+def _answer_of(output: Any, *, sampling: Sampling) -> VLLMAnswer:
     completion = output.outputs[0]
     ids = [int(i) for i in completion.token_ids]
     at = zip(completion.logprobs, ids, strict=True) if sampling.logprobs else ()
     first = completion.logprobs[0] if sampling.logprob_token_ids else {}
-    return Answer(
+    return VLLMAnswer(
         text=completion.text,
         token_ids=ids,
         logprobs=[places[i].logprob for places, i in at],

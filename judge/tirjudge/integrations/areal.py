@@ -1,16 +1,16 @@
 """AReaL: a server's judge as the reward function of a workflow.
 
     from areal.workflow.rlvr import RLVRWorkflow
-    from tirjudge.integrations.areal import JudgeReward
+    from tirjudge.integrations.areal import ArealJudgeReward
 
     workflow = RLVRWorkflow(
-        reward_fn=JudgeReward("http://judge:8400", reference_column="answer"), gconfig=gconfig, tokenizer=tokenizer
+        reward_fn=ArealJudgeReward("http://judge:8400", reference_column="answer"), gconfig=gconfig, tokenizer=tokenizer
     )
 
 AReaL waits 15 s for a reward, four times, and then takes 0 without a word. This gives up before, and raises: AReaL then
 leaves the rollout out. For judgments that take longer, let AReaL wait longer as well:
 
-    workflow.async_reward_fn = AsyncRewardWrapper(JudgeReward(url, deadline_s=110), timeout_seconds=120)
+    workflow.async_reward_fn = AsyncRewardWrapper(ArealJudgeReward(url, deadline_s=110), timeout_seconds=120)
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import asyncio
 import logging
 from typing import Any
 
-from tirjudge.detemplate import without_end
-from tirjudge.integrations.scoring import Candidate, NoVerdict, Scorer
+from tirjudge.integrations.detemplate import without_end
+from tirjudge.integrations.scoring import NoVerdict, Scorer, ScoringSample
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ DEADLINE_S = 12.0
 """Of a judgment, so that the answer is there within AReaL's 15 s."""
 
 
-class JudgeReward:
+class ArealJudgeReward:
     """Scores from 0 to 1. It can be pickled, and is called in a process of AReaL's pool.
 
     Args:
@@ -69,7 +69,7 @@ class JudgeReward:
         if messages is None:
             asking = self._scorer.score_rendered(prompt + completions, prompt=prompt, reference=reference)
         else:
-            candidate = Candidate(prompt=messages, response=without_end(completions), reference=reference)
+            candidate = ScoringSample(prompt=messages, response=without_end(completions), reference=reference)
             asking = self._scorer.score_one(candidate)
         scored = asyncio.run(asking)
         if scored.score is not None:

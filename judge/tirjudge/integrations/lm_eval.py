@@ -27,12 +27,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Required, TypedDict, TypeVar
 
-from tirjudge.integrations.scoring import Candidate, Prompt, Scorer
+from tirjudge.integrations.scoring import Prompt, Scorer, ScoringSample
 
 T = TypeVar("T")
 
 
-class Answer(TypedDict, total=False):
+class LmEvalAnswer(TypedDict, total=False):
     """One answer of the model, and what it got once it is judged."""
 
     prompt: Required[Prompt]
@@ -67,7 +67,7 @@ class JudgeMetric:
         self._prompt = prompt
         self._reference = reference
 
-    def process_results(self, doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Answer]:
+    def process_results(self, doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, LmEvalAnswer]:
         """The answer to a row, put by under the name of each metric.
 
         Raises:
@@ -75,10 +75,10 @@ class JudgeMetric:
         """
         prompt = doc[self._prompt] if isinstance(self._prompt, str) else self._prompt(doc)
         reference = None if self._reference is None else doc[self._reference]
-        answer = Answer(prompt=prompt, response=results[0], reference=reference)
+        answer = LmEvalAnswer(prompt=prompt, response=results[0], reference=reference)
         return dict.fromkeys(("judge_score", "judge_stderr", "judge_abstained"), answer)
 
-    def score(self, answers: Sequence[Answer]) -> float:
+    def score(self, answers: Sequence[LmEvalAnswer]) -> float:
         """The mean score, 0 to 1, of the answers with a verdict; not a number if there is none.
 
         Raises:
@@ -87,21 +87,21 @@ class JudgeMetric:
         scores = self._scores(answers)
         return statistics.fmean(scores) if scores else math.nan
 
-    def stderr(self, answers: Sequence[Answer]) -> float:
+    def stderr(self, answers: Sequence[LmEvalAnswer]) -> float:
         """The standard error of that mean; not a number for fewer than two scores. Raises as `score` does."""
         scores = self._scores(answers)
         return statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
 
-    def abstained(self, answers: Sequence[Answer]) -> float:
+    def abstained(self, answers: Sequence[LmEvalAnswer]) -> float:
         """The share of answers without a verdict. Raises as `score` does."""
         return 1 - len(self._scores(answers)) / len(answers)
 
-    def _scores(self, answers: Sequence[Answer]) -> list[float]:
+    def _scores(self, answers: Sequence[LmEvalAnswer]) -> list[float]:
         """The scores that there are; what was not judged yet is judged first."""
         waiting = [answer for answer in answers if "score" not in answer]
         if waiting:
             candidates = [
-                Candidate(prompt=answer["prompt"], response=answer["response"], reference=answer["reference"])
+                ScoringSample(prompt=answer["prompt"], response=answer["response"], reference=answer["reference"])
                 for answer in waiting
             ]
             for answer, scored in zip(waiting, _run(self._scorer.score(candidates)), strict=True):

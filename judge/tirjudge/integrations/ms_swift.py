@@ -18,7 +18,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from tirjudge.integrations.scoring import Candidate, Scorer
+from tirjudge.integrations.scoring import Scorer, ScoringSample
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def judge_orm(url: str, *, fallback: float = 0.0, reference_column: str | None =
             references = columns[reference_column] if reference_column else [None] * len(completions)
             scored = await asked.score(
                 [
-                    Candidate(prompt=messages[:-1], response=completion, reference=reference)
+                    ScoringSample(prompt=messages[:-1], response=completion, reference=reference)
                     for messages, completion, reference in zip(
                         columns["messages"], completions, references, strict=True
                     )

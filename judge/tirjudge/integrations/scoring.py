@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tirjudge.client import AsyncClient, RequestRefused, ServerUnavailable
-from tirjudge.detemplate import detemplate
 from tirjudge.errors import DeadlineExceeded, TirjudgeError
-from tirjudge.rewards import ResponseReward, RewardMode, RewardRequest, Strategy
+from tirjudge.http.rewards import ResponseReward, RewardMode, RewardRequest, Strategy
+from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import ChatMessage, Judgment
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -37,7 +37,7 @@ class NoVerdict(TirjudgeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ScoringSample:
     """A completion to be scored."""
 
     prompt: Prompt
@@ -47,7 +47,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredSample:
     """What came of it."""
 
     score: float | None
@@ -90,8 +90,8 @@ class Scorer:
     concurrency: int = 64
     """Requests under way at a time."""
 
-    async def score(self, candidates: Sequence[Candidate]) -> list[Scored]:
-        """One `Scored` a candidate, in their order. A server that cannot be reached is not asked for the rest of them.
+    async def score(self, candidates: Sequence[ScoringSample]) -> list[ScoredSample]:
+        """One `ScoredSample` a candidate, in their order. A server that cannot be reached is not asked for the rest of them.
 
         Raises:
             RequestRefused: the set-up is at fault.
@@ -114,8 +114,8 @@ class Scorer:
         return [scored for _, scored in sorted(answered, key=lambda pair: pair[0])]
 
     async def _ask(
-        self, client: AsyncClient, group: Sequence[Candidate], *, places: asyncio.Semaphore, lost: list[str]
-    ) -> list[Scored]:
+        self, client: AsyncClient, group: Sequence[ScoringSample], *, places: asyncio.Semaphore, lost: list[str]
+    ) -> list[ScoredSample]:
         """What one request brings. `lost` says why the server is not asked any more."""
         if self.strategy is not None and len(group) < 2:
             return _without("alone: it has no other completion of its prompt to be compared with", group)
@@ -136,11 +136,11 @@ class Scorer:
                 return _without(f"server: {error}", group)
         return [_scored(reward) for reward in answer.data[0].rewards]
 
-    async def score_one(self, candidate: Candidate) -> Scored:
+    async def score_one(self, candidate: ScoringSample) -> ScoredSample:
         """The same for one."""
         return (await self.score([candidate]))[0]
 
-    async def score_rendered(self, text: str, *, prompt: str, reference: str | None = None) -> Scored:
+    async def score_rendered(self, text: str, *, prompt: str, reference: str | None = None) -> ScoredSample:
         """The same for a prompt and its completion as a chat template rendered them, special tokens and all.
 
         Args:
@@ -150,15 +150,15 @@ class Scorer:
         """
         exchange = detemplate(text, prompt=prompt)
         if exchange is None:
-            return Scored(score=None, reason="unreadable: prompt and answer cannot be told apart in it")
+            return ScoredSample(score=None, reason="unreadable: prompt and answer cannot be told apart in it")
         prompt_read = exchange.prompt if isinstance(exchange.prompt, str) else [dict(turn) for turn in exchange.prompt]
-        return await self.score_one(Candidate(prompt=prompt_read, response=exchange.response, reference=reference))
+        return await self.score_one(ScoringSample(prompt=prompt_read, response=exchange.response, reference=reference))
 
     def _client(self) -> AsyncClient:
         key = self.api_key or key_in(self.api_key_file)
         return AsyncClient(self.url, api_key=key, timeout_s=self.deadline_s, max_attempts=MAX_ATTEMPTS)
 
-    def _groups(self, candidates: Sequence[Candidate]) -> list[list[int]]:
+    def _groups(self, candidates: Sequence[ScoringSample]) -> list[list[int]]:
         """Which candidates are asked for together."""
         if self.strategy is None:
             return [[place] for place in range(len(candidates))]
@@ -167,7 +167,7 @@ class Scorer:
             groups.setdefault(repr((candidate.prompt, candidate.reference)), []).append(place)
         return list(groups.values())
 
-    def _request(self, group: Sequence[Candidate]) -> RewardRequest:
+    def _request(self, group: Sequence[ScoringSample]) -> RewardRequest:
         return RewardRequest(
             mode=RewardMode.EXPECTED_SCORE if self.strategy is None else RewardMode.COHORT,
             strategy=self.strategy or Strategy.CIRCULAR,
@@ -181,17 +181,17 @@ class Scorer:
         )
 
 
-def _scored(reward: ResponseReward) -> Scored:
+def _scored(reward: ResponseReward) -> ScoredSample:
     reason = None
     if reward.reward is None:
         reason = f"{reward.status}: {reward.reason if reward.error is None else reward.error.message}"
-    return Scored(
+    return ScoredSample(
         score=reward.reward, reason=reason, num_tool_calls=reward.tool_calls, judgment_ids=tuple(reward.judgments)
     )
 
 
-def _without(reason: str, group: Sequence[Candidate]) -> list[Scored]:
-    return [Scored(score=None, reason=reason) for _ in group]
+def _without(reason: str, group: Sequence[ScoringSample]) -> list[ScoredSample]:
+    return [ScoredSample(score=None, reason=reason) for _ in group]
 
 
 def key_in(path: str | Path | None) -> str | None:

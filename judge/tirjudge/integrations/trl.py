@@ -1,11 +1,11 @@
 """TRL: a server's judge as a reward function of `GRPOTrainer` or `RLOOTrainer`.
 
     from trl import GRPOTrainer
-    from tirjudge.integrations.trl import JudgeReward
+    from tirjudge.integrations.trl import TRLJudgeReward
 
     trainer = GRPOTrainer(
         model="Qwen/Qwen3-0.6B",
-        reward_funcs=JudgeReward("http://judge:8400", reference_column="solution"),
+        reward_funcs=TRLJudgeReward("http://judge:8400", reference_column="solution"),
         train_dataset=dataset,
     )
 
@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tirjudge.integrations.scoring import Candidate, Prompt, Scorer, response_of
+from tirjudge.integrations.scoring import Prompt, Scorer, ScoringSample, response_of
 
 
-class JudgeReward:
+class TRLJudgeReward:
     """Scores from 0 to 1, all completions of a batch side by side.
 
     Args:
@@ -51,7 +51,7 @@ class JudgeReward:
         references = columns[self._reference_column] if self._reference_column else [None] * len(prompts)
         scored = await self._scorer.score(
             [
-                Candidate(prompt=prompt, response=response_of(completion), reference=reference)
+                ScoringSample(prompt=prompt, response=response_of(completion), reference=reference)
                 for prompt, completion, reference in zip(prompts, completions, references, strict=True)
             ]
         )

@@ -21,7 +21,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tirjudge.integrations.scoring import Candidate, Scorer
+from tirjudge.integrations.scoring import Scorer, ScoringSample
 
 if TYPE_CHECKING:
     RewardManager: type[Any]
@@ -63,7 +63,7 @@ async def compute_score(
     if prompt is None:
         raise ValueError(f"extra_info: none of {', '.join(PROMPT_KEYS)} given; add one, or use the reward manager")
     reference = str(ground_truth) if use_ground_truth and ground_truth else None
-    candidate = Candidate(prompt=prompt, response=solution_str, reference=reference)
+    candidate = ScoringSample(prompt=prompt, response=solution_str, reference=reference)
     scored = await Scorer(url=url, **scorer).score_one(candidate)
     return scored.numbers(fallback=fallback)
 

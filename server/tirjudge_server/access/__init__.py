@@ -1,7 +1,7 @@
 """Who may: keys with scopes and limits, checked before a request is answered."""
 
-from tirjudge.web.binding import OpenBind, check_bind
 from tirjudge_server.access.guard import Access, needs, seen_by
 from tirjudge_server.access.keys import SCOPES, Key
+from tirjudge_web.binding import OpenBind, check_bind
 
 __all__ = ["SCOPES", "Access", "Key", "OpenBind", "check_bind", "needs", "seen_by"]

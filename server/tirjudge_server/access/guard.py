@@ -17,12 +17,12 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from tirjudge.errors import RecordsUnavailable, logged
-from tirjudge.protocol import invalid
-from tirjudge.web.errors import Refused
-from tirjudge.web.keys import key_of
+from tirjudge.http.protocol import invalid
 from tirjudge_server.access.keys import SCOPES, Key, digest_of, load_keys
 from tirjudge_server.access.limits import KeyLimits
 from tirjudge_server.records.database import Database
+from tirjudge_web.errors import Refused
+from tirjudge_web.keys import key_of
 
 logger = logging.getLogger(__name__)
 

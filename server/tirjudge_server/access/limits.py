@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from tirjudge.protocol import Problem
-from tirjudge.web.errors import Refused, retry_headers
+from tirjudge.http.protocol import Problem
 from tirjudge_server.access.keys import Key
+from tirjudge_web.errors import Refused, retry_headers
 
 
 class Bucket:

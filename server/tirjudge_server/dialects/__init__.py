@@ -20,8 +20,8 @@ from tirjudge_server.dialects import (
     systemone,
     vllm_scoring,
 )
-from tirjudge_server.dialects.desk import DialectSettings
-from tirjudge_server.service import Service
+from tirjudge_server.dialects.context import DialectSettings
+from tirjudge_server.service import JudgeService
 
 __all__ = ["DIALECTS", "DialectSettings", "requests_of", "routers"]
 
@@ -51,7 +51,7 @@ _REQUESTS: Mapping[str, Mapping[Any, type[BaseModel]]] = {
 }
 
 
-def routers(service: Service, *, names: Collection[str], settings: DialectSettings) -> list[APIRouter]:
+def routers(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> list[APIRouter]:
     """The endpoints of some dialects, and the native reranking whose path one of them shares.
 
     Raises:

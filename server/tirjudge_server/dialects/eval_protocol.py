@@ -12,9 +12,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from tirjudge.detemplate import view_of
-from tirjudge_server.dialects.desk import (
-    Desk,
+from tirjudge.integrations.detemplate import view_of
+from tirjudge_server.dialects.context import (
+    DialectContext,
     DialectSettings,
     ForeignMessage,
     ForeignRequest,
@@ -22,8 +22,8 @@ from tirjudge_server.dialects.desk import (
     chat_message,
     text_of,
 )
-from tirjudge_server.scoring import Group, Reward
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
+from tirjudge_server.service import JudgeService
 
 PATHS = ("/evaluate", "/reward")
 DEADLINE_S = 600.0
@@ -40,7 +40,7 @@ REQUESTS = dict.fromkeys(PATHS, EvalProtocolRequest)
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoints."""
     routes = APIRouter()
 
@@ -61,17 +61,17 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _reply(asked: EvalProtocolRequest, desk: Desk) -> dict[str, Any]:
+async def _reply(asked: EvalProtocolRequest, desk: DialectContext) -> dict[str, Any]:
     (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
     return _result(reward, score=desk.number(reward))
 
 
-def _group(asked: EvalProtocolRequest, *, desk: Desk) -> Group | None:
+def _group(asked: EvalProtocolRequest, *, desk: DialectContext) -> ResponseGroup | None:
     *before, last = [chat_message(message) for message in asked.messages]
     if last.role != "assistant" or not before:
         return None
     response = view_of(last.content, view=desk.view)
-    return Group(prompt=tuple(before), responses=(response,), reference=_reference(asked.ground_truth))
+    return ResponseGroup(prompt=tuple(before), responses=(response,), reference=_reference(asked.ground_truth))
 
 
 def _reference(given: Any) -> str | None:
@@ -81,7 +81,7 @@ def _reference(given: Any) -> str | None:
     return text_of(given)
 
 
-def _result(reward: Reward, *, score: float) -> dict[str, Any]:
+def _result(reward: ResponseScore, *, score: float) -> dict[str, Any]:
     said = reward.reason or ("judged" if reward.is_scored else "no score")
     metric = {"score": score, "is_score_valid": reward.is_scored, "success": reward.is_scored, "reason": said}
     return {

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.protocol import invalid
-from tirjudge.web.errors import QueueFull, Refused
+from tirjudge.http.protocol import invalid
+from tirjudge_web.errors import QueueFull, Refused
 
 MAX_OPEN = 1024
 """Most groups of one caller that are not complete."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from tirjudge.detemplate import detemplate
+from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import Text
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend
-from tirjudge_server.scoring import Group
-from tirjudge_server.service import Service
+from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend
+from tirjudge_server.scoring import ResponseGroup
+from tirjudge_server.service import JudgeService
 
 PATH = "/v1/score/evaluation"
 DEADLINE_S = 1800.0
@@ -31,7 +31,7 @@ REQUESTS = {PATH: LlamaFactoryRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -51,10 +51,10 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _reply(asked: LlamaFactoryRequest, desk: Desk) -> dict[str, Any]:
+async def _reply(asked: LlamaFactoryRequest, desk: DialectContext) -> dict[str, Any]:
     desk.check_samples(len(asked.messages))
     exchanges = await asyncio.to_thread(lambda: [detemplate(text, view=desk.view) for text in asked.messages])
-    groups = [None if e is None else Group(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
+    groups = [None if e is None else ResponseGroup(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
     rewards = await desk.score_each(groups)
     return {
         "id": f"scoreval-{uuid.uuid4().hex}",

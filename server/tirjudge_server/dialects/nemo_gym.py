@@ -21,16 +21,23 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, model_validator
 
 from tirjudge.cohort import chances, pairs_of
-from tirjudge.protocol import shown
-from tirjudge.rewards import RewardMode, Strategy
+from tirjudge.http.protocol import shown
+from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import MAX_NUMBER, JudgeRequest, Mode, Received, Text
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignMessage, ForeignRequest, attend, chat_message
-from tirjudge_server.dialects.desk import text_of as text_of_any
+from tirjudge_server.dialects.context import (
+    DialectContext,
+    DialectSettings,
+    ForeignMessage,
+    ForeignRequest,
+    attend,
+    chat_message,
+)
+from tirjudge_server.dialects.context import text_of as text_of_any
 from tirjudge_server.dialects.gathering import Gathering
 from tirjudge_server.dialects.responses_objects import prompt_in, response_in
-from tirjudge_server.failure import Absence, absence_in
-from tirjudge_server.scoring import Group, Reward, absent, failed, judge_request
-from tirjudge_server.service import Service
+from tirjudge_server.failure import MissingScore, absence_in
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, absent, failed, judge_request
+from tirjudge_server.service import JudgeService
 
 DEADLINE_S = 1500.0
 MAX_REASON_CHARS = 2000
@@ -88,17 +95,19 @@ REQUESTS = {
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoints."""
     routes = APIRouter()
-    gathering: Gathering[Group, Reward] = Gathering(size=settings.cohort_size, wait_s=settings.cohort_wait_s)
+    gathering: Gathering[ResponseGroup, ResponseScore] = Gathering(
+        size=settings.cohort_size, wait_s=settings.cohort_wait_s
+    )
     ask = partial(attend, dialect="nemo_gym", service=service, settings=settings, deadline_s=DEADLINE_S)
 
     @routes.post("/verify")
     async def verify(request: Request) -> Response:
         """Reward one rollout."""
 
-        async def reply(asked: NemoVerify, desk: Desk) -> Any:
+        async def reply(asked: NemoVerify, desk: DialectContext) -> Any:
             async with service.draining.limit():
                 return await _verify(asked, desk, gathering=gathering)
 
@@ -132,7 +141,9 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _verify(asked: NemoVerify, desk: Desk, *, gathering: Gathering[Group, Reward]) -> dict[str, Any]:
+async def _verify(
+    asked: NemoVerify, desk: DialectContext, *, gathering: Gathering[ResponseGroup, ResponseScore]
+) -> dict[str, Any]:
     group = await asyncio.to_thread(_group, asked, desk=desk)
     if group is None or gathering.size == 1:
         (reward,) = await desk.score_each([group])
@@ -147,21 +158,21 @@ async def _verify(asked: NemoVerify, desk: Desk, *, gathering: Gathering[Group, 
     return _verified(asked, reward)
 
 
-async def _together(groups: list[Group], *, desk: Desk) -> list[Reward]:
+async def _together(groups: list[ResponseGroup], *, desk: DialectContext) -> list[ResponseScore]:
     """The rewards of rollouts that were gathered; the desk is that of the last of them."""
     responses = tuple(response for group in groups for response in group.responses)
-    whole = Group(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
+    whole = ResponseGroup(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
     (rewards,) = await desk.score([whole], scoring=desk.scoring.on(desk.scoring.ends, mode=RewardMode.COHORT))
     desk.rewards.clear()
     return rewards
 
 
-def _group(asked: NemoVerify, *, desk: Desk) -> Group | None:
+def _group(asked: NemoVerify, *, desk: DialectContext) -> ResponseGroup | None:
     prompt = prompt_in(asked.responses_create_params)
     response = response_in(asked.response, view=desk.view)
     if not prompt or response is None:
         return None
-    return Group(prompt=prompt, responses=(response,), reference=_reference(asked.model_extra or {}))
+    return ResponseGroup(prompt=prompt, responses=(response,), reference=_reference(asked.model_extra or {}))
 
 
 def _reference(extras: Mapping[str, Any]) -> str | None:
@@ -171,7 +182,7 @@ def _reference(extras: Mapping[str, Any]) -> str | None:
     return next((text for text in found if text is not None), None)
 
 
-def _group_key(asked: NemoVerify, group: Group) -> str:
+def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
     """The caller's name of the group and its attempt, or what is asked in it. It says nothing of who the caller is."""
     extras = asked.model_extra or {}
     named = [extras.get("_ng_group_id"), extras.get("_ng_group_attempt")]
@@ -189,7 +200,7 @@ def _member_name(asked: NemoVerify) -> str:
     return uuid.uuid4().hex
 
 
-def _verified(asked: NemoVerify, reward: Reward) -> dict[str, Any]:
+def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     echoed = asked.model_dump()
     if reward.absence is None:
         # A row that is verified again brings the marks of its last failure with it.
@@ -216,7 +227,7 @@ def _unmasked(echoed: Mapping[str, Any]) -> dict[str, Any]:
     return {"instance_config": {**config, "mask_sample": False}} if masked and isinstance(config, dict) else {}
 
 
-async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
+async def _compare(asked: NemoCompare, desk: DialectContext) -> dict[str, Any]:
     """Rewards from 1 to 5: the mean over a response's comparisons.
 
     Raises:
@@ -232,17 +243,17 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
     )
     history = tuple(chat_message(message) for message in asked.conversation_history)
     if len(texts) < 2 or not any(message.content for message in history):
-        desk.note([absent(Absence.UNREADABLE, reason="nothing to compare") for _ in texts])
+        desk.note([absent(MissingScore.UNREADABLE, reason="nothing to compare") for _ in texts])
         return {"rewards": [NEUTRAL] * len(texts), "comparison_results": None, "metrics": None}
     strategy = Strategy.ALL_PAIRS if desk.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
-    group, scoring = Group(prompt=history, responses=tuple(texts)), replace(desk.scoring, strategy=strategy)
+    group, scoring = ResponseGroup(prompt=history, responses=tuple(texts)), replace(desk.scoring, strategy=strategy)
     desk.cost_limits.check(desk.cost_of(group, scoring=scoring))
     pairs = list(pairs_of(len(texts), strategy=strategy))
     questions = [partial(_pair_request, history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
     answers = await desk.inquiry.ask_all(questions)
     rows = []
     points: list[list[float]] = [[] for _ in texts]
-    absences: list[list[Reward]] = [[] for _ in texts]
+    absences: list[list[ResponseScore]] = [[] for _ in texts]
     for (i, j), answer in zip(pairs, answers, strict=True):
         decided = chances(answer, num_met=2)
         if decided is not None:
@@ -256,7 +267,8 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
         absences[j].append(reward)
         rows.append(_row(i, j, NEUTRAL, NEUTRAL, 3.5, failed=True))
     rewards = [
-        Reward(value=fmean(own)) if own else _worst(missing) for own, missing in zip(points, absences, strict=True)
+        ResponseScore(value=fmean(own)) if own else _worst(missing)
+        for own, missing in zip(points, absences, strict=True)
     ]
     for reward in rewards:
         if reward.error is not None and reward.absence is not None and reward.absence.is_ours:
@@ -267,16 +279,16 @@ async def _compare(asked: NemoCompare, desk: Desk) -> dict[str, Any]:
     return {"rewards": numbers, "comparison_results": rows, "metrics": _metrics(scores, rows=rows)}
 
 
-def _pair_request(history: Sequence[Any], responses: list[str], *, desk: Desk) -> JudgeRequest:
-    group = Group(prompt=tuple(history), responses=tuple(responses))
+def _pair_request(history: Sequence[Any], responses: list[str], *, desk: DialectContext) -> JudgeRequest:
+    group = ResponseGroup(prompt=tuple(history), responses=tuple(responses))
     return judge_request(group, mode=Mode.PAIRWISE, responses=responses, scoring=desk.scoring)
 
 
-def _undecided(reason: str | None, answer: Any) -> Reward:
-    return absent(absence_in(answer.verdict) or Absence.ABSTAINED, reason=reason or "undecided")
+def _undecided(reason: str | None, answer: Any) -> ResponseScore:
+    return absent(absence_in(answer.verdict) or MissingScore.ABSTAINED, reason=reason or "undecided")
 
 
-def _worst(missing: Sequence[Reward]) -> Reward:
+def _worst(missing: Sequence[ResponseScore]) -> ResponseScore:
     """Why a response has no comparison at all: our failure if there is any, since asking again may help."""
     return next((reward for reward in missing if reward.absence is not None and reward.absence.is_ours), missing[0])
 
@@ -302,12 +314,12 @@ def _metrics(scores: Sequence[float], *, rows: Sequence[Mapping[str, Any]]) -> d
     }
 
 
-async def _session(asked: NemoSession, desk: Desk) -> dict[str, Any]:
+async def _session(asked: NemoSession, desk: DialectContext) -> dict[str, Any]:
     session = asked.resources_session_id
     return {} if session is None else {"resources_session_id": session}
 
 
-async def _aggregate(asked: NemoMetrics, desk: Desk) -> dict[str, Any]:
+async def _aggregate(asked: NemoMetrics, desk: DialectContext) -> dict[str, Any]:
     by_task: dict[Any, list[float]] = {}
     num_failed = 0
     for row in asked.verify_responses:

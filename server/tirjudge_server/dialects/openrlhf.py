@@ -12,12 +12,19 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import model_validator
 
-from tirjudge.detemplate import detemplate
+from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import Text
 from tirjudge_server.cost import Cost
-from tirjudge_server.dialects.desk import TOO_COSTLY, Desk, DialectSettings, ForeignRequest, attend, text_of
-from tirjudge_server.scoring import Group, Reward
-from tirjudge_server.service import Service
+from tirjudge_server.dialects.context import (
+    TOO_COSTLY,
+    DialectContext,
+    DialectSettings,
+    ForeignRequest,
+    attend,
+    text_of,
+)
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
+from tirjudge_server.service import JudgeService
 
 PATH = "/get_reward"
 DEADLINE_S = 150.0
@@ -47,7 +54,7 @@ REQUESTS = {PATH: OpenRlhfRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -67,14 +74,14 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _reply(asked: OpenRlhfRequest, desk: Desk) -> dict[str, Any]:
+async def _reply(asked: OpenRlhfRequest, desk: DialectContext) -> dict[str, Any]:
     """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
     prompts = _each(asked.prompts, num=len(asked.queries))
     # A label that all samples share is spelled once.
     labels = _each(asked.labels if isinstance(asked.labels, list) else text_of(asked.labels), num=len(asked.queries))
     read = desk.affordable([_cost_of_reading(*sample) for sample in zip(asked.queries, prompts, strict=True)])
 
-    def found() -> list[Group | Reward | None]:
+    def found() -> list[ResponseGroup | ResponseScore | None]:
         return [
             _group(query, prompt=prompt, label=label, desk=desk) if may_be else TOO_COSTLY
             for query, prompt, label, may_be in zip(asked.queries, prompts, labels, read, strict=True)
@@ -106,8 +113,8 @@ def _each(given: Any, *, num: int) -> list[Any]:
     return given if isinstance(given, list) else [given] * num
 
 
-def _group(query: str, *, prompt: Any, label: Any, desk: Desk) -> Group | None:
+def _group(query: str, *, prompt: Any, label: Any, desk: DialectContext) -> ResponseGroup | None:
     exchange = detemplate(query, prompt=prompt, view=desk.view)
     if exchange is None:
         return None
-    return Group(prompt=exchange.prompt, responses=(exchange.response,), reference=text_of(label))
+    return ResponseGroup(prompt=exchange.prompt, responses=(exchange.response,), reference=text_of(label))

@@ -13,14 +13,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field
 
-from tirjudge.protocol import invalid
-from tirjudge.rewards import Method
+from tirjudge.http.protocol import invalid
+from tirjudge.http.rewards import Method
 from tirjudge.types import MAX_RESPONSES, Integer, Text
-from tirjudge.web.errors import Refused
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, one_of
+from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend, one_of
 from tirjudge_server.reranking import Foreign, reward_order, score_candidates
-from tirjudge_server.scoring import Group, Reward
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import Refused
 
 PATHS = ("/rerank", "/v2/rerank")
 """Besides the native path, where `reranking` hands on what is not native."""
@@ -61,7 +61,7 @@ REQUESTS = dict.fromkeys(PATHS, ForeignRerank)
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoints that are nobody else's."""
     routes = APIRouter()
     answer = foreign(service, settings=settings)
@@ -75,13 +75,13 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-def foreign(service: Service, *, settings: DialectSettings) -> Foreign:
+def foreign(service: JudgeService, *, settings: DialectSettings) -> Foreign:
     """What answers bodies of these shapes."""
 
     async def answer(request: Request, body: bytes | None) -> Response:
         method = _method(request.query_params.get("method", Method.LISTWISE.value))
 
-        async def reply(asked: ForeignRerank, desk: Desk) -> Any:
+        async def reply(asked: ForeignRerank, desk: DialectContext) -> Any:
             return await _reply(asked, desk, method=method, path=request.url.path)
 
         return await attend(
@@ -105,9 +105,9 @@ def _method(given: str) -> Method:
     return Method(given)
 
 
-async def _reply(asked: ForeignRerank, desk: Desk, *, method: Method, path: str) -> Any:
+async def _reply(asked: ForeignRerank, desk: DialectContext, *, method: Method, path: str) -> Any:
     texts = asked.candidates
-    group = Group(prompt=asked.query, responses=tuple(texts))
+    group = ResponseGroup(prompt=asked.query, responses=tuple(texts))
     judging = dict(desk.scoring.judging)
     rewards = await score_candidates(group, method=method, judging=judging, inquiry=desk.inquiry)
     desk.note(rewards)
@@ -128,12 +128,14 @@ async def _reply(asked: ForeignRerank, desk: Desk, *, method: Method, path: str)
     }
 
 
-def _result(index: int, *, rewards: list[Reward], texts: list[str], asked: ForeignRerank, path: str) -> dict[str, Any]:
+def _result(
+    index: int, *, rewards: list[ResponseScore], texts: list[str], asked: ForeignRerank, path: str
+) -> dict[str, Any]:
     result: dict[str, Any] = {"index": index, "relevance_score": rewards[index].value}
     # Cohere's second version has no documents in its results.
     return result | ({"document": {"text": texts[index]}} if asked.return_documents and path != "/v2/rerank" else {})
 
 
-def _tei(index: int, *, rewards: list[Reward], asked: ForeignRerank) -> dict[str, Any]:
+def _tei(index: int, *, rewards: list[ResponseScore], asked: ForeignRerank) -> dict[str, Any]:
     result: dict[str, Any] = {"index": index, "score": rewards[index].value}
     return result | ({"text": asked.texts[index]} if asked.return_text and asked.texts is not None else {})

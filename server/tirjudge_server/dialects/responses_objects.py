@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tirjudge.detemplate import ResponseView, view_of
+from tirjudge.integrations.detemplate import ResponseView, view_of
 from tirjudge.types import ChatMessage
-from tirjudge_server.dialects.desk import ForeignMessage, chat_message, text_of
+from tirjudge_server.dialects.context import ForeignMessage, chat_message, text_of
 
 
 def prompt_in(params: Mapping[str, Any]) -> tuple[ChatMessage, ...]:

@@ -11,13 +11,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from tirjudge.detemplate import view_of
-from tirjudge.rewards import RewardMode
+from tirjudge.http.rewards import RewardMode
+from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import MAX_RESPONSES, Text
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend
+from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend
 from tirjudge_server.reranking import reward_order
-from tirjudge_server.scoring import Group
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup
+from tirjudge_server.service import JudgeService
 
 PATH = "/api/rewardanything"
 DEADLINE_S = 25.0
@@ -35,7 +35,7 @@ REQUESTS = {PATH: RewardAnythingRequest}
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -55,11 +55,11 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _reply(asked: RewardAnythingRequest, desk: Desk) -> dict[str, Any]:
+async def _reply(asked: RewardAnythingRequest, desk: DialectContext) -> dict[str, Any]:
     names, texts = list(asked.responses), [view_of(text, view=desk.view) for text in asked.responses.values()]
     mode = RewardMode.POINTWISE if desk.scoring.mode is RewardMode.POINTWISE else RewardMode.EXPECTED_SCORE
     scoring = desk.scoring.judged_with(rubric=asked.principle).on(SCALE, mode=mode)
-    (rewards,) = await desk.score([Group(prompt=asked.prompt, responses=tuple(texts))], scoring=scoring)
+    (rewards,) = await desk.score([ResponseGroup(prompt=asked.prompt, responses=tuple(texts))], scoring=scoring)
     scored = [index for index in reward_order(rewards) if rewards[index].is_scored]
     absent = [
         f"{name}: no score, {reward.reason}" for name, reward in zip(names, rewards, strict=True) if reward.absence

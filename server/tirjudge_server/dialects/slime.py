@@ -12,10 +12,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from tirjudge.detemplate import conversation_of, view_of, without_end
+from tirjudge.integrations.detemplate import conversation_of, view_of, without_end
 from tirjudge.types import ChatMessage, Text
-from tirjudge_server.dialects.desk import (
-    Desk,
+from tirjudge_server.dialects.context import (
+    DialectContext,
     DialectSettings,
     ForeignMessage,
     ForeignRequest,
@@ -23,8 +23,8 @@ from tirjudge_server.dialects.desk import (
     chat_message,
     text_of,
 )
-from tirjudge_server.scoring import Group, Reward
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
+from tirjudge_server.service import JudgeService
 
 PATH = "/rm"
 DEADLINE_S = 100.0
@@ -42,7 +42,7 @@ REQUESTS = {PATH: SlimeSample}
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -51,7 +51,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
         """slime's remote reward model."""
         key = request.query_params.get("reward_key")
 
-        async def reply(asked: SlimeSample, desk: Desk) -> Any:
+        async def reply(asked: SlimeSample, desk: DialectContext) -> Any:
             (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
             return desk.number(reward) if key is None else _object(reward, key=key, desk=desk)
 
@@ -68,7 +68,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-def _group(asked: SlimeSample, *, desk: Desk) -> Group | None:
+def _group(asked: SlimeSample, *, desk: DialectContext) -> ResponseGroup | None:
     if isinstance(asked.prompt, str):
         prompt: str | tuple[ChatMessage, ...] = conversation_of(asked.prompt) or asked.prompt
     else:
@@ -76,10 +76,10 @@ def _group(asked: SlimeSample, *, desk: Desk) -> Group | None:
     if not prompt:
         return None
     response = view_of(without_end(asked.response), view=desk.view)
-    return Group(prompt=prompt, responses=(response,), reference=text_of(asked.label))
+    return ResponseGroup(prompt=prompt, responses=(response,), reference=text_of(asked.label))
 
 
-def _object(reward: Reward, *, key: str, desk: Desk) -> dict[str, float]:
+def _object(reward: ResponseScore, *, key: str, desk: DialectContext) -> dict[str, float]:
     return {
         "judge_failed": float(not reward.is_scored),
         "judge_forced": float(reward.forced),

@@ -21,11 +21,11 @@ from pydantic import Field
 from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
 from tirjudge_server.cost import Cost, question_cost
-from tirjudge_server.dialects.desk import Desk, DialectSettings, ForeignRequest, attend, text_of
-from tirjudge_server.failure import Absence, absence_in
+from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend, text_of
+from tirjudge_server.failure import MissingScore, absence_in
 from tirjudge_server.markers import Ambiguous, check_line, line_between
-from tirjudge_server.scoring import Group, Reward, absent, failed, judge_request
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, absent, failed, judge_request
+from tirjudge_server.service import JudgeService
 
 PATH = "/v1/systemone"
 DEADLINE_S = 9.0
@@ -100,7 +100,7 @@ CERTAIN = _Found(chances=(1.0,), label_mass=1.0)
 """Where there is one answer to choose from."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -120,7 +120,7 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
+async def _reply(asked: SystemOne, desk: DialectContext) -> dict[str, Any]:
     state, questions = text_of(asked.state) or "", list(asked.questions.values())
     known = await asyncio.to_thread(_known, questions, state=state)
     open_ones = [question for question, answer in zip(questions, known, strict=True) if answer is None]
@@ -128,7 +128,7 @@ async def _reply(asked: SystemOne, desk: Desk) -> dict[str, Any]:
         _check_cost(open_ones, state=state, desk=desk)
     answered = iter(await desk.inquiry.ask_all([partial(_request, state, one, desk=desk) for one in open_ones]))
     found = [_found(next(answered)) if answer is None else answer for answer in known]
-    desk.note([Reward(value=one.confidence) if isinstance(one, _Found) else one for one in found])
+    desk.note([ResponseScore(value=one.confidence) if isinstance(one, _Found) else one for one in found])
     answers = zip(asked.questions.items(), found, strict=True)
     return {
         "id": f"sysone-{uuid.uuid4().hex}",
@@ -147,7 +147,7 @@ def _template() -> str:
 
 def _known(
     questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str
-) -> list[_Found | Reward | None]:
+) -> list[_Found | ResponseScore | None]:
     """What is known of each question without a judgment: there is nothing to choose, or no single reading."""
     unreadable = _unreadable(state)
     return [
@@ -156,16 +156,16 @@ def _known(
     ]
 
 
-def _unreadable(text: str) -> Reward | None:
+def _unreadable(text: str) -> ResponseScore | None:
     try:
         check_line(line_between(_template(), "state", "instructions"), texts=[text])
     except Ambiguous as error:
-        return absent(Absence.UNREADABLE, reason=str(error))
+        return absent(MissingScore.UNREADABLE, reason=str(error))
     return None
 
 
 def _check_cost(
-    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, desk: Desk
+    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, desk: DialectContext
 ) -> None:
     """
     Raises:
@@ -184,11 +184,13 @@ def _check_cost(
     desk.cost_limits.check(sum(costs, Cost()), param="questions")
 
 
-def _request(state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: Desk) -> JudgeRequest:
+def _request(
+    state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: DialectContext
+) -> JudgeRequest:
     """The judgment that answers a question with several answers."""
     texts = _texts(question)
     values = {"state": state, "instructions": text_of(question.instructions) or ""}
-    group = Group(prompt=fill(_template(), values), responses=tuple(texts))
+    group = ResponseGroup(prompt=fill(_template(), values), responses=tuple(texts))
     mode = Mode.PAIRWISE if len(texts) == 2 else Mode.LISTWISE
     return judge_request(group, mode=mode, responses=texts, scoring=desk.scoring)
 
@@ -210,18 +212,20 @@ def _described(name: str, description: Content | None) -> str:
     return name if text is None else f"{name}: {text}"
 
 
-def _found(answer: Judgment | Exception) -> _Found | Reward:
+def _found(answer: Judgment | Exception) -> _Found | ResponseScore:
     """The probabilities of the answers, or why there are none."""
     if isinstance(answer, Exception):
         return failed(answer)
     verdict = answer.verdict
     if verdict.status == "abstained" or verdict.probabilities is None:
-        return absent(absence_in(verdict) or Absence.ABSTAINED, reason=verdict.reason or "abstained")
+        return absent(absence_in(verdict) or MissingScore.ABSTAINED, reason=verdict.reason or "abstained")
     return _Found(chances=verdict.probabilities, label_mass=1.0 if verdict.label_mass is None else verdict.label_mass)
 
 
-def _answer(question: SystemOneNoul | SystemOneChoice | SystemOneScore, found: _Found | Reward) -> Mapping[str, Any]:
-    if isinstance(found, Reward):
+def _answer(
+    question: SystemOneNoul | SystemOneChoice | SystemOneScore, found: _Found | ResponseScore
+) -> Mapping[str, Any]:
+    if isinstance(found, ResponseScore):
         return {"type": "refusal", "reason": f"{found.absence}: {found.reason}"}
     match question:
         case SystemOneNoul():

@@ -15,10 +15,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, model_validator
 
-from tirjudge.detemplate import detemplate, view_of
+from tirjudge.integrations.detemplate import detemplate, view_of
 from tirjudge.types import Text
-from tirjudge_server.dialects.desk import (
-    Desk,
+from tirjudge_server.dialects.context import (
+    DialectContext,
     DialectSettings,
     ForeignMessage,
     ForeignRequest,
@@ -27,8 +27,8 @@ from tirjudge_server.dialects.desk import (
     chat_message,
     one_of,
 )
-from tirjudge_server.scoring import Group, Reward
-from tirjudge_server.service import Service
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
+from tirjudge_server.service import JudgeService
 
 SCORE_PATHS = ("/score", "/v1/score")
 CLASSIFY_PATH = "/classify"
@@ -99,7 +99,7 @@ REQUESTS = {**dict.fromkeys(SCORE_PATHS, VllmScore), CLASSIFY_PATH: VllmPooling,
 """What is posted where."""
 
 
-def router(service: Service, *, settings: DialectSettings) -> APIRouter:
+def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
     """The endpoints."""
     routes = APIRouter()
 
@@ -134,41 +134,45 @@ def router(service: Service, *, settings: DialectSettings) -> APIRouter:
     return routes
 
 
-async def _score(asked: VllmScore, desk: Desk) -> dict[str, Any]:
+async def _score(asked: VllmScore, desk: DialectContext) -> dict[str, Any]:
     if asked.instruction is not None and "rubric" not in desk.scoring.judging:
         desk.scoring = desk.scoring.judged_with(rubric=asked.instruction)
     desk.check_samples(len(asked.sides[1]))
-    groups = [Group(prompt=first, responses=(view_of(second, view=desk.view),)) for first, second in asked.pairs]
+    groups = [
+        ResponseGroup(prompt=first, responses=(view_of(second, view=desk.view),)) for first, second in asked.pairs
+    ]
     rewards = await desk.score_each(groups)
     rows = [{"object": "score", "score": desk.number(reward)} for reward in rewards]
     return _listing("score", rows, rewards=rewards, desk=desk)
 
 
-async def _classify(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
+async def _classify(asked: VllmPooling, desk: DialectContext) -> dict[str, Any]:
     rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"label": "LABEL_0", "probs": [desk.number(reward)], "num_classes": 1} for reward in rewards]
     return _listing("classify", rows, rewards=rewards, desk=desk)
 
 
-async def _pooling(asked: VllmPooling, desk: Desk) -> dict[str, Any]:
+async def _pooling(asked: VllmPooling, desk: DialectContext) -> dict[str, Any]:
     rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
     rows = [{"object": "pooling", "data": [desk.number(reward)]} for reward in rewards]
     return _listing("pool", rows, rewards=rewards, desk=desk)
 
 
-def _groups(asked: VllmPooling, *, desk: Desk) -> list[Group | None]:
+def _groups(asked: VllmPooling, *, desk: DialectContext) -> list[ResponseGroup | None]:
     if asked.messages is not None:
         chat = [chat_message(message) for message in asked.messages]
         if len(chat) < 2 or chat[-1].role != "assistant":
             return [None]
-        return [Group(prompt=tuple(chat[:-1]), responses=(view_of(chat[-1].content, view=desk.view),))]
+        return [ResponseGroup(prompt=tuple(chat[:-1]), responses=(view_of(chat[-1].content, view=desk.view),))]
     texts = _listed(asked.input or [])
     desk.check_samples(len(texts))
     exchanges = [detemplate(text, view=desk.view) for text in texts]
-    return [None if e is None else Group(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
+    return [None if e is None else ResponseGroup(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
 
 
-def _listing(prefix: str, rows: list[dict[str, Any]], *, rewards: list[Reward], desk: Desk) -> dict[str, Any]:
+def _listing(
+    prefix: str, rows: list[dict[str, Any]], *, rewards: list[ResponseScore], desk: DialectContext
+) -> dict[str, Any]:
     data = [
         {"index": index, **row, "judge_failed": not reward.is_scored}
         for index, (row, reward) in enumerate(zip(rows, rewards, strict=True))

@@ -14,18 +14,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tirjudge.protocol import invalid, parse_json, shown
+from tirjudge.http.protocol import invalid, parse_json, shown
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Text, TurnRecord
-from tirjudge.web.cost import check_json
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
+from tirjudge_server.coalescing import InFlightJudgment
 from tirjudge_server.cost import Cost
-from tirjudge_server.joining import Flight
-from tirjudge_server.openai.conversation import Answered, Asked, check_model_chats, converse, turn_text
+from tirjudge_server.openai.conversation import (
+    ConversationAnswer,
+    ConversationQuestion,
+    check_model_chats,
+    converse,
+    turn_text,
+)
 from tirjudge_server.openai.forms import Form, JsonForm, json_form
 from tirjudge_server.openai.templates import recognise
 from tirjudge_server.openai.wire import Foreign, judge_request, refuse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.cost import check_json
+from tirjudge_web.errors import Refused
 
 MAX_STOPS = 64
 """Most stop strings: the content is searched for each of them."""
@@ -41,7 +47,7 @@ class StreamOptions(Foreign):
     include_usage: bool = False
 
 
-class Options(Foreign):
+class CompletionOptions(Foreign):
     """What chat and text completions have in common."""
 
     model: Text
@@ -63,7 +69,7 @@ class Options(Foreign):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class ChatJudging:
     """A chat that asks for judgments, one a choice."""
 
     requests: tuple[JudgeRequest, ...]
@@ -71,7 +77,7 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class AnswerChoice:
     """One answer, before it has the shape of an endpoint."""
 
     content: str | None
@@ -86,7 +92,7 @@ class Choice:
     """None: it was no judgment."""
 
 
-def made_by(choices: Sequence[Choice], *, service: Service) -> str | None:
+def made_by(choices: Sequence[AnswerChoice], *, service: JudgeService) -> str | None:
     """Fingerprint of the weights behind the first answer; of those that are served now, if it is no judgment."""
     judgment = choices[0].judgment
     return service.fingerprint if judgment is None else judgment.model_version
@@ -129,8 +135,8 @@ def says_json(header: str | None) -> bool:
 
 
 def interpret(
-    service: Service, asked: Options, messages: Sequence[ChatMessage], *, is_json: bool = False
-) -> Judging | Asked:
+    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool = False
+) -> ChatJudging | ConversationQuestion:
     """What is wanted: judgments, or the loop's own words.
 
     Args:
@@ -147,8 +153,13 @@ def interpret(
 
 
 def judging_in(
-    service: Service, asked: Options, messages: Sequence[ChatMessage], *, is_json: bool, param: str = "messages"
-) -> Judging | None:
+    service: JudgeService,
+    asked: CompletionOptions,
+    messages: Sequence[ChatMessage],
+    *,
+    is_json: bool,
+    param: str = "messages",
+) -> ChatJudging | None:
     """The judgments that are wanted; None if nothing to judge is found.
 
     Args:
@@ -172,11 +183,11 @@ def judging_in(
     given = {name: value for name, value in sampled.items() if value is not None}
     first = judge_request({**given, **fields, "stream": False}, service=service)
     seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(asked.n)]
-    return Judging(requests=tuple(seeded), form=form)
+    return ChatJudging(requests=tuple(seeded), form=form)
 
 
 def _found(
-    asked: Options, messages: Sequence[ChatMessage], *, is_json: bool, param: str
+    asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool, param: str
 ) -> tuple[Form, dict[str, Any] | None]:
     """The form of the answer, and the fields of the request to judge; None if there is none."""
     judge = asked.judge or {}
@@ -215,7 +226,9 @@ def _not_json(why: str, *, param: str) -> Refused:
     return Refused(invalid(message, param=param, code="invalid_value"))
 
 
-def _conversation(service: Service, asked: Options, messages: Sequence[ChatMessage]) -> Asked:
+def _conversation(
+    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage]
+) -> ConversationQuestion:
     check_model_chats(service)
     if asked.response_format is not None and asked.response_format.get("type") != "text":
         hint = "only a verdict is given as JSON; ask for it in the messages instead"
@@ -226,7 +239,7 @@ def _conversation(service: Service, asked: Options, messages: Sequence[ChatMessa
         raise refuse(f"judge.{unfit[0]}", judge[unfit[0]], hint="without `responses` there is nothing to judge")
     # Validated as the fields of a request are, since they are the same.
     options = judge_request({**judge, "mode": "pointwise", "prompt": "", "responses": [""]}, service=service)
-    return Asked(
+    return ConversationQuestion(
         messages=tuple(messages),
         model=asked.model,
         tools=options.offers_tools,
@@ -239,8 +252,13 @@ def _conversation(service: Service, asked: Options, messages: Sequence[ChatMessa
 
 
 async def choose(
-    service: Service, wanted: Judging | Asked, asked: Options, *, call: Call, on_turn: OnTurn | None = None
-) -> list[Choice]:
+    service: JudgeService,
+    wanted: ChatJudging | ConversationQuestion,
+    asked: CompletionOptions,
+    *,
+    call: Call,
+    on_turn: OnTurn | None = None,
+) -> list[AnswerChoice]:
     """`n` answers, side by side.
 
     Args:
@@ -249,7 +267,7 @@ async def choose(
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    if isinstance(wanted, Judging):
+    if isinstance(wanted, ChatJudging):
         judgments = await _judged(service, wanted, call=call)
         return [_from_judgment(judgment, form=wanted.form, stops=asked.stops) for judgment in judgments]
     num_chars = sum(len(message.content) for message in wanted.messages)
@@ -264,7 +282,7 @@ async def choose(
     return [_from_answer(answer, stops=asked.stops) for answer in await _together(answers)]
 
 
-async def follow(flight: Flight, *, form: Form, stops: Sequence[str], on_turn: OnTurn) -> list[Choice]:
+async def follow(flight: InFlightJudgment, *, form: Form, stops: Sequence[str], on_turn: OnTurn) -> list[AnswerChoice]:
     """The one answer that a judgment in flight becomes, with each of its turns on the way."""
 
     async def tell(order: Sequence[int], turn: TurnRecord) -> None:
@@ -273,7 +291,7 @@ async def follow(flight: Flight, *, form: Form, stops: Sequence[str], on_turn: O
     return [_from_judgment(await flight.judgment(tell), form=form, stops=stops)]
 
 
-async def _judged(service: Service, wanted: Judging, *, call: Call) -> list[Judgment]:
+async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> list[Judgment]:
     if len(wanted.requests) == 1:
         return [await service.answer(wanted.requests[0], call=call)]
     service.cost_limits.check(sum(map(service.cost_of, wanted.requests), Cost()), param="n")
@@ -284,7 +302,7 @@ async def _judged(service: Service, wanted: Judging, *, call: Call) -> list[Judg
     return [judgment for judgment in judgments if isinstance(judgment, Judgment)]
 
 
-async def _together(answers: Sequence[Awaitable[Answered]]) -> list[Answered]:
+async def _together(answers: Sequence[Awaitable[ConversationAnswer]]) -> list[ConversationAnswer]:
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:
         return list(await asyncio.gather(*tasks))
@@ -294,11 +312,11 @@ async def _together(answers: Sequence[Awaitable[Answered]]) -> list[Answered]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> Choice:
+def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> AnswerChoice:
     said = form.say(judgment)
     turns = [turn for rollout in judgment.rollouts for turn in rollout.turns]
     usage = judgment.usage
-    return Choice(
+    return AnswerChoice(
         content=None if said.content is None else cut_at(said.content, stops=stops),
         refusal=said.refusal,
         reasoning="\n".join(turn_text(turn) for turn in turns),
@@ -311,9 +329,9 @@ def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> C
     )
 
 
-def _from_answer(answer: Answered, *, stops: Sequence[str]) -> Choice:
+def _from_answer(answer: ConversationAnswer, *, stops: Sequence[str]) -> AnswerChoice:
     content = cut_at(answer.content, stops=stops)
-    return Choice(
+    return AnswerChoice(
         content=content,
         refusal=None,
         reasoning=answer.reasoning,
@@ -332,14 +350,14 @@ def cut_at(text: str, *, stops: Sequence[str]) -> str:
     return text[: min(ends, default=len(text))]
 
 
-def verdict_fields(choice: Choice) -> dict[str, Any]:
+def verdict_fields(choice: AnswerChoice) -> dict[str, Any]:
     """What a choice says beyond OpenAI's fields."""
     if choice.judgment is None:
         return {}
     return {"judgment_id": choice.judgment.id, "verdict": choice.judgment.verdict.model_dump(mode="json")}
 
 
-def usage(choices: Sequence[Choice]) -> dict[str, Any]:
+def usage(choices: Sequence[AnswerChoice]) -> dict[str, Any]:
     """Tokens of all choices; a prompt that was read several times counts each time."""
     prompt, completion = sum(c.input_tokens for c in choices), sum(c.output_tokens for c in choices)
     return {

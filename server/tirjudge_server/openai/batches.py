@@ -10,10 +10,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
 
-from tirjudge.protocol import invalid, shown
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import Text
-from tirjudge.web.body import read_body
-from tirjudge.web.errors import Refused
 from tirjudge_server.openai.batchrun import BatchRunner
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.files import lifetime, owner_of
@@ -21,6 +19,8 @@ from tirjudge_server.openai.filestore import FileStore
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import Foreign, parse, parsed
 from tirjudge_server.openapi import error_responses
+from tirjudge_web.body import read_body
+from tirjudge_web.errors import Refused
 
 BATCHES_PATH = "/v1/batches"
 MAX_BODY_BYTES = 64 * 1024

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tirjudge.protocol import NumberTooLarge, parse_json, problem_of_number
+from tirjudge.http.protocol import NumberTooLarge, parse_json, problem_of_number
 from tirjudge.types import encodable
-from tirjudge.web.cost import check_json
-from tirjudge.web.errors import Refused
 from tirjudge_server.openai.batchstore import LineError, digest
+from tirjudge_web.cost import check_json
+from tirjudge_web.errors import Refused
 
 MAX_LINES = 50_000
 """The most requests in a batch, as OpenAI has it."""
@@ -23,7 +23,7 @@ MAX_ERRORS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BatchLine:
     """One request of a batch."""
 
     custom_id: str
@@ -53,7 +53,7 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
                 errors.append(_problem("too_many_requests", f"more than {MAX_LINES} requests; split the file"))
                 break
             found = read_line(raw, endpoint=endpoint, max_line_bytes=max_line_bytes)
-            if isinstance(found, Line):
+            if isinstance(found, BatchLine):
                 key = digest(found.custom_id)
                 if key in seen:
                     message = "custom_id: given before; each must be unique"
@@ -81,16 +81,16 @@ def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
             yield raw
 
 
-def lines(path: Path, *, endpoint: str, max_line_bytes: int) -> Iterator[Line]:
+def lines(path: Path, *, endpoint: str, max_line_bytes: int) -> Iterator[BatchLine]:
     """The requests of a file that was checked."""
     with path.open("rb") as file:
         for raw in _raw_lines(file, max_line_bytes=max_line_bytes):
             line = read_line(raw, endpoint=endpoint, max_line_bytes=max_line_bytes)
-            if isinstance(line, Line):
+            if isinstance(line, BatchLine):
                 yield line
 
 
-def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> Line | LineError:
+def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> BatchLine | LineError:
     """A request, or what is wrong with it."""
     if len(raw) > max_line_bytes:
         return _problem("line_too_long", f"a line of more than {max_line_bytes} bytes")
@@ -115,7 +115,7 @@ def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> Line | LineE
         return _problem("mismatched_endpoint", f"url: {endpoint} is the endpoint of this batch", param="url")
     if not isinstance(body, dict):
         return _problem("missing_required_parameter", "body: an object is needed", param="body")
-    return Line(custom_id=custom_id, body=body)
+    return BatchLine(custom_id=custom_id, body=body)
 
 
 def _problem(code: str, message: str, *, param: str | None = None) -> LineError:

@@ -14,12 +14,20 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import IO, Any
 
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
-from tirjudge.web.errors import UNAVAILABLE, QueueFull, ShuttingDown, problem_from
-from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call, Priority
-from tirjudge_server.openai.batchlines import Line, answer_line, check, lines, unanswered_line, usage_in
-from tirjudge_server.openai.batchstore import Batch, BatchStore, Counts, Kind, LineErrors, Progress, digest
+from tirjudge_server.openai.batchlines import BatchLine, answer_line, check, lines, unanswered_line, usage_in
+from tirjudge_server.openai.batchstore import (
+    BatchCounts,
+    BatchProgress,
+    BatchStore,
+    Kind,
+    LineErrors,
+    StoredBatch,
+    digest,
+)
 from tirjudge_server.openai.filestore import FileStore, StoredFile
+from tirjudge_web.errors import UNAVAILABLE, QueueFull, ShuttingDown, problem_from
+from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +92,13 @@ class BatchRunner:
             task.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
 
-    def run(self, batch: Batch) -> None:
+    def run(self, batch: StoredBatch) -> None:
         """Begin with a batch, or go on with it."""
         task = asyncio.create_task(self._run(batch.id))
         self._runs[batch.id] = task
         task.add_done_callback(lambda _: self._runs.pop(batch.id, None))
 
-    def cancel(self, batch: Batch) -> Batch:
+    def cancel(self, batch: StoredBatch) -> StoredBatch:
         """Start no more lines of a batch, and drop those under way."""
         if batch.status in ("cancelling", "finalizing"):
             return batch
@@ -137,7 +145,7 @@ class BatchRunner:
             status="in_progress",
             in_progress_at=self._batches.now(),
             model=found.model,
-            request_counts=Counts(total=found.num_lines),
+            request_counts=BatchCounts(total=found.num_lines),
         )
 
     def _fail(self, batch_id: str, errors: LineErrors) -> None:
@@ -161,7 +169,7 @@ class BatchRunner:
             work.result()
         await asyncio.to_thread(self._begin_end, batch_id, ending)
 
-    async def _do_lines(self, batch: Batch) -> None:
+    async def _do_lines(self, batch: StoredBatch) -> None:
         progress = await asyncio.to_thread(self._batches.progress, batch.id)
         self._batches.count(batch.id, progress)
         with (
@@ -191,14 +199,14 @@ class BatchRunner:
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None
 
-    def _left(self, batch: Batch, *, done: frozenset[bytes]) -> Iterator[Line]:
+    def _left(self, batch: StoredBatch, *, done: frozenset[bytes]) -> Iterator[BatchLine]:
         """The lines of a batch that are not done yet."""
         path = self._files.path(batch.input_file_id)
         for line in lines(path, endpoint=batch.endpoint, max_line_bytes=self._max_line_bytes):
             if digest(line.custom_id) not in done:
                 yield line
 
-    async def _answer(self, batch: Batch, line: Line) -> tuple[int, str, Mapping[str, Any]]:
+    async def _answer(self, batch: StoredBatch, line: BatchLine) -> tuple[int, str, Mapping[str, Any]]:
         """The status, the request's id and the body of one line's answer."""
         request_id = f"req_{uuid.uuid4().hex}"
         call = Call(
@@ -266,9 +274,9 @@ class BatchRunner:
 _OUR_FAULT = {"code": "internal", "message": "the server failed; its log has the cause"}
 
 
-def _counts(batch: Batch, progress: Progress) -> Counts:
+def _counts(batch: StoredBatch, progress: BatchProgress) -> BatchCounts:
     total = max(batch.request_counts.total, progress.num_completed + progress.num_failed)
-    return Counts(total=total, completed=progress.num_completed, failed=progress.num_failed)
+    return BatchCounts(total=total, completed=progress.num_completed, failed=progress.num_failed)
 
 
 def _append(file: IO[bytes], line: bytes) -> None:

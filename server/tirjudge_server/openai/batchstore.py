@@ -19,10 +19,10 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.private import private
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
-from tirjudge_server.openai.filestore import Quota, open_private_folder, write_whole
+from tirjudge_server.openai.filestore import FileQuota, open_private_folder, write_whole
+from tirjudge_web.errors import Refused
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 Kind = Literal["output", "errors"]
@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = ("output", "errors")
 ENDED = ("failed", "completed", "expired", "cancelled")
 
 
-class Counts(BaseModel):
+class BatchCounts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     total: int = 0
@@ -55,8 +55,8 @@ class LineErrors(BaseModel):
     data: list[LineError]
 
 
-class Batch(BaseModel):
-    """The fields of OpenAI's `Batch`, and what only the server knows. Times are Unix time, seconds."""
+class StoredBatch(BaseModel):
+    """The fields of OpenAI's `StoredBatch`, and what only the server knows. Times are Unix time, seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,7 +79,7 @@ class Batch(BaseModel):
     expired_at: int | None = None
     cancelling_at: int | None = None
     cancelled_at: int | None = None
-    request_counts: Counts = Counts()
+    request_counts: BatchCounts = BatchCounts()
     usage: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     owner: str | None = None
@@ -101,7 +101,7 @@ class Batch(BaseModel):
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class BatchProgress:
     """The lines of a batch that are done."""
 
     done: set[bytes] = field(default_factory=set)
@@ -133,7 +133,7 @@ class BatchStore:
         self,
         folder: Path,
         *,
-        quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+        quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
         now: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
@@ -141,13 +141,13 @@ class BatchStore:
         self._now = now
         self._writing = threading.Lock()
         open_private_folder(folder)
-        loaded = [Batch.model_validate_json(path.read_bytes()) for path in folder.glob("batch_*.json")]
+        loaded = [StoredBatch.model_validate_json(path.read_bytes()) for path in folder.glob("batch_*.json")]
         self._batches = {batch.id: batch for batch in sorted(loaded, key=lambda batch: batch.serial)}
 
     def now(self) -> int:
         return int(self._now())
 
-    def create(self, *, window_s: int, owner: str | None, **fields: Any) -> Batch:
+    def create(self, *, window_s: int, owner: str | None, **fields: Any) -> StoredBatch:
         """A batch that is about to be validated.
 
         Raises:
@@ -156,7 +156,7 @@ class BatchStore:
         self._check_room(owner)
         created = self.now()
         serial = max((batch.serial for batch in list(self._batches.values())), default=0) + 1
-        batch = Batch(
+        batch = StoredBatch(
             id=f"batch_{uuid.uuid4().hex}",
             created_at=created,
             expires_at=created + window_s,
@@ -183,20 +183,22 @@ class BatchStore:
             self.forget_lines(batch.id)
             (self._folder / f"{batch.id}.json").unlink(missing_ok=True)
 
-    def update(self, batch_id: str, **fields: Any) -> Batch:
+    def update(self, batch_id: str, **fields: Any) -> StoredBatch:
         """The batch with other fields, on disk."""
         with self._writing:
             batch = self._batches[batch_id].model_copy(update=fields)
             self._put(batch)
         return batch
 
-    def count(self, batch_id: str, progress: Progress) -> None:
+    def count(self, batch_id: str, progress: BatchProgress) -> None:
         """How far a batch is, in memory alone: the lines on disk say it too."""
         batch = self._batches[batch_id]
-        counts = Counts(total=batch.request_counts.total, completed=progress.num_completed, failed=progress.num_failed)
+        counts = BatchCounts(
+            total=batch.request_counts.total, completed=progress.num_completed, failed=progress.num_failed
+        )
         self._batches[batch_id] = batch.model_copy(update={"request_counts": counts})
 
-    def get(self, batch_id: str, *, owner: str | None) -> Batch:
+    def get(self, batch_id: str, *, owner: str | None) -> StoredBatch:
         """
         Raises:
             Refused: there is no such batch of this owner's.
@@ -207,15 +209,15 @@ class BatchStore:
             raise Refused(invalid(message, param="batch_id", code="batch_not_found"), status=404)
         return batch
 
-    def known(self, batch_id: str) -> Batch:
+    def known(self, batch_id: str) -> StoredBatch:
         """A batch that is there, whosever it is."""
         return self._batches[batch_id]
 
-    def of(self, owner: str | None) -> list[Batch]:
+    def of(self, owner: str | None) -> list[StoredBatch]:
         """All batches of an owner, the oldest first."""
         return [batch for batch in list(self._batches.values()) if batch.owner == owner]
 
-    def unfinished(self) -> list[Batch]:
+    def unfinished(self) -> list[StoredBatch]:
         return [batch for batch in list(self._batches.values()) if not batch.has_ended]
 
     def path(self, batch_id: str, kind: Kind) -> Path:
@@ -226,9 +228,9 @@ class BatchStore:
         """The file of these lines, to add some."""
         return open(self.path(batch_id, kind), "ab", opener=private)
 
-    def progress(self, batch_id: str) -> Progress:
+    def progress(self, batch_id: str) -> BatchProgress:
         """What is done, read back from the lines; a last line that was not written whole is cut off."""
-        progress = Progress()
+        progress = BatchProgress()
         for kind in KINDS:
             path = self.path(batch_id, kind)
             for custom_id in _custom_ids(path):
@@ -254,7 +256,7 @@ class BatchStore:
         for kind in KINDS:
             self.path(batch_id, kind).unlink(missing_ok=True)
 
-    def _put(self, batch: Batch) -> None:
+    def _put(self, batch: StoredBatch) -> None:
         write_whole(self._folder / f"{batch.id}.json", batch.model_dump_json().encode())
         self._batches[batch.id] = batch
 

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 from tirjudge.deadline import Deadline, until
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.origin import coming_from
+from tirjudge.request_context import coming_from
 from tirjudge.types import JudgeRequest
-from tirjudge.web.errors import UNAVAILABLE
 from tirjudge_server.call import Call
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import UNAVAILABLE
 
 
 @asynccontextmanager
-async def place(service: Service, request: JudgeRequest, *, call: Call) -> AsyncIterator[Deadline]:
+async def place(service: JudgeService, request: JudgeRequest, *, call: Call) -> AsyncIterator[Deadline]:
     """Wait for a turn, and hold it until the end of the block; gives the time by which it is to end.
 
     Args:

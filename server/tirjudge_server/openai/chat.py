@@ -12,13 +12,11 @@ from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, ConfigDict, Field
 
 from tirjudge.types import ChatMessage
-from tirjudge.web.body import read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.openai.answering import (
     REQUEST_HEADER,
-    Choice,
-    Options,
+    AnswerChoice,
+    CompletionOptions,
     choose,
     interpret,
     made_by,
@@ -27,9 +25,11 @@ from tirjudge_server.openai.answering import (
     usage,
     verdict_fields,
 )
-from tirjudge_server.openai.chunks import Shape, stream
+from tirjudge_server.openai.chunks import ChunkShape, stream
 from tirjudge_server.openai.wire import Content, Foreign, parse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import read_body
+from tirjudge_web.connection import while_connected
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -64,7 +64,7 @@ class ChatRequestMessage(Foreign):
     content: Content = ""
 
 
-class ChatRequest(Options):
+class ChatRequest(CompletionOptions):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     messages: list[ChatRequestMessage] = Field(min_length=1)
@@ -73,7 +73,7 @@ class ChatRequest(Options):
     )
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The endpoint.
 
     Args:
@@ -124,7 +124,9 @@ def refuse_unsupported_in(asked: ChatRequest) -> None:
     refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints=_HINTS)
 
 
-async def answer_chat(service: Service, asked: ChatRequest, *, call: Call, is_json: bool = False) -> dict[str, Any]:
+async def answer_chat(
+    service: JudgeService, asked: ChatRequest, *, call: Call, is_json: bool = False
+) -> dict[str, Any]:
     """The whole answer of a chat that is not streamed.
 
     Args:
@@ -159,7 +161,7 @@ def chat_messages(asked: ChatRequest) -> list[ChatMessage]:
     ]
 
 
-def _chat_choice(choice: Choice, *, index: int) -> dict[str, Any]:
+def _chat_choice(choice: AnswerChoice, *, index: int) -> dict[str, Any]:
     message = {
         "role": "assistant",
         "content": choice.content,
@@ -179,7 +181,7 @@ def _delta(delta: dict[str, Any], *, finish_reason: str | None, extra: dict[str,
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **extra}
 
 
-_CHUNKS = Shape(
+_CHUNKS = ChunkShape(
     object="chat.completion.chunk",
     id_prefix="chatcmpl-",
     opening=_delta({"role": "assistant", "content": ""}, finish_reason=None, extra={}),

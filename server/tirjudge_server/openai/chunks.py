@@ -17,13 +17,13 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tirjudge.protocol import HEARTBEAT, ErrorBody
-from tirjudge.web.errors import FAILURES, problem_from
+from tirjudge.http.protocol import HEARTBEAT, ErrorBody
 from tirjudge_server.call import Call
-from tirjudge_server.openai.answering import Choice, Judging, Options, choose, follow, usage
-from tirjudge_server.openai.conversation import Asked
+from tirjudge_server.openai.answering import AnswerChoice, ChatJudging, CompletionOptions, choose, follow, usage
+from tirjudge_server.openai.conversation import ConversationQuestion
 from tirjudge_server.openai.wire import refuse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import FAILURES, problem_from
 
 HEARTBEAT_S = 15.0
 """Longest silence of a stream; proxies close quieter ones."""
@@ -35,7 +35,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ChunkShape:
     """What an endpoint's chunks look like."""
 
     object: str
@@ -44,12 +44,17 @@ class Shape:
     """The first choice; None: there is none."""
     turn: Callable[[str], dict[str, Any] | None]
     """The choice that tells of a turn; None: it is not told."""
-    answer: Callable[[Choice], dict[str, Any]]
-    end: Callable[[Choice], dict[str, Any]]
+    answer: Callable[[AnswerChoice], dict[str, Any]]
+    end: Callable[[AnswerChoice], dict[str, Any]]
 
 
 async def stream(
-    service: Service, wanted: Judging | Asked, asked: Options, *, call: Call, shape: Shape
+    service: JudgeService,
+    wanted: ChatJudging | ConversationQuestion,
+    asked: CompletionOptions,
+    *,
+    call: Call,
+    shape: ChunkShape,
 ) -> StreamingResponse:
     """Begin to answer.
 
@@ -61,7 +66,7 @@ async def stream(
     turns: asyncio.Queue[str | None] = asyncio.Queue()
     async with AsyncExitStack() as opened:
         headers: dict[str, str] = {}
-        if isinstance(wanted, Judging):
+        if isinstance(wanted, ChatJudging):
             flight = await opened.enter_async_context(service.flight(wanted.requests[0], call=call))
             headers["x-judgment-id"] = flight.judgment_id
             work = follow(flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
@@ -77,7 +82,7 @@ async def stream(
         return _Chunks(_blocks(working, turns, writer=writer), opened=opened.pop_all(), headers=headers)
 
 
-async def _end(working: asyncio.Task[list[Choice]]) -> None:
+async def _end(working: asyncio.Task[list[AnswerChoice]]) -> None:
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
@@ -85,7 +90,7 @@ async def _end(working: asyncio.Task[list[Choice]]) -> None:
 class _Writer:
     """Chunks of one answer."""
 
-    def __init__(self, *, shape: Shape, model: str, asked: Options) -> None:
+    def __init__(self, *, shape: ChunkShape, model: str, asked: CompletionOptions) -> None:
         self.shape = shape
         self.tells_usage = asked.stream_options is not None and asked.stream_options.include_usage
         self._head = {
@@ -98,7 +103,7 @@ class _Writer:
     def chunk(self, choice: dict[str, Any]) -> bytes:
         return self._encode({"choices": [choice]} | ({"usage": None} if self.tells_usage else {}))
 
-    def usage(self, choice: Choice) -> bytes:
+    def usage(self, choice: AnswerChoice) -> bytes:
         return self._encode({"choices": [], "usage": usage([choice])})
 
     def _encode(self, rest: dict[str, Any]) -> bytes:
@@ -106,7 +111,7 @@ class _Writer:
 
 
 async def _blocks(
-    working: asyncio.Task[list[Choice]], turns: asyncio.Queue[str | None], *, writer: _Writer
+    working: asyncio.Task[list[AnswerChoice]], turns: asyncio.Queue[str | None], *, writer: _Writer
 ) -> AsyncGenerator[bytes, None]:
     shape = writer.shape
     if shape.opening is not None:

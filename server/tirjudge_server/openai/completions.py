@@ -13,14 +13,12 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
 from tirjudge.types import ChatMessage
-from tirjudge.web.body import read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.openai.answering import (
     REQUEST_HEADER,
-    Choice,
-    Judging,
-    Options,
+    AnswerChoice,
+    ChatJudging,
+    CompletionOptions,
     choose,
     judging_in,
     made_by,
@@ -30,9 +28,11 @@ from tirjudge_server.openai.answering import (
     verdict_fields,
 )
 from tirjudge_server.openai.chat import judgment_header
-from tirjudge_server.openai.chunks import Shape, stream
+from tirjudge_server.openai.chunks import ChunkShape, stream
 from tirjudge_server.openai.wire import parse, refuse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import read_body
+from tirjudge_web.connection import while_connected
 
 COMPLETIONS_PATH = "/v1/completions"
 
@@ -48,14 +48,14 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 _LABEL_HINT = "for the probabilities of labels ask /v1/decisions"
 
 
-class CompletionRequest(Options):
+class CompletionRequest(CompletionOptions):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     prompt: Any = None
     """One text. Token ids and lists are refused by name."""
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The endpoint.
 
     Args:
@@ -81,7 +81,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
     return routes
 
 
-def _wanted(service: Service, asked: CompletionRequest, *, is_json: bool) -> Judging:
+def _wanted(service: JudgeService, asked: CompletionRequest, *, is_json: bool) -> ChatJudging:
     """
     Raises:
         Refused: it is no text, or nothing to judge is in it.
@@ -97,7 +97,9 @@ def _wanted(service: Service, asked: CompletionRequest, *, is_json: bool) -> Jud
     return wanted
 
 
-async def _answer(service: Service, wanted: Judging, asked: CompletionRequest, *, call: Call) -> dict[str, Any]:
+async def _answer(
+    service: JudgeService, wanted: ChatJudging, asked: CompletionRequest, *, call: Call
+) -> dict[str, Any]:
     choices = await choose(service, wanted, asked, call=call)
     return {
         "id": f"cmpl-{uuid.uuid4().hex}",
@@ -110,7 +112,7 @@ async def _answer(service: Service, wanted: Judging, asked: CompletionRequest, *
     }
 
 
-def _text_choice(choice: Choice, *, index: int) -> dict[str, Any]:
+def _text_choice(choice: AnswerChoice, *, index: int) -> dict[str, Any]:
     return {
         "index": index,
         "text": choice.content or "",
@@ -120,7 +122,7 @@ def _text_choice(choice: Choice, *, index: int) -> dict[str, Any]:
     }
 
 
-_CHUNKS = Shape(
+_CHUNKS = ChunkShape(
     object="text_completion",
     id_prefix="cmpl-",
     opening=None,

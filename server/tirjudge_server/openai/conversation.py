@@ -12,21 +12,21 @@ from typing import Literal
 
 from tirjudge.deadline import Deadline
 from tirjudge.errors import DeadlineExceeded
+from tirjudge.http.protocol import invalid
 from tirjudge.loop import run_rollout
 from tirjudge.observation import observation_text
 from tirjudge.parse import OUTPUT_FENCE
-from tirjudge.protocol import invalid
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, Sampling, StopReason, Turn, TurnRecord
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.openai.capacity import place
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import Refused
 
 OnTurn = Callable[[TurnRecord], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ConversationQuestion:
     """One chat."""
 
     messages: tuple[ChatMessage, ...]
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class ConversationAnswer:
     """Its answer."""
 
     content: str
@@ -54,7 +54,7 @@ class Answered:
     reasoning_tokens: int
 
 
-def check_model_chats(service: Service) -> None:
+def check_model_chats(service: JudgeService) -> None:
     """Whether the model can do more than judge.
 
     Raises:
@@ -78,7 +78,9 @@ def shown_text(messages: Sequence[ChatMessage]) -> str:
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
-async def converse(service: Service, asked: Asked, *, call: Call, on_turn: OnTurn | None = None) -> Answered:
+async def converse(
+    service: JudgeService, asked: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
+) -> ConversationAnswer:
     """Answer a chat.
 
     Raises:
@@ -94,7 +96,9 @@ async def converse(service: Service, asked: Asked, *, call: Call, on_turn: OnTur
     return _answered(rollout)
 
 
-async def _run(service: Service, asked: Asked, *, text: str, deadline: Deadline, on_turn: OnTurn | None) -> Rollout:
+async def _run(
+    service: JudgeService, asked: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
+) -> Rollout:
     """No label is offered and none is forced, so that the loop ends where the model ends."""
     judge = service.judge
     profile = judge.profile
@@ -136,14 +140,14 @@ def turn_text(turn: TurnRecord) -> str:
     return turn.text + opening + observation_text(turn.output)
 
 
-def _answered(rollout: Rollout) -> Answered:
+def _answered(rollout: Rollout) -> ConversationAnswer:
     """The last turn is the answer if no program of it was run; whatever came before it is how the model got there."""
     turns = rollout.turns
     num_thinking = len(turns) if not turns or turns[-1].result is not None else len(turns) - 1
     said = "".join(turn.completion.text for turn in turns[num_thinking:])
     num_tokens = [len(turn.completion.token_ids) for turn in turns]
     ended = rollout.stop_reason not in (StopReason.LENGTH, StopReason.TOOL_BUDGET, StopReason.DEADLINE)
-    return Answered(
+    return ConversationAnswer(
         content=said.removesuffix(OUTPUT_FENCE),
         reasoning="".join(turn_text(turn_record(turn)) for turn in turns[:num_thinking]),
         finish_reason="stop" if ended else "length",

@@ -21,13 +21,13 @@ from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
 from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Mode, Text, Verdict
-from tirjudge.web.body import read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
 from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import read_body
+from tirjudge_web.connection import while_connected
 
 DECISIONS_PATH = "/v1/decisions"
 MAX_QUESTIONS = 400
@@ -58,7 +58,7 @@ class ChoiceQuestion(Foreign):
         return self
 
 
-class Level(Foreign):
+class DecisionLevel(Foreign):
     label: Text
     description: Text | None = None
 
@@ -66,7 +66,7 @@ class Level(Foreign):
 class ScoreQuestion(Foreign):
     type: Literal["score"]
     instructions: Content
-    levels: list[Level] = Field(min_length=2, max_length=10)
+    levels: list[DecisionLevel] = Field(min_length=2, max_length=10)
     name: Text | None = None
 
 
@@ -117,7 +117,7 @@ class DecisionRequest(Foreign):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DecisionOptions:
     """What a question's judgment chooses from."""
 
     texts: tuple[str, ...]
@@ -127,7 +127,7 @@ class Options:
         return Mode.PAIRWISE if len(self.texts) == 2 else Mode.LISTWISE
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The endpoint.
 
     Args:
@@ -149,7 +149,7 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
     return routes
 
 
-async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Call) -> dict[str, Any]:
+async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, call: Call) -> dict[str, Any]:
     """The answers to all questions, in order.
 
     Raises:
@@ -180,7 +180,7 @@ async def answer_decisions(service: Service, asked: DecisionRequest, *, call: Ca
     }
 
 
-def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: Service) -> None:
+def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: JudgeService) -> None:
     """
     Raises:
         Refused: 413, the questions cost too much together.
@@ -198,7 +198,7 @@ def request_of(
     question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
     *,
     given: str,
-    service: Service,
+    service: JudgeService,
 ) -> JudgeRequest:
     """The judgment that answers one question.
 
@@ -248,10 +248,10 @@ def _template() -> str:
     )
 
 
-def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> Options:
+def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> DecisionOptions:
     match question:
         case PredicateQuestion():
-            return Options(texts=(TRUE, FALSE))
+            return DecisionOptions(texts=(TRUE, FALSE))
         case ChoiceQuestion():
             kinds = {type(option.value) for option in question.choices}
             texts = [
@@ -260,7 +260,7 @@ def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> 
             ]
         case ScoreQuestion():
             texts = [_described(level.label, level.description) for level in question.levels]
-    return Options(texts=tuple(texts))
+    return DecisionOptions(texts=tuple(texts))
 
 
 def _spelled(value: str | bool, *, quoted: bool) -> str:

@@ -13,12 +13,12 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
+from tirjudge.http.protocol import invalid, shown
 from tirjudge_server.openai.filestore import FileStore, Upload
 from tirjudge_server.openai.pages import FilesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import parsed
 from tirjudge_server.openapi import error_responses
+from tirjudge_web.errors import Refused
 
 FILES_PATH = "/v1/files"
 MAX_FILE_BYTES = 200 * 1024 * 1024

@@ -21,9 +21,9 @@ from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.private import close_to_others, make_private_folder, private
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
+from tirjudge_web.errors import Refused
 
 BATCH_FILE_DAYS = 30
 """How long files for and from batches are kept if nothing else was asked for, as OpenAI keeps them."""
@@ -39,7 +39,7 @@ _FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class FileQuota:
     """What one caller may keep at a server; all who come without a key are one caller."""
 
     num_bytes: int = 2 * 1024**3
@@ -111,7 +111,7 @@ class FileStore:
         self,
         folder: Path,
         *,
-        quota: Quota = Quota(),
+        quota: FileQuota = FileQuota(),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder

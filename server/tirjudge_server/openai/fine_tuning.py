@@ -5,18 +5,18 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from tirjudge.web.body import read_body
-from tirjudge.web.connection import while_connected
 from tirjudge_server.call import call_of
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.grading import run_grader
 from tirjudge_server.openai.wire import parse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import read_body
+from tirjudge_web.connection import while_connected
 
 GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The endpoints.
 
     Args:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tirjudge.protocol import invalid, shown
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import Judgment, Verdict
-from tirjudge.web.errors import Refused
+from tirjudge_web.errors import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tirjudge.protocol import invalid, parse_json
+from tirjudge.http.protocol import invalid, parse_json
 from tirjudge.types import Judgment, Mode
-from tirjudge.web.cost import check_cost, check_json
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.markers import Ambiguous, ambiguous, first_added, has_roles, turns_in
 from tirjudge_server.openai.formula import Formula, FormulaError
@@ -35,7 +33,9 @@ from tirjudge_server.openai.python_grader import GraderFailed, grade
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
 from tirjudge_server.openai.templates import markers_in
 from tirjudge_server.openai.wire import judge_request
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.cost import check_cost, check_json
+from tirjudge_web.errors import Refused
 
 FLAGS = (
     "formula_parse_error",
@@ -58,7 +58,7 @@ DETAILS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graded:
+class GraderScore:
     """What a grader gives."""
 
     reward: float
@@ -70,8 +70,8 @@ class Graded:
     """That the judge read and wrote; None: it was not asked."""
 
 
-def failed(flag: str, **details: str) -> Graded:
-    return Graded(reward=0.0, errors={flag: True, **details})
+def failed(flag: str, **details: str) -> GraderScore:
+    return GraderScore(reward=0.0, errors={flag: True, **details})
 
 
 class Given:
@@ -142,7 +142,7 @@ def sample_of(text: str) -> dict[str, Any]:
     return {"output_text": text, "output_json": parsed}
 
 
-async def run_grader(service: Service, grader: Grader, *, sample: str, item: Any, call: Call) -> dict[str, Any]:
+async def run_grader(service: JudgeService, grader: Grader, *, sample: str, item: Any, call: Call) -> dict[str, Any]:
     """The response object of a run.
 
     Raises:
@@ -172,11 +172,11 @@ async def run_grader(service: Service, grader: Grader, *, sample: str, item: Any
     }
 
 
-async def _grade(service: Service, grader: Grader, *, given: Given, call: Call) -> Graded:
+async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: Call) -> GraderScore:
     try:
         match grader:
             case StringCheck():
-                return Graded(reward=float(await asyncio.to_thread(_holds, grader, given)))
+                return GraderScore(reward=float(await asyncio.to_thread(_holds, grader, given)))
             case TextSimilarity():
                 return await _alike(grader, given)
             case PythonGrader():
@@ -210,28 +210,30 @@ def _holds(grader: StringCheck, given: Given) -> bool:
             return reference.lower() in text.lower()
 
 
-async def _alike(grader: TextSimilarity, given: Given) -> Graded:
+async def _alike(grader: TextSimilarity, given: Given) -> GraderScore:
     text, reference = await asyncio.to_thread(given.fill_all, [grader.input, grader.reference])
     longest = max(len(text), len(reference))
     if longest > MAX_CHARS:
         message = f"grader.input: {longest} characters given; text_similarity takes {MAX_CHARS}"
         raise Refused(invalid(message, param="grader.input", code="text_too_long"))
-    return Graded(reward=await asyncio.to_thread(similarity, text, reference, metric=grader.evaluation_metric))
+    return GraderScore(reward=await asyncio.to_thread(similarity, text, reference, metric=grader.evaluation_metric))
 
 
-async def _run(service: Service, grader: PythonGrader, *, values: Mapping[str, Any]) -> Graded:
+async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[str, Any]) -> GraderScore:
     """What `grade(sample, item)` of the caller's program gives."""
     sandbox = service.judge.sandbox
     if sandbox is None:
         message = "grader: this server runs no programs; a grader of another type would do"
         raise Refused(invalid(message, param="grader.type", code="no_sandbox"))
     try:
-        return Graded(reward=await grade(grader.source, sample=values["sample"], item=values["item"], sandbox=sandbox))
+        return GraderScore(
+            reward=await grade(grader.source, sample=values["sample"], item=values["item"], sandbox=sandbox)
+        )
     except GraderFailed as error:
         return failed("python_grader_runtime_error", python_grader_runtime_error_details=str(error))
 
 
-async def _score(service: Service, grader: ScoreModel, *, given: Given, call: Call) -> Graded:
+async def _score(service: JudgeService, grader: ScoreModel, *, given: Given, call: Call) -> GraderScore:
     """The sample as the one response to the grader's messages; the expected score of 1 to 10 moved to the range."""
     messages = await asyncio.to_thread(_messages, grader.input, given)
     fields = {
@@ -246,10 +248,10 @@ async def _score(service: Service, grader: ScoreModel, *, given: Given, call: Ca
     if scores[0] is None:
         return _abstained(judgment)
     low, high = grader.range
-    return Graded(reward=low + (scores[0] - 1) / 9 * (high - low), num_tokens=_num_tokens(judgment))
+    return GraderScore(reward=low + (scores[0] - 1) / 9 * (high - low), num_tokens=_num_tokens(judgment))
 
 
-async def _label(service: Service, grader: LabelModel, *, given: Given, call: Call) -> Graded:
+async def _label(service: JudgeService, grader: LabelModel, *, given: Given, call: Call) -> GraderScore:
     """Which of the labels is right about the grader's messages: 1 if it is one of those that pass."""
     messages = await asyncio.to_thread(_messages, grader.input, given)
     if not any(names_sample(message.content) for message in grader.input):
@@ -266,7 +268,7 @@ async def _label(service: Service, grader: LabelModel, *, given: Given, call: Ca
     best = judgment.verdict.best
     if best is None:
         return _abstained(judgment)
-    return Graded(reward=float(grader.labels[best] in grader.passing_labels), num_tokens=_num_tokens(judgment))
+    return GraderScore(reward=float(grader.labels[best] in grader.passing_labels), num_tokens=_num_tokens(judgment))
 
 
 def _messages(templates: list[GraderInput], given: Given) -> list[dict[str, str]]:
@@ -333,7 +335,7 @@ def _sampled(grader: ScoreModel | LabelModel) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _abstained(judgment: Judgment) -> Graded:
+def _abstained(judgment: Judgment) -> GraderScore:
     return replace(failed("model_grader_refusal_error"), num_tokens=_num_tokens(judgment))
 
 
@@ -341,9 +343,9 @@ def _num_tokens(judgment: Judgment) -> int:
     return judgment.usage.input_tokens + judgment.usage.output_tokens
 
 
-async def _all_of(service: Service, grader: MultiGrader, *, given: Given, call: Call) -> Graded:
+async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, call: Call) -> GraderScore:
     """The parts one after another, each with a name of its own for the call, and the formula over their rewards."""
-    parts: dict[str, Graded] = {}
+    parts: dict[str, GraderScore] = {}
     for number, (name, part) in enumerate(grader.parts.items()):
         key = None if call.idempotency_key is None else f"{call.idempotency_key}/{number}"
         own = replace(Call(), **_shared(call), idempotency_key=key)
@@ -357,7 +359,7 @@ async def _all_of(service: Service, grader: MultiGrader, *, given: Given, call: 
         reward = Formula(grader.calculate_output, names=frozenset(parts)).value(rewards)
     except FormulaError:
         reward, errors = 0.0, {**errors, "formula_parse_error": True}
-    return Graded(reward=reward, parts=rewards, errors=errors, num_tokens=sum(counted) if counted else None)
+    return GraderScore(reward=reward, parts=rewards, errors=errors, num_tokens=sum(counted) if counted else None)
 
 
 def _shared(call: Call) -> dict[str, Any]:

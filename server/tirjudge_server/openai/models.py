@@ -6,13 +6,13 @@ import time
 
 from fastapi import APIRouter
 
-from tirjudge.protocol import MODELS_PATH, ModelCard, ModelList, invalid, shown
+from tirjudge.http.protocol import MODELS_PATH, ModelCard, ModelList, invalid, shown
 from tirjudge.types import Mode
-from tirjudge.web.errors import Refused
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import Refused
 
 
-def router(service: Service) -> APIRouter:
+def router(service: JudgeService) -> APIRouter:
     """The endpoints."""
     routes = APIRouter()
     created = int(time.time())
@@ -34,7 +34,7 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _card(service: Service, *, created: int) -> ModelCard:
+def _card(service: JudgeService, *, created: int) -> ModelCard:
     profile = service.judge.profile
     return ModelCard(
         id=profile.name,

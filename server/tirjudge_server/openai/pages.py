@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from tirjudge.protocol import invalid, shown
-from tirjudge.web.errors import Refused
+from tirjudge.http.protocol import invalid, shown
 from tirjudge_server.openai.wire import Foreign
+from tirjudge_web.errors import Refused
 
 T = TypeVar("T")
 

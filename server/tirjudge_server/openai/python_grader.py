@@ -20,8 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tirjudge.http.protocol import parse_json
 from tirjudge.loop import Sandbox
-from tirjudge.protocol import parse_json
 from tirjudge.types import ExecResult, Outcome
 
 MAX_RUNS = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from tirjudge.protocol import JUDGE_PATH
+from tirjudge.http.protocol import JUDGE_PATH
 from tirjudge.types import JudgeRequest
 from tirjudge_server.call import Call
 from tirjudge_server.openai import batches, chat, completions, decisions, files, fine_tuning, models
@@ -16,10 +16,10 @@ from tirjudge_server.openai.batchrun import BatchRunner, Endpoint
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.chat import ChatRequest, answer_chat
 from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
-from tirjudge_server.openai.filestore import FileStore, Quota
+from tirjudge_server.openai.filestore import FileQuota, FileStore
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.wire import parsed, refuse
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 REQUESTS = {
     chat.CHAT_PATH: ChatRequest,
@@ -37,7 +37,7 @@ BATCH_REQUESTS = {batches.BATCHES_PATH: batches.BatchCreation}
 """The same for `batch_router`."""
 
 
-def router(service: Service, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """Everything that keeps nothing: models, chat, completions, decisions, graders.
 
     Args:
@@ -52,11 +52,11 @@ def router(service: Service, *, max_body_bytes: int) -> APIRouter:
 
 
 def batch_router(
-    service: Service,
+    service: JudgeService,
     *,
     folder: Path,
     max_body_bytes: int,
-    quota: Quota = Quota(),  # noqa: B008 (it is frozen)
+    quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
 ) -> APIRouter:
     """Files and batches.
 
@@ -80,7 +80,7 @@ def batch_router(
     return routes
 
 
-def endpoints(service: Service) -> dict[str, Endpoint]:
+def endpoints(service: JudgeService) -> dict[str, Endpoint]:
     """What a batch may ask for."""
 
     async def judge(body: Mapping[str, Any], call: Call) -> Mapping[str, Any]:

@@ -8,11 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from tirjudge.protocol import invalid, problem_of, shown
+from tirjudge.http.protocol import invalid, problem_of, shown
 from tirjudge.types import JudgeRequest, Received, Text
-from tirjudge.web.body import parse_body
-from tirjudge.web.errors import Refused
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.body import parse_body
+from tirjudge_web.errors import Refused
 
 _BRANCHES = frozenset(
     {"predicate", "choice", "score", "message", "call", "output", "multi", "string_check", "text_similarity"}
@@ -104,7 +104,7 @@ def _is_element(path: list[str]) -> bool:
     return bool(path) and (path[-1].isdecimal() or path[-1] == "grader" or path[-2:-1] == ["graders"])
 
 
-def judge_request(fields: Mapping[str, Any], *, service: Service) -> JudgeRequest:
+def judge_request(fields: Mapping[str, Any], *, service: JudgeService) -> JudgeRequest:
     """A request from fields that came in foreign clothes, whose callers know of no tools: where there is no sandbox,
     and nothing was said of tools, there are none.
 

@@ -50,7 +50,7 @@ def plan(
     """How many GPUs and cores a load needs, and what it costs. Every figure says whether it was measured or assumed."""
     from tirjudge_server.planning.figures import PlanError, find_gpu, find_model
     from tirjudge_server.planning.inputs import DEFAULTS
-    from tirjudge_server.planning.plan import Question
+    from tirjudge_server.planning.plan import CapacityQuestion
     from tirjudge_server.planning.plan import plan as make_plan
     from tirjudge_server.planning.report import as_object, show, simulated
     from tirjudge_server.planning.steps import find_precision
@@ -60,7 +60,7 @@ def plan(
     given = dict(locals())
     names = [*DEFAULTS, "usd_per_gpu_hour", "weight_read", "kv_read", "decode_share", "prefill_mfu"]
     made = make_plan(
-        Question(
+        CapacityQuestion(
             judgments_per_day=judgments_per_day,
             gpu=find_gpu(gpu),
             model=find_model(model),

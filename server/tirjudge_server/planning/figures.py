@@ -20,7 +20,7 @@ class PlanError(TirjudgeError, ValueError):
     """What was asked cannot be planned; the message says what would do."""
 
 
-class Origin(StrEnum):
+class FigureSource(StrEnum):
     """Where a figure comes from, the surest first."""
 
     MEASURED = "measured"
@@ -36,14 +36,14 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class PlanFigure:
     """A number of a plan."""
 
     name: str
     value: float
     unit: str
     """Empty for a plain number."""
-    origin: Origin
+    origin: FigureSource
     source: str
 
 

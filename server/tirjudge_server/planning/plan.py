@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tirjudge_server.planning.batching import EngineLimits
-from tirjudge_server.planning.figures import Figure, Gpu, ModelShape, Origin, PlanError
+from tirjudge_server.planning.figures import FigureSource, Gpu, ModelShape, PlanError, PlanFigure
 from tirjudge_server.planning.inputs import inputs
 from tirjudge_server.planning.queueing import servers_for
 from tirjudge_server.planning.simulation import Fleet
@@ -33,7 +33,7 @@ PROMPT_SPREAD = 0.66
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CapacityQuestion:
     """What is to be planned."""
 
     judgments_per_day: float
@@ -44,12 +44,12 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CapacityPlan:
     """The answer: every figure it rests on, and those that follow."""
 
-    question: Question
-    inputs: dict[str, Figure]
-    outputs: dict[str, Figure]
+    question: CapacityQuestion
+    inputs: dict[str, PlanFigure]
+    outputs: dict[str, PlanFigure]
     cost: StepCost
 
     def __getitem__(self, name: str) -> float:
@@ -95,15 +95,15 @@ SPARE_TOKENS = 64
 """Of a context, for what is asked besides: the read of the verdict, and the last block that is not full."""
 
 
-class _Outputs(dict[str, Figure]):
+class _Outputs(dict[str, PlanFigure]):
     """Figures that follow from others."""
 
     def put(self, name: str, value: float, unit: str, formula: str) -> float:
-        self[name] = Figure(name=name, value=value, unit=unit, origin=Origin.DERIVED, source=formula)
+        self[name] = PlanFigure(name=name, value=value, unit=unit, origin=FigureSource.DERIVED, source=formula)
         return value
 
 
-def plan(question: Question, given: Mapping[str, float | None] | None = None) -> Plan:
+def plan(question: CapacityQuestion, given: Mapping[str, float | None] | None = None) -> CapacityPlan:
     """The fleet for a load.
 
     Args:
@@ -135,10 +135,10 @@ def plan(question: Question, given: Mapping[str, float | None] | None = None) ->
     _fleet(outputs, value, question=question, cost=cost)
     _processors(outputs, value)
     _money(outputs, value, question=question)
-    return Plan(question=question, inputs=found, outputs=dict(outputs), cost=cost)
+    return CapacityPlan(question=question, inputs=found, outputs=dict(outputs), cost=cost)
 
 
-def _load(outputs: _Outputs, value: Mapping[str, float], *, question: Question) -> None:
+def _load(outputs: _Outputs, value: Mapping[str, float], *, question: CapacityQuestion) -> None:
     mean = outputs.put(
         "mean_rollouts_per_s",
         question.judgments_per_day * value["rollouts"] / DAY_S,
@@ -148,7 +148,7 @@ def _load(outputs: _Outputs, value: Mapping[str, float], *, question: Question) 
     outputs.put("peak_rollouts_per_s", mean * value["peak"], "1/s", "mean_rollouts_per_s * peak")
 
 
-def _memory(outputs: _Outputs, value: Mapping[str, float], *, question: Question, precision: Precision) -> None:
+def _memory(outputs: _Outputs, value: Mapping[str, float], *, question: CapacityQuestion, precision: Precision) -> None:
     model = question.model
     weights = outputs.put(
         "weights_gb",
@@ -217,7 +217,7 @@ def _worker(outputs: _Outputs, value: Mapping[str, float], *, cost: StepCost) ->
     outputs.put("rollouts_per_s_per_worker", 1 / gpu_s, "1/s", "1 / gpu_s_per_rollout")
 
 
-def _fleet(outputs: _Outputs, value: Mapping[str, float], *, question: Question, cost: StepCost) -> None:
+def _fleet(outputs: _Outputs, value: Mapping[str, float], *, question: CapacityQuestion, cost: StepCost) -> None:
     peak, most = outputs["peak_rollouts_per_s"].value, outputs["rollouts_per_s_per_worker"].value
     workers = outputs.put(
         "workers",
@@ -282,7 +282,7 @@ def _processors(outputs: _Outputs, value: Mapping[str, float]) -> None:
     )
 
 
-def _money(outputs: _Outputs, value: Mapping[str, float], *, question: Question) -> None:
+def _money(outputs: _Outputs, value: Mapping[str, float], *, question: CapacityQuestion) -> None:
     gpus = outputs["gpus"].value
     gpu_usd = outputs.put(
         "gpu_usd_per_day", gpus * value["usd_per_gpu_hour"] * HOURS_A_DAY, "$", "gpus * usd_per_gpu_hour * 24"

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tirjudge_server.planning.figures import Figure
-from tirjudge_server.planning.plan import Plan
+from tirjudge_server.planning.figures import PlanFigure
+from tirjudge_server.planning.plan import CapacityPlan
 from tirjudge_server.planning.simulation import Load, simulate
 from tirjudge_server.planning.summary import SimulationResult
 
@@ -30,14 +30,14 @@ SIMULATED = {
 }
 
 
-def simulated(plan: Plan, *, seconds: float, seed: int) -> SimulationResult:
+def simulated(plan: CapacityPlan, *, seconds: float, seed: int) -> SimulationResult:
     """The planned fleet at its peak, after it has settled."""
     settling_s = max(60.0, SETTLING_S * plan["latency_at_peak_s"])
     load = Load(per_s=plan["peak_rollouts_per_s"], draw=plan.mix.draw, warm_up_s=settling_s, seconds=seconds)
     return simulate(plan.fleet, load, seed=seed)
 
 
-def as_object(plan: Plan, result: SimulationResult | None) -> dict[str, Any]:
+def as_object(plan: CapacityPlan, result: SimulationResult | None) -> dict[str, Any]:
     """For `--json`; `simulation` is null where none was asked for."""
     question = plan.question
     return {
@@ -51,14 +51,14 @@ def as_object(plan: Plan, result: SimulationResult | None) -> dict[str, Any]:
     }
 
 
-def _objects(figures: Mapping[str, Figure]) -> dict[str, Any]:
+def _objects(figures: Mapping[str, PlanFigure]) -> dict[str, Any]:
     return {
         name: {"value": figure.value, "unit": figure.unit, "origin": figure.origin.value, "source": figure.source}
         for name, figure in figures.items()
     }
 
 
-def show(plan: Plan, result: SimulationResult | None, *, explain: bool, console: Console | None = None) -> None:
+def show(plan: CapacityPlan, result: SimulationResult | None, *, explain: bool, console: Console | None = None) -> None:
     """As tables: what it rests on, what follows, and what the simulation saw."""
     console = console or Console(highlight=False)
     question = plan.question
@@ -76,7 +76,7 @@ def show(plan: Plan, result: SimulationResult | None, *, explain: bool, console:
         console.print(table)
 
 
-def _table(title: str, figures: Mapping[str, Figure], *, explain: bool) -> Table:
+def _table(title: str, figures: Mapping[str, PlanFigure], *, explain: bool) -> Table:
     table = Table("figure", "value", "unit", "origin", title=title, title_justify="left")
     table.columns[1].justify = "right"
     if explain:

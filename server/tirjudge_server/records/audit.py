@@ -34,7 +34,7 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class AuditReport:
     """What an audit found."""
 
     length: int
@@ -114,7 +114,7 @@ def _false_copies(row: Row[Any], *, content: Sealed) -> Iterator[str]:
     return (name for name, value in truth.items() if getattr(row, name) != value)
 
 
-def verify(database: Database, *, expected: str | None = None) -> Report:
+def verify(database: Database, *, expected: str | None = None) -> AuditReport:
     """Look at every record.
 
     Args:
@@ -132,18 +132,18 @@ def verify(database: Database, *, expected: str | None = None) -> Report:
             for row in rows:
                 if row.seq != walk.length + 1:
                     missing = Break(seq=walk.length + 1, record_id=None, reason="it is missing")
-                    return Report(length=walk.length, head=walk.head, broken=missing)
+                    return AuditReport(length=walk.length, head=walk.head, broken=missing)
                 reason = walk.step(row)
                 if reason is not None:
                     broken = Break(seq=row.seq, record_id=row.id, reason=reason)
-                    return Report(length=row.seq - 1, head=row.previous, broken=broken)
+                    return AuditReport(length=row.seq - 1, head=row.previous, broken=broken)
                 expected_seen = expected_seen or row.hash == expected
     broken = walk.unexplained()
     if broken is None and (walk.length, walk.head) != (length, head):
         broken = Break(seq=walk.length + 1, record_id=None, reason=f"it is missing; {length} records were stored")
     if broken is None and not expected_seen:
         broken = Break(seq=1, record_id=None, reason=f"no record has the hash {expected}: the chain was written anew")
-    return Report(length=walk.length, head=walk.head, broken=broken)
+    return AuditReport(length=walk.length, head=walk.head, broken=broken)
 
 
 def export(database: Database, *, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ _ADD = insert(records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ChainEntry:
     """A record that has no place in the chain yet."""
 
     kind: str
@@ -65,7 +65,7 @@ class Chain:
         self._length, self._hash = connection.execute(_HOLD_HEAD).one()
         self.pending: dict[str, dict[str, Any]] = {}
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: ChainEntry) -> None:
         """Give a record its place. It is written by `flush`."""
         self._length += 1
         row = {

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from tirjudge.protocol import JudgmentRecord, Problem, invalid, shown
+from tirjudge.http.protocol import JudgmentRecord, Problem, invalid, shown
 from tirjudge.types import Mode, Wire
-from tirjudge.web.connection import while_connected
-from tirjudge.web.errors import Refused
 from tirjudge_server.access import seen_by
 from tirjudge_server.openapi import error_responses
-from tirjudge_server.records.record import Record
+from tirjudge_server.records.record import StoredJudgment
 from tirjudge_server.records.replay import Replay, replay
 from tirjudge_server.records.store import Records, unknown_judgment
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.connection import while_connected
+from tirjudge_web.errors import Refused
 
 MAX_PAGE = 100
 
@@ -46,7 +46,7 @@ class JudgmentList(Wire):
     has_more: bool
 
 
-def router(service: Service, *, records: Records) -> APIRouter:
+def router(service: JudgeService, *, records: Records) -> APIRouter:
     """What answers for judgments on record. A key without the scope `admin` sees its own only.
 
     Args:
@@ -101,7 +101,7 @@ def router(service: Service, *, records: Records) -> APIRouter:
     return routes
 
 
-async def _find(request: Request, *, judgment_id: str, records: Records) -> Record:
+async def _find(request: Request, *, judgment_id: str, records: Records) -> StoredJudgment:
     """
     Raises:
         Refused: 404, there is none, or it is somebody else's; 500, nobody can read it any more.
@@ -117,7 +117,7 @@ async def _find(request: Request, *, judgment_id: str, records: Records) -> Reco
     return record
 
 
-def _shown(record: Record) -> JudgmentRecord:
+def _shown(record: StoredJudgment) -> JudgmentRecord:
     return JudgmentRecord(
         id=record.id,
         created_ms=record.created_ms,

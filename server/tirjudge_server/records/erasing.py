@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select, update
 
-from tirjudge_server.records.chain import Chain, Entry
+from tirjudge_server.records.chain import Chain, ChainEntry
 from tirjudge_server.records.database import RecordsError
 from tirjudge_server.records.record import ERASABLE
 from tirjudge_server.records.schema import records
@@ -74,7 +74,7 @@ def _erase_rows(
     statement = update(records).where(records.c.seq == _MARK)
     chain.connection.execute(statement, changes)
     erased = {"seqs": [row.seq for row in rows], "fields": sorted(fields), "reason": reason}
-    chain.append(Entry(kind="erasure", content=seal(erased)))
+    chain.append(ChainEntry(kind="erasure", content=seal(erased)))
 
 
 def _change(row: Row[Any], *, fields: Collection[str]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StoredJudgment:
     """A judgment as it is kept now."""
 
     seq: int
@@ -134,7 +134,7 @@ class Record:
         )
 
 
-def record_of(row: Any) -> Record:
+def record_of(row: Any) -> StoredJudgment:
     """The record in a row of the table.
 
     Raises:
@@ -144,7 +144,7 @@ def record_of(row: Any) -> Record:
     values = content.values
     if missing := KEPT - values.keys():
         raise ValueError(f"{min(missing)} is not there")
-    return Record(
+    return StoredJudgment(
         seq=row.seq,
         id=row.id,
         created_ms=row.created_ms,

@@ -15,7 +15,7 @@ from tirjudge.loop import Sandbox
 from tirjudge.observation import TRUNCATED, shown_output
 from tirjudge.render import bindings
 from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, prompt_text
-from tirjudge_server.records.record import Record, Versions
+from tirjudge_server.records.record import StoredJudgment, Versions
 
 MAX_RUNNING = 4
 """Programs of one replay side by side, so that it leaves slots to judgments."""
@@ -56,7 +56,7 @@ class Replay(Wire):
     """What of the server has changed since, and may be why."""
 
 
-async def replay(record: Record, *, sandbox: Sandbox | None, versions: Versions) -> Replay:
+async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: Versions) -> Replay:
     """Run the programs of a judgment again.
 
     Args:

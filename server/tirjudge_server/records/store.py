@@ -15,16 +15,15 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from tirjudge.deadline import until
 from tirjudge.errors import RecordsUnavailable, logged
-from tirjudge.protocol import invalid, shown
+from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import JudgeRequest, Judgment, StopReason
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
-from tirjudge_server.records.chain import Chain, Entry
+from tirjudge_server.records.chain import Chain, ChainEntry
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_server.records.erasing import check_erasable, erase, prune_some
-from tirjudge_server.records.line import Line
+from tirjudge_server.records.group_commit import GroupCommitWriter
 from tirjudge_server.records.record import (
-    Record,
+    StoredJudgment,
     Versions,
     body_hash,
     content_key,
@@ -35,6 +34,7 @@ from tirjudge_server.records.record import (
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import canonical, seal, sha256
 from tirjudge_server.records.writer import Writer
+from tirjudge_web.errors import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ PRUNING_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RecordPolicy:
     """What an operator wants of the records."""
 
     cache: bool = True
@@ -99,13 +99,13 @@ class Records:
         policy: what is kept, and for how long.
     """
 
-    def __init__(self, database: Database, *, versions: Versions, policy: Policy | None = None) -> None:
+    def __init__(self, database: Database, *, versions: Versions, policy: RecordPolicy | None = None) -> None:
         self.database = database
         self.versions = versions
-        self.policy = policy or Policy()
+        self.policy = policy or RecordPolicy()
         self._kept: dict[str | None, _Kept] = {}
         self._hashing = asyncio.Lock()
-        self._reader = Line[Connection]("tirjudge-look-ups", transaction=database.reading)
+        self._reader = GroupCommitWriter[Connection]("tirjudge-look-ups", transaction=database.reading)
         self._writer = Writer(database)
         # A model out of sight may change under its name, and a text that is not kept cannot be compared.
         self._caches = self.policy.cache and versions.fingerprint is not None and not self.policy.withheld
@@ -178,7 +178,7 @@ class Records:
             return str(error)
         return None if probed is not None else f"records: {self.database} did not answer within {PROBE_S:.0f} s"
 
-    async def read(self, judgment_id: str) -> Record | None:
+    async def read(self, judgment_id: str) -> StoredJudgment | None:
         """A record by its id; None: there is none.
 
         Raises:
@@ -187,7 +187,7 @@ class Records:
         """
         wanted = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
 
-        def find() -> Record | None:
+        def find() -> StoredJudgment | None:
             with self.database.reading() as connection:
                 row = connection.execute(wanted).one_or_none()
             return None if row is None else record_of(row)
@@ -284,11 +284,11 @@ class Records:
 
     def _entry(
         self, request: JudgeRequest, judgment: Judgment, *, call: Call, marks: _Marks, versions: Mapping[str, Any]
-    ) -> Entry:
+    ) -> ChainEntry:
         fields = fields_of(request, judgment, call=call, versions=versions)
         content = seal(fields, withheld=self.policy.withheld)
         cache_key = None if _was_hurried(request, judgment, call=call) else marks.cache_key
-        return Entry(
+        return ChainEntry(
             kind="judgment",
             id=judgment.id,
             content=content,
@@ -380,7 +380,9 @@ def unknown_judgment(judgment_id: str, *, param: str) -> Refused:
 
 
 @asynccontextmanager
-async def open_records(url: str | None, *, versions: Versions, policy: Policy | None = None) -> AsyncIterator[Records]:
+async def open_records(
+    url: str | None, *, versions: Versions, policy: RecordPolicy | None = None
+) -> AsyncIterator[Records]:
     """Open the records of a server, keep them to their retention, and close them afterwards.
 
     Args:

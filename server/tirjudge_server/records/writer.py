@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from tirjudge_server.records.chain import Chain
 from tirjudge_server.records.database import Database
-from tirjudge_server.records.line import Line
+from tirjudge_server.records.group_commit import GroupCommitWriter
 
 
-class Writer(Line[Chain]):
+class Writer(GroupCommitWriter[Chain]):
     """Work appends to the chain, or changes rows; it is on disk when it is done."""
 
     def __init__(self, database: Database) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tirjudge.types import Judgment
-from tirjudge.web.errors import QueueFull, problem_from
+from tirjudge_web.errors import QueueFull, problem_from
 
 
 def status_of(outcome: Judgment | BaseException) -> str:

@@ -8,16 +8,18 @@ from importlib.metadata import version
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tirjudge.workers import Worker
+from tirjudge.http.workers import Worker
 from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.failure import Fallbacks
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 
 class Gauges(Collector):
     """As `Metrics`, which has the arguments."""
 
-    def __init__(self, service: Service, *, pool: Callable[[], PoolStats] | None, fallbacks: Fallbacks | None) -> None:
+    def __init__(
+        self, service: JudgeService, *, pool: Callable[[], PoolStats] | None, fallbacks: Fallbacks | None
+    ) -> None:
         self._service = service
         self._pool = pool
         self._fallbacks = fallbacks
@@ -46,7 +48,7 @@ class Gauges(Collector):
         return []
 
 
-def _identity(service: Service) -> Metric:
+def _identity(service: JudgeService) -> Metric:
     family = GaugeMetricFamily(
         "tirjudge_info", "Always 1; what judges.", labels=["version", "model", "fingerprint", "isolation"]
     )
@@ -55,11 +57,11 @@ def _identity(service: Service) -> Metric:
     return family
 
 
-def _is_ready(service: Service) -> bool:
+def _is_ready(service: JudgeService) -> bool:
     return service.readiness.problem is None and not service.draining.has_begun
 
 
-def _circuits(service: Service) -> Metric:
+def _circuits(service: JudgeService) -> Metric:
     family = GaugeMetricFamily(
         "tirjudge_circuit_open", "1 while requests fail at once, because it is known not to work.", labels=["part"]
     )

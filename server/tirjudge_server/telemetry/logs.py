@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from starlette.types import Scope
 
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge.web.tracebacks import frames_of
 from tirjudge_server.call import Call
 from tirjudge_server.telemetry.ending import code_of, status_of
-from tirjudge_server.telemetry.requests import Answered
+from tirjudge_server.telemetry.requests import AnsweredRequest
+from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def around_judgment(request: JudgeRequest, call: Call):
     )
 
 
-def on_request(answered: Answered) -> None:
+def on_request(answered: AnsweredRequest) -> None:
     """One line for each request, at `info`; those of load balancers at `debug`."""
     level = logging.DEBUG if answered.is_quiet else logging.INFO
     if logger.isEnabledFor(level):

@@ -22,14 +22,14 @@ from tirjudge.types import (
     StopReason,
     TurnRecord,
 )
-from tirjudge.web.errors import UNAVAILABLE
 from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.call import Call
 from tirjudge_server.failure import Fallbacks
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.ending import code_of, status_of
 from tirjudge_server.telemetry.gauges import Gauges
-from tirjudge_server.telemetry.requests import Answered
+from tirjudge_server.telemetry.requests import AnsweredRequest
+from tirjudge_web.errors import UNAVAILABLE
 
 METRICS_PATH = "/metrics"
 
@@ -38,7 +38,7 @@ _WAIT_SECONDS = (0.0001, 0.001, *_SECONDS)
 _TURNS = (1, 2, 3, 4, 5, 6, 8, 12, 17)
 
 
-class Metrics:
+class ServerMetrics:
     """The counters of one server.
 
     Args:
@@ -48,7 +48,7 @@ class Metrics:
     """
 
     def __init__(
-        self, service: Service, *, pool: Callable[[], PoolStats] | None = None, fallbacks: Fallbacks | None = None
+        self, service: JudgeService, *, pool: Callable[[], PoolStats] | None = None, fallbacks: Fallbacks | None = None
     ) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -125,7 +125,7 @@ class Metrics:
             if _has_no_program(turn):
                 self._parse_failures.labels("program").inc()
 
-    def on_request(self, answered: Answered) -> None:
+    def on_request(self, answered: AnsweredRequest) -> None:
         """An HTTP request was answered."""
         self._http_requests.labels(answered.method, answered.route, str(answered.status)).inc()
         self._http_s.labels(answered.route).observe(answered.seconds)
@@ -160,7 +160,7 @@ def _has_no_program(turn: TurnRecord) -> bool:
     return turn.outcome is Outcome.REFUSED and turn.code is None
 
 
-def router(metrics: Metrics) -> APIRouter:
+def router(metrics: ServerMetrics) -> APIRouter:
     """`GET /metrics`."""
     routes = APIRouter()
 

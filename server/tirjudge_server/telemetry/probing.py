@@ -26,7 +26,7 @@ class Probe(Protocol):
         ...
 
 
-def probed(judge: Judge, probe: Probe) -> Judge:
+def instrument(judge: Judge, probe: Probe) -> Judge:
     """A judge that does the same, with somebody told."""
     sandbox = None if judge.sandbox is None else _ProbedSandbox(judge.sandbox, probe)
     return replace(judge, engine=_ProbedEngine(judge.engine, probe), sandbox=sandbox)

@@ -10,7 +10,7 @@ from time import perf_counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tirjudge.web.connection import HUNG_UP
+from tirjudge_web.connection import HUNG_UP
 
 UNKNOWN_ROUTE = "unknown"
 """Of a path that is none of ours: what strangers make up is no name of a route."""
@@ -25,7 +25,7 @@ QUIET_ROUTES = frozenset({"/health", "/ready", "/metrics"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class AnsweredRequest:
     """One request, and how it was answered."""
 
     method: str
@@ -45,14 +45,14 @@ class Answered:
         return self.route in QUIET_ROUTES
 
 
-OnRequest = Callable[[Answered], None]
+OnRequest = Callable[[AnsweredRequest], None]
 
 AroundRequest = Callable[[Scope], AbstractContextManager[object]]
 """Opened before a request is answered, and closed after every `OnRequest`."""
 
 
 class Requests:
-    """ASGI middleware inside of `tirjudge.web.identity.Identity`.
+    """ASGI middleware inside of `tirjudge_web.identity.Identity`.
 
     Args:
         app: what answers.
@@ -90,13 +90,13 @@ class Requests:
                 start = starts[0] if starts else {"status": failed_with, "headers": ()}
                 self._tell(_answered(scope, start=start, seconds=perf_counter() - started))
 
-    def _tell(self, answered: Answered) -> None:
+    def _tell(self, answered: AnsweredRequest) -> None:
         for tell in self._on_request:
             tell(answered)
 
 
-def _answered(scope: Scope, *, start: Message, seconds: float) -> Answered:
-    return Answered(
+def _answered(scope: Scope, *, start: Message, seconds: float) -> AnsweredRequest:
+    return AnsweredRequest(
         method=scope["method"] if scope["method"] in METHODS else OTHER_METHOD,
         route=getattr(scope.get("route"), "path", UNKNOWN_ROUTE),
         status=start["status"],

@@ -23,11 +23,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from tirjudge.trace_context import carrying
+from tirjudge.http.trace_context import carrying
 from tirjudge.types import Completion, ExecResult, JudgeRequest, Judgment, Sampling, Verdict, prompt_text
 from tirjudge_server.call import Call
 from tirjudge_server.telemetry import conventions as names
-from tirjudge_server.telemetry.requests import METHODS, OTHER_METHOD, QUIET_ROUTES, Answered
+from tirjudge_server.telemetry.requests import METHODS, OTHER_METHOD, QUIET_ROUTES, AnsweredRequest
 
 SERVICE = "tirjudge"
 """Of all spans, unless `OTEL_SERVICE_NAME` says otherwise."""
@@ -75,7 +75,7 @@ class Tracing:
         with self._span(method, kind=SpanKind.SERVER, attributes=attributes, context=caller):
             yield
 
-    def on_request(self, answered: Answered) -> None:
+    def on_request(self, answered: AnsweredRequest) -> None:
         """Inside of `around_request`: how it was answered."""
         span = trace.get_current_span()
         if answered.is_quiet or not span.is_recording():

@@ -19,7 +19,7 @@ from tirjudge.types import Completion, JudgeRequest, Judgment, Sampling
 from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result
-from tirjudge_harness.batch.run import Judging, OpenedJudging
+from tirjudge_harness.batch.run import BatchExecutor, OpenedJudging
 from tirjudge_harness.judges import OpenJudge
 
 LOST = "the engine is lost"
@@ -73,7 +73,7 @@ def pair(number: int, **fields: Any) -> dict[str, Any]:
 class Watched:
     """Judges as `judging` does, and can be watched meanwhile."""
 
-    judging: Judging
+    judging: BatchExecutor
     times: list[float] = field(default_factory=list)
     """When each result came, on the monotonic clock."""
 

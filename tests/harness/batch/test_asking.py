@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.batch.scripted_judge import pair
-from tirjudge.exchange import RequestRefused
-from tirjudge.protocol import Problem
+from tirjudge.http.exchange import RequestRefused
+from tirjudge.http.protocol import Problem
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.batch.asking import Asking
-from tirjudge_harness.batch.inputs import BadRow, Row, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, rows_in, stretches_of
 from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import OpenJudge
 
@@ -23,18 +23,18 @@ def asking_one_that_refuses(kind: str) -> Asking:
 
 
 @pytest.fixture
-def rows(write_lines) -> list[Row]:
+def rows(write_lines) -> list[RequestRow]:
     path = write_lines([pair(n, model="other") for n in range(12)])
-    found: list[Row | BadRow] = [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
-    return [row for row in found if isinstance(row, Row)]
+    found: list[RequestRow | BadRequestRow] = [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    return [row for row in found if isinstance(row, RequestRow)]
 
 
-async def test_any_number_of_refused_rows_are_results_and_stop_nothing(rows: list[Row]) -> None:
+async def test_any_number_of_refused_rows_are_results_and_stop_nothing(rows: list[RequestRow]) -> None:
     asking = asking_one_that_refuses("invalid_request_error")
     assert [(await asking.result(row))["error_kind"] for row in rows] == ["refused"] * 12
 
 
-async def test_a_key_that_is_refused_stops_the_run(rows: list[Row]) -> None:
+async def test_a_key_that_is_refused_stops_the_run(rows: list[RequestRow]) -> None:
     asking = asking_one_that_refuses("authentication_error")
     with pytest.raises(RunStopped, match="the judge refuses what it is asked"):
         await asking.result(rows[0])

@@ -13,18 +13,18 @@ import pytest
 from tests.harness.batch.scripted_judge import pair
 from tirjudge.types import Mode
 from tirjudge_harness.batch import inputs
-from tirjudge_harness.batch.inputs import BadRow, Row, files_of, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, files_of, rows_in, stretches_of
 from tirjudge_harness.items import InputError
 
 
-def read(path: Path) -> list[Row | BadRow]:
+def read(path: Path) -> list[RequestRow | BadRequestRow]:
     return [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
 
 
-def rows_of(path: Path) -> list[Row]:
+def rows_of(path: Path) -> list[RequestRow]:
     rows = read(path)
-    assert all(isinstance(row, Row) for row in rows), rows
-    return [row for row in rows if isinstance(row, Row)]
+    assert all(isinstance(row, RequestRow) for row in rows), rows
+    return [row for row in rows if isinstance(row, RequestRow)]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -108,11 +108,11 @@ def test_a_conversation_is_read_from_parquet(tmp_path: Path) -> None:
 def test_a_bad_row_says_what_is_wrong_and_stops_no_other(write_lines, line: Any, says: str) -> None:
     path = write_lines([pair(1), b"\n", line, pair(2)])
     first, bad, last = read(path)
-    assert isinstance(bad, BadRow)
+    assert isinstance(bad, BadRequestRow)
     assert says in bad.problem
     assert (bad.file, bad.number) == (str(path), 3)
-    assert isinstance(first, Row)
-    assert isinstance(last, Row)
+    assert isinstance(first, RequestRow)
+    assert isinstance(last, RequestRow)
     assert (first.key, last.key) == ("k1", "k2")
 
 

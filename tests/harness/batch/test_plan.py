@@ -8,15 +8,15 @@ import pytest
 from tests.harness.batch.scripted_judge import pair
 from tirjudge_harness.batch import inputs
 from tirjudge_harness.batch.inputs import rows_in, stretches_of
-from tirjudge_harness.batch.plan import Plan, plan_batch
+from tirjudge_harness.batch.plan import BatchPlan, plan_batch
 from tirjudge_harness.items import InputError
 
 
-def plan_of(*paths: Path, results: Mapping[str, str] | None = None, limit: int | None = None) -> Plan:
+def plan_of(*paths: Path, results: Mapping[str, str] | None = None, limit: int | None = None) -> BatchPlan:
     return plan_batch([str(path) for path in paths], find=(results or {}).get, limit=limit)
 
 
-def left(plan: Plan) -> list[str]:
+def left(plan: BatchPlan) -> list[str]:
     return [row.key for piece in plan.pieces for row in piece.rows()]
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, PromptTooLong, SandboxBusy, TirjudgeError
-from tirjudge.exchange import RequestRefused, ServerUnavailable
-from tirjudge.protocol import invalid
+from tirjudge.http.exchange import RequestRefused, ServerUnavailable
+from tirjudge.http.protocol import invalid
 from tirjudge_harness.batch.results import ErrorKind, RequestImpossible, kind_of
 
 

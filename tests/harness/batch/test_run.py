@@ -20,7 +20,7 @@ from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.local import Here
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result
-from tirjudge_harness.batch.run import Judging, RoundEnded, run_batch
+from tirjudge_harness.batch.run import BatchExecutor, RoundEnded, run_batch
 from tirjudge_harness.batch.summary import BatchSummary
 from tirjudge_harness.items import InputError
 from tirjudge_harness.journal import RunStopped
@@ -34,7 +34,7 @@ class Batch:
         self.shown = io.StringIO()
 
     async def run(
-        self, *inputs: Path, opening: Opening = open_scripted, judging: Judging | None = None
+        self, *inputs: Path, opening: Opening = open_scripted, judging: BatchExecutor | None = None
     ) -> BatchSummary:
         return await run_batch(
             inputs,

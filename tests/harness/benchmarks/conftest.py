@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.examples import Example
 from tirjudge_harness.protocols import OFFICIAL, Protocol
@@ -45,7 +45,7 @@ def figures() -> Figures:
     """The values of a benchmark's figures, by name."""
 
     def figures(
-        benchmark: Benchmark, judged: Sequence[Judged], *, protocol: Protocol = OFFICIAL
+        benchmark: Benchmark, judged: Sequence[JudgedExample], *, protocol: Protocol = OFFICIAL
     ) -> dict[str, float | None]:
         (mode,) = {one.mode for one in judged}
         found = evaluate(benchmark, judged, mode=mode, protocol=protocol).figures
@@ -56,10 +56,10 @@ def figures() -> Figures:
 
 
 @pytest.fixture
-def named() -> Callable[..., Judged]:
+def named() -> Callable[..., JudgedExample]:
     """An example of which a judge named a response in each order: an index, `tie`, or None for no verdict."""
 
-    def named(example: Example, *best: int | str | None) -> Judged:
+    def named(example: Example, *best: int | str | None) -> JudgedExample:
         orders = [tuple(range(example.outline.num_responses))]
         orders.append(orders[0][::-1])
         decisions = [
@@ -67,29 +67,29 @@ def named() -> Callable[..., Judged]:
             for shown, choice in zip(orders, best, strict=False)
         ]
         mode = Mode.PAIRWISE if example.outline.num_responses == 2 else Mode.LISTWISE
-        return Judged(outline=example.outline, mode=mode, decisions=tuple(decisions))
+        return JudgedExample(outline=example.outline, mode=mode, decisions=tuple(decisions))
 
     return named
 
 
 @pytest.fixture
-def rated() -> Callable[..., Judged]:
+def rated() -> Callable[..., JudgedExample]:
     """An example whose responses got these scores; None: no verdict."""
 
-    def rated(example: Example, *scores: float | None) -> Judged:
+    def rated(example: Example, *scores: float | None) -> JudgedExample:
         assert len(scores) == example.outline.num_responses
         decisions = tuple(Decision(shown=(index,), score=score) for index, score in enumerate(scores))
-        return Judged(outline=example.outline, mode=Mode.POINTWISE, decisions=decisions)
+        return JudgedExample(outline=example.outline, mode=Mode.POINTWISE, decisions=decisions)
 
     return rated
 
 
 @pytest.fixture
-def compared() -> Callable[..., Judged]:
+def compared() -> Callable[..., JudgedExample]:
     """An example of which a judge named one response of each of these comparisons."""
 
-    def compared(example: Example, best: Mapping[tuple[int, int], int]) -> Judged:
+    def compared(example: Example, best: Mapping[tuple[int, int], int]) -> JudgedExample:
         decisions = tuple(Decision(shown=shown, best=choice) for shown, choice in best.items())
-        return Judged(outline=example.outline, mode=Mode.PAIRWISE, decisions=decisions)
+        return JudgedExample(outline=example.outline, mode=Mode.PAIRWISE, decisions=decisions)
 
     return compared

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge_harness.benchmark import ENTRY_POINTS, benchmarks
+from tirjudge_harness.benchmark import BENCHMARKS
 
 DOCS = (Path(__file__).parents[3] / "docs" / "adding-a-benchmark.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w.]+)`\n\n```\w+\n(.*?)```$", DOCS, re.MULTILINE | re.DOTALL))
@@ -19,14 +19,14 @@ USE = """
 import sys
 from pathlib import Path
 from tirjudge.types import Mode
-from tirjudge_harness.benchmark import asked_of, find_benchmark
-from tirjudge.counting import Decision
-from tirjudge_harness.decisions import Judged
+from tirjudge_harness.benchmark import asked_of, BENCHMARKS
+from tirjudge.right import Decision
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.protocols import OFFICIAL
 from tirjudge_harness.sources import load_examples
 
-quiz = find_benchmark("quiz")
+quiz = BENCHMARKS.named("quiz")
 judged = []
 for example in load_examples(quiz, data=Path("quiz.jsonl"), on_bad=lambda row: sys.exit(str(row))):
     asked = asked_of(quiz, example.outline, mode=Mode.PAIRWISE)
@@ -34,7 +34,7 @@ for example in load_examples(quiz, data=Path("quiz.jsonl"), on_bad=lambda row: s
     # The judge always names what is shown first.
     shown = [order for pair in asked for order in (pair, pair[::-1])]
     decisions = tuple(Decision(shown=order, best=order[0]) for order in shown)
-    judged.append(Judged(outline=example.outline, mode=Mode.PAIRWISE, decisions=decisions))
+    judged.append(JudgedExample(outline=example.outline, mode=Mode.PAIRWISE, decisions=decisions))
 for figure in evaluate(quiz, judged, mode=Mode.PAIRWISE, protocol=OFFICIAL).figures:
     print(figure.name, figure.value, figure.num_marks)
 """
@@ -76,14 +76,14 @@ def test_a_benchmark_takes_less_than_eighty_lines() -> None:
     assert len(FILES["tirjudge_quiz.py"].splitlines()) < 80
 
 
-@pytest.mark.parametrize("name", sorted(benchmarks()))
+@pytest.mark.parametrize("name", sorted(BENCHMARKS))
 def test_every_benchmark_is_in_the_documentation_with_its_parts(name: str) -> None:
     row = re.search(rf"^\| `{name}` \|.*$", DOCS, re.MULTILINE)
     assert row is not None
-    missing = [part for part in benchmarks()[name].sources if f"`{part}`" not in row[0]]
+    missing = [part for part in BENCHMARKS[name].sources if f"`{part}`" not in row[0]]
     assert not missing or "the same" in row[0]
 
 
 def test_our_benchmarks_are_found_as_those_of_others_are() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(project["entry-points"][ENTRY_POINTS]) <= set(benchmarks())
+    assert set(project["entry-points"][BENCHMARKS.group]) <= set(BENCHMARKS)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.statistics import wilson_interval
-from tirjudge_harness.best_of_n.grading import Graded
+from tirjudge_harness.best_of_n.grading import GradedResponse
 from tirjudge_harness.best_of_n.results import baselines, result_of
 
 GRADED = [
-    Graded(id=1, credits=(1.0, 0.0, 0.0), answers=("5", "6", "6")),
-    Graded(id=2, credits=(0.0, 1.0, 1.0), answers=("1", "2", "2")),
-    Graded(id=3, credits=(0.0, 0.0, 0.0), answers=(None, None, "9")),
-    Graded(id=4, credits=(0.0, 0.0, 1.0), answers=(None, "3", "4")),
+    GradedResponse(id=1, credits=(1.0, 0.0, 0.0), answers=("5", "6", "6")),
+    GradedResponse(id=2, credits=(0.0, 1.0, 1.0), answers=("1", "2", "2")),
+    GradedResponse(id=3, credits=(0.0, 0.0, 0.0), answers=(None, None, "9")),
+    GradedResponse(id=4, credits=(0.0, 0.0, 1.0), answers=(None, "3", "4")),
 ]
 
 
@@ -26,7 +26,7 @@ def test_baselines_are_those_of_the_table() -> None:
 
 
 def test_without_answers_there_is_no_majority() -> None:
-    unknown = Graded(id=5, credits=(1.0,), answers=None)
+    unknown = GradedResponse(id=5, credits=(1.0,), answers=None)
     assert "majority" not in baselines([*GRADED, unknown])
 
 

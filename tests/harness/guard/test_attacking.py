@@ -20,14 +20,14 @@ from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.guard.attacks import chosen_attacks
-from tirjudge_harness.guard.report import as_json, attack_table
-from tirjudge_harness.guard.run import LABELLED, Attacked, attack_judge, mode_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.planning import RunSettings
 from tirjudge_harness.protocols import BOTH_ORDERS, PAPER
 from tirjudge_harness.reports.formats import markdown
+from tirjudge_harness.robustness.attacks import chosen_attacks
+from tirjudge_harness.robustness.report import as_json, attack_table
+from tirjudge_harness.robustness.run import LABELLED, Attacked, attack_judge, mode_of
 from tirjudge_harness.run import load_run
 
 ROWS = [

@@ -7,8 +7,8 @@ import pytest
 
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.guard.attacks import Attack, chosen_attacks, every_attack
 from tirjudge_harness.items import InputError
+from tirjudge_harness.robustness.attacks import ResponseAttack, chosen_attacks, every_attack
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guard.md").read_text(encoding="utf-8")
 
@@ -20,12 +20,12 @@ def three() -> Example:
     )
 
 
-def attack(how: str, **fields) -> Attack:
-    return Attack.model_validate({"name": "n", "kind": "k", "what": "w", "how": how, **fields})
+def attack(how: str, **fields) -> ResponseAttack:
+    return ResponseAttack.model_validate({"name": "n", "kind": "k", "what": "w", "how": how, **fields})
 
 
 @pytest.mark.parametrize("each", every_attack(), ids=lambda each: each.name)
-def test_an_attack_touches_wrong_responses_alone(each: Attack) -> None:
+def test_an_attack_touches_wrong_responses_alone(each: ResponseAttack) -> None:
     before = three()
     after = each.applied_to(before)
     assert after.responses[1] == "right answer"
@@ -38,7 +38,7 @@ def test_an_attack_touches_wrong_responses_alone(each: Attack) -> None:
 
 
 @pytest.mark.parametrize("each", every_attack(), ids=lambda each: each.name)
-def test_every_attack_is_explained(each: Attack) -> None:
+def test_every_attack_is_explained(each: ResponseAttack) -> None:
     assert re.search(rf"^\| {re.escape(each.kind)} \|[^|]*`{each.name}`", GUIDE, re.MULTILINE), each.name
 
 

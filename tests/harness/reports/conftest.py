@@ -21,8 +21,8 @@ from tirjudge.types import (
     Usage,
     Verdict,
 )
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.run import Asked, DataManifest, JudgeManifest, Manifest, Planned, write_run
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, write_run
 
 CREATED = 1_700_000_000
 
@@ -111,7 +111,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             if num_orders == 2
             else {"protocol": "paper", "orders": "single"}
         )
-        whole = Manifest(
+        whole = RunManifest(
             **{
                 "benchmark": benchmark,
                 "mode": Mode.PAIRWISE,
@@ -127,7 +127,9 @@ def make_run(tmp_path: Path) -> MakeRun:
             }
         )
         planned = [
-            Planned(place=place, outline=outline_of(pair), asked=(Asked(responses=(0, 1), key=f"key-{pair.id}"),))
+            PlannedExample(
+                place=place, outline=outline_of(pair), asked=(AskedComparison(responses=(0, 1), key=f"key-{pair.id}"),)
+            )
             for place, pair in enumerate(pairs)
         ]
         judgments = {f"key-{pair.id}": judgment_of(pair) for pair in pairs if pair.id not in unjudged}
@@ -137,7 +139,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
-def outline_of(pair: Pair) -> Outline:
-    return Outline(
+def outline_of(pair: Pair) -> ExampleMetadata:
+    return ExampleMetadata(
         id=pair.id, subset=pair.subset, num_responses=2, correct=(0,), cluster=pair.id, lengths=(10, 20), tags={}
     )

@@ -14,7 +14,7 @@ from tirjudge_harness.best_of_n.run import BestOfNManifest
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.best_of_n import best_of_n_table, results_in
 from tirjudge_harness.reports.formats import Format, render
-from tirjudge_harness.reports.tables import Entry, Table
+from tirjudge_harness.reports.tables import ReportTable, TableEntry
 from tirjudge_harness.run import DataManifest, JudgeManifest
 
 SOLVED = {"first": 3.0, "pass@1": 3.5, "oracle": 9.0, "knockout": 6.0, "verified_vote": 5.0}
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def our_row(table: Table) -> dict[str, Entry]:
+def our_row(table: ReportTable) -> dict[str, TableEntry]:
     (row,) = (row for row in table.rows if row.ours)
     return dict(zip((column.key for column in table.columns), row.entries, strict=True))
 

@@ -9,8 +9,8 @@ import pytest
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.comparison import comparison_table
-from tirjudge_harness.reports.scored import Scored, score_run
-from tirjudge_harness.reports.tables import Table
+from tirjudge_harness.reports.scored import ScoredRun, score_run
+from tirjudge_harness.reports.tables import ReportTable
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def make_scored(make_run: MakeRun):
     return make
 
 
-def values(table: Table, *, figure: str = "overall") -> list[dict[str, object]]:
+def values(table: ReportTable, *, figure: str = "overall") -> list[dict[str, object]]:
     keys = [column.key for column in table.columns]
     rows = [dict(zip(keys, row.entries, strict=True)) for row in table.rows]
     return [{key: entry.value for key, entry in row.items()} for row in rows if row["figure"].value == figure]
 
 
 def test_three_runs_by_hand(make_scored) -> None:
-    first: Scored = make_scored("a", right=range(4))
-    second: Scored = make_scored("b", right=range(7))
-    third: Scored = make_scored("c", right=range(10))
+    first: ScoredRun = make_scored("a", right=range(4))
+    second: ScoredRun = make_scored("b", right=range(7))
+    third: ScoredRun = make_scored("c", right=range(10))
     to_second, to_third = values(comparison_table([first, second, third]))
     assert to_second["difference"] == pytest.approx(25.0)  # 7 of 12 less 4 of 12
     assert (to_second["better"], to_second["worse"], to_second["p"]) == (3, 0, 0.25)  # 2 · (1/2)³

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tirjudge_harness.reports.formats import Format, print_table, render
-from tirjudge_harness.reports.tables import Column, Entry, Row, Table, footnotes, percent, short
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, footnotes, percent, short
 
 COLUMNS = (
     Column(key="judge", title="Judge", kind="text"),
@@ -18,26 +18,35 @@ COLUMNS = (
     Column(key="ifeval", title="IFEval", group="PPE"),
     Column(key="tokens", title="Tokens", kind="count"),
 )
-THEIRS = Row(entries=(Entry(value="A & B_1"), Entry(value=64.3), Entry(value=50.0, notes=("Mixed.",)), Entry()))
-OURS = Row(
+THEIRS = TableRow(
     entries=(
-        Entry(value="ours"),
+        TableEntry(value="A & B_1"),
+        TableEntry(value=64.3),
+        TableEntry(value=50.0, notes=("Mixed.",)),
+        TableEntry(),
+    )
+)
+OURS = TableRow(
+    entries=(
+        TableEntry(value="ours"),
         percent(2 / 3, interval=(0.5, 0.75), num=1200),
         percent(0.25),
-        Entry(value=1234),
+        TableEntry(value=1234),
     ),
     ours=True,
 )
-TABLE = Table(title="Judges at 95 %", columns=COLUMNS, rows=(THEIRS, OURS), notes=("In percent.",))
+TABLE = ReportTable(title="Judges at 95 %", columns=COLUMNS, rows=(THEIRS, OURS), notes=("In percent.",))
 
 
-def text(table: Table, format: Format) -> str:
+def text(table: ReportTable, format: Format) -> str:
     return render(table, format).decode()
 
 
-def named(name: str) -> Table:
+def named(name: str) -> ReportTable:
     """The table with a row of a judge of that name alone."""
-    return Table(title=name, columns=COLUMNS, rows=(Row(entries=(Entry(value=name), *OURS.entries[1:]), ours=True),))
+    return ReportTable(
+        title=name, columns=COLUMNS, rows=(TableRow(entries=(TableEntry(value=name), *OURS.entries[1:]), ours=True),)
+    )
 
 
 def test_terminal_shows_the_longer_arm_of_the_interval_and_the_number_below() -> None:
@@ -129,7 +138,7 @@ def test_parquet_has_the_rows_of_the_json_with_their_types() -> None:
 
 @pytest.mark.parametrize("format", Format)
 def test_a_table_without_rows_is_a_table(format: Format) -> None:
-    assert render(Table(title="Nothing", columns=COLUMNS, rows=()), format)
+    assert render(ReportTable(title="Nothing", columns=COLUMNS, rows=()), format)
 
 
 def test_special_characters_of_latex_are_escaped() -> None:
@@ -174,25 +183,27 @@ def test_a_long_name_is_cut() -> None:
 @pytest.mark.parametrize("format", [Format.TERMINAL, Format.MARKDOWN, Format.LATEX, Format.JSON])
 def test_notes_are_whole_lines(format: Format) -> None:
     note = "word " * 60 + "end"
-    shown = text(Table(title="", columns=COLUMNS[:1], rows=(), notes=(f"{note}\nof it",)), format)
+    shown = text(ReportTable(title="", columns=COLUMNS[:1], rows=(), notes=(f"{note}\nof it",)), format)
     assert f"{note} of it" in shown
 
 
 def test_symbols_follow_the_order_of_the_notes_and_are_shared() -> None:
     notes = [("a",), ("b", "a"), ("c",), ("d",), ("e",), ("f",)]
-    rows = tuple(Row(entries=(Entry(value="x", notes=note),)) for note in notes)
-    table = Table(title="", columns=COLUMNS[:1], rows=rows)
+    rows = tuple(TableRow(entries=(TableEntry(value="x", notes=note),)) for note in notes)
+    table = ReportTable(title="", columns=COLUMNS[:1], rows=rows)
     assert footnotes(table) == {"a": "†", "b": "‡", "c": "§", "d": "¶", "e": "‖", "f": "††"}
 
 
 def test_a_row_of_the_wrong_length_is_an_error() -> None:
     with pytest.raises(ValueError, match="a row of 1 entries, 4 columns"):
-        Table(title="T", columns=COLUMNS, rows=(Row(entries=(Entry(value="x"),)),))
+        ReportTable(title="T", columns=COLUMNS, rows=(TableRow(entries=(TableEntry(value="x"),)),))
 
 
 def test_a_file_gets_the_whole_width(capsys: pytest.CaptureFixture[str]) -> None:
     wide = tuple(Column(key=f"c{n}", title=f"Column number {n}") for n in range(20))
-    table = Table(title="Wide", columns=wide, rows=(Row(entries=tuple(Entry(value=50.0) for _ in wide)),))
+    table = ReportTable(
+        title="Wide", columns=wide, rows=(TableRow(entries=tuple(TableEntry(value=50.0) for _ in wide)),)
+    )
     print_table(table, console=Console())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -201,7 +212,9 @@ def test_a_file_gets_the_whole_width(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_narrow_terminal_cuts_no_number() -> None:
     wide = tuple(Column(key=f"c{n}", title=f"c{n}") for n in range(20))
-    table = Table(title="Wide", columns=wide, rows=(Row(entries=tuple(Entry(value=50.0 + n) for n in range(20))),))
+    table = ReportTable(
+        title="Wide", columns=wide, rows=(TableRow(entries=tuple(TableEntry(value=50.0 + n) for n in range(20))),)
+    )
     file = io.StringIO()
     print_table(table, console=Console(file=file, force_terminal=True, width=40, color_system=None))
     assert all(f"{50.0 + n}" in file.getvalue() for n in range(20))

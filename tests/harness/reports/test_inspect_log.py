@@ -13,7 +13,7 @@ from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
 
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge.types import Outcome
-from tirjudge_harness.benchmark import find_benchmark
+from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.inspect_log import inspect_log, write_inspect_log
 from tirjudge_harness.reports.scored import score_run
@@ -49,7 +49,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def shown_in(rows: Path) -> str:
-    return sha256_of(load_examples(find_benchmark("judgebench"), data=rows, on_bad=pytest.fail))
+    return sha256_of(load_examples(BENCHMARKS.named("judgebench"), data=rows, on_bad=pytest.fail))
 
 
 def exported(path: Path, *, out: Path, rows: Path | None = None) -> EvalLog:

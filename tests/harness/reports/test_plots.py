@@ -10,11 +10,11 @@ import pytest
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.plots import accuracy_by_tokens, labels_of, orders, reliability, write_plots
-from tirjudge_harness.reports.scored import Scored, score_run
+from tirjudge_harness.reports.scored import ScoredRun, score_run
 
 
 @pytest.fixture
-def runs(make_run: MakeRun) -> list[Scored]:
+def runs(make_run: MakeRun) -> list[ScoredRun]:
     flipping = [Pair(id=f"p{n}", named=(0, int(n > 2))) for n in range(4)]
     single = [Pair(id=f"p{n}", probability=0.6) for n in range(4)]
     return [
@@ -23,7 +23,7 @@ def runs(make_run: MakeRun) -> list[Scored]:
     ]
 
 
-def test_every_plot_is_an_svg_and_a_png(runs: list[Scored], tmp_path: Path) -> None:
+def test_every_plot_is_an_svg_and_a_png(runs: list[ScoredRun], tmp_path: Path) -> None:
     files = write_plots(runs, out=tmp_path / "plots")
     names = ("accuracy-tokens", "accuracy-seconds", "reliability", "orders")
     assert [file.name for file in files] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
@@ -35,20 +35,20 @@ def test_every_plot_is_an_svg_and_a_png(runs: list[Scored], tmp_path: Path) -> N
             assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_runs_give_the_same_svg(runs: list[Scored], tmp_path: Path) -> None:
+def test_the_same_runs_give_the_same_svg(runs: list[ScoredRun], tmp_path: Path) -> None:
     first = write_plots(runs[:1], out=tmp_path / "a")
     second = write_plots(runs[:1], out=tmp_path / "b")
     assert first[0].read_bytes() == second[0].read_bytes()
 
 
-def test_accuracy_stands_over_the_tokens_of_a_judgment(runs: list[Scored]) -> None:
+def test_accuracy_stands_over_the_tokens_of_a_judgment(runs: list[ScoredRun]) -> None:
     canvas = accuracy_by_tokens(runs, labels_of(runs))
     assert canvas is not None
     points = [container.lines[0].get_xydata().tolist() for container in canvas.axes[0].containers]
     assert points == [[[20.0, 75.0]], [[20.0, 100.0]]]
 
 
-def test_reliability_is_a_point_a_bin(runs: list[Scored]) -> None:
+def test_reliability_is_a_point_a_bin(runs: list[ScoredRun]) -> None:
     canvas = reliability(runs, labels_of(runs))
     assert canvas is not None
     points = [container.lines[0].get_xydata().tolist() for container in canvas.axes[0].containers]
@@ -56,7 +56,7 @@ def test_reliability_is_a_point_a_bin(runs: list[Scored]) -> None:
     assert points == [[[pytest.approx(90.0), 87.5]], [[pytest.approx(60.0), 100.0]]]
 
 
-def test_flips_are_shown_for_runs_in_both_orders_alone(runs: list[Scored]) -> None:
+def test_flips_are_shown_for_runs_in_both_orders_alone(runs: list[ScoredRun]) -> None:
     canvas = orders(runs, labels_of(runs))
     assert canvas is not None
     flips, firsts = canvas.axes
@@ -73,7 +73,7 @@ def test_a_run_without_judgments_has_no_plot(make_run: MakeRun, tmp_path: Path) 
     assert write_plots([score_run(make_run([Pair(id="a")], unjudged=["a"]))], out=tmp_path / "plots") == []
 
 
-def test_a_place_that_cannot_be_written_is_named(runs: list[Scored], tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(runs: list[ScoredRun], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file: .*a folder that can be written is needed"):
         write_plots(runs, out=tmp_path / "file")

@@ -10,10 +10,10 @@ from tirjudge_harness.prices import Prices
 from tirjudge_harness.reports.formats import Format, render
 from tirjudge_harness.reports.run_table import run_table
 from tirjudge_harness.reports.scored import score_run
-from tirjudge_harness.reports.tables import Table
+from tirjudge_harness.reports.tables import ReportTable
 
 
-def values(table: Table) -> dict[str, object]:
+def values(table: ReportTable) -> dict[str, object]:
     """The first value of each name."""
     found: dict[str, object] = {}
     for row in table.rows:
@@ -22,7 +22,7 @@ def values(table: Table) -> dict[str, object]:
 
 
 @pytest.fixture
-def table(make_run: MakeRun) -> Table:
+def table(make_run: MakeRun) -> ReportTable:
     """Ten pairs in both orders: six right, two by order, one wrong, one without a verdict in the second order. Of the
     first six a program ran in five, and failed in one of these."""
     named: list[tuple[int | None, ...]] = [(0, 0)] * 6 + [(0, 1)] * 2 + [(1, 1), (0, None)]
@@ -35,7 +35,7 @@ def table(make_run: MakeRun) -> Table:
     return run_table(run, prices=Prices(input=1.0, output=10.0))
 
 
-def test_counts_tell_ties_and_missing_verdicts_from_wrong(table: Table) -> None:
+def test_counts_tell_ties_and_missing_verdicts_from_wrong(table: ReportTable) -> None:
     found = values(table)
     assert found["overall"] == pytest.approx(60.0)
     names = ("comparisons", "right", "wrong", "ties", "no verdict", "comparisons missing", "decisions")
@@ -43,7 +43,7 @@ def test_counts_tell_ties_and_missing_verdicts_from_wrong(table: Table) -> None:
     assert found["rows of the data that are broken"] == 3
 
 
-def test_rates(table: Table) -> None:
+def test_rates(table: ReportTable) -> None:
     found = values(table)
     assert found["decisions without a verdict"] == pytest.approx(5.0)  # 1 of 20
     assert found["rollouts that ran a program"] == pytest.approx(50.0)  # 10 of 20
@@ -54,7 +54,7 @@ def test_rates(table: Table) -> None:
     assert "programs that failed: oom" not in found
 
 
-def test_bias_and_calibration(table: Table) -> None:
+def test_bias_and_calibration(table: ReportTable) -> None:
     found = values(table)
     assert found["verdicts that flip with the order"] == pytest.approx(100 * 2 / 9)
     assert found["to the first shown, both times"] == 2
@@ -64,7 +64,7 @@ def test_bias_and_calibration(table: Table) -> None:
     assert found["expected calibration error"] == pytest.approx(90 - 100 * 15 / 19)
 
 
-def test_costs(table: Table) -> None:
+def test_costs(table: ReportTable) -> None:
     found = values(table)
     assert (found["input tokens, all judgments"], found["output tokens, all judgments"]) == (1000.0, 200.0)
     assert found["latency, all judgments"] == 20.0
@@ -85,7 +85,7 @@ def test_a_run_without_a_judgment_has_a_table(make_run: MakeRun) -> None:
         assert render(table, format)
 
 
-def test_readers_see_both_ends_of_intervals_and_how_the_judge_was_asked(table: Table) -> None:
+def test_readers_see_both_ends_of_intervals_and_how_the_judge_was_asked(table: ReportTable) -> None:
     text = " ".join(render(table, Format.TERMINAL).decode().split())
     # Wilson for 6 of 10: (0.6 + 0.192) / 1.384 = 0.572, ± 0.260
     assert "overall 60.0 (31.3 to 83.2) % 10" in text

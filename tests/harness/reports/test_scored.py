@@ -10,7 +10,7 @@ from tests.harness.reports.conftest import MakeRun, Pair, outline_of
 from tirjudge.types import Mode
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.scored import run_folders, score_run
-from tirjudge_harness.run import Planned, read_manifest, read_plan, write_plan
+from tirjudge_harness.run import PlannedExample, read_manifest, read_plan, write_plan
 
 BOTH_RIGHT, FLIPPED, BOTH_WRONG = (0, 0), (0, 1), (1, 1)
 
@@ -62,7 +62,9 @@ def test_examples_of_which_nothing_was_asked_stand_behind_no_figure(make_run: Ma
     pairs = [Pair(id="a", subset="Math"), Pair(id="b", subset="Math")]
     path = make_run(pairs, benchmark="rewardbench2", mode=Mode.LISTWISE)
     tied = outline_of(Pair(id="tied:1", subset="Ties"))
-    write_plan(path, manifest=read_manifest(path), planned=[*read_plan(path), Planned(place=2, outline=tied, asked=())])
+    write_plan(
+        path, manifest=read_manifest(path), planned=[*read_plan(path), PlannedExample(place=2, outline=tied, asked=())]
+    )
     run = score_run(path)
     assert {figure.name: (figure.value, figure.num_marks) for figure in run.figures if figure.num_marks} == {
         "average without Ties": (1.0, 2),

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import pytest
 
 from tests.harness.reports.conftest import MakeRun, Pair
-from tirjudge_harness.benchmark import find_benchmark
+from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge_harness.items import InputError
+from tirjudge_harness.metric_tree import Mean, Node
 from tirjudge_harness.reports.published import published
-from tirjudge_harness.reports.scored import Scored, score_run
+from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.shapes import PLACES, Paper, paper_table
-from tirjudge_harness.reports.tables import Entry, Row, Table
-from tirjudge_harness.sheet import Mean, Node
+from tirjudge_harness.reports.tables import ReportTable, TableEntry, TableRow
 
 SHAPES: tuple[Paper, ...] = ("main", "rewardbench2", "subsets")
 
 
-def entry(table: Table, row: Row, key: str) -> Entry:
+def entry(table: ReportTable, row: TableRow, key: str) -> TableEntry:
     return row.entries[[column.key for column in table.columns].index(key)]
 
 
-def ours(table: Table) -> list[Row]:
+def ours(table: ReportTable) -> list[TableRow]:
     return [row for row in table.rows if row.ours]
 
 
@@ -36,7 +36,7 @@ def names_in(nodes: Sequence[Node]) -> set[str]:
 def test_every_place_is_a_published_column_and_a_figure_of_a_benchmark(shape: Paper) -> None:
     for place in PLACES[shape]:
         assert place.key in published(shape).rows[0].texts
-        assert place.figure in names_in(find_benchmark(place.benchmark).sheet)
+        assert place.figure in names_in(BENCHMARKS.named(place.benchmark).sheet)
     figures = {key for key in published(shape).rows[0].texts if key not in ("judge", "mode", "training_pairs", "notes")}
     assert figures == {place.key for place in PLACES[shape]}
 
@@ -57,7 +57,7 @@ def test_a_published_figure_is_where_it_belongs() -> None:
 
 
 @pytest.fixture
-def judgebench(make_run: MakeRun) -> Scored:
+def judgebench(make_run: MakeRun) -> ScoredRun:
     """Math 3 of 4 right, coding 1 of 2, nothing else: 4 of 6."""
     pairs = [Pair(id=f"m{n}", subset="math", named=(int(n == 3),)) for n in range(4)]
     pairs += [Pair(id=f"c{n}", subset="coding", named=(n,)) for n in range(2)]
@@ -65,14 +65,14 @@ def judgebench(make_run: MakeRun) -> Scored:
 
 
 @pytest.fixture
-def ppe(make_run: MakeRun) -> Scored:
+def ppe(make_run: MakeRun) -> ScoredRun:
     """MATH 1 of 2 right, GPQA 2 of 2: their mean is 75 %, three sets are missing."""
     pairs = [Pair(id=f"m{n}", subset="math", named=(n,)) for n in range(2)]
     pairs += [Pair(id=f"g{n}", subset="gpqa") for n in range(2)]
     return score_run(make_run(pairs, folder="ppe", benchmark="ppe"))
 
 
-def test_runs_of_one_judge_fill_one_row(judgebench: Scored, ppe: Scored) -> None:
+def test_runs_of_one_judge_fill_one_row(judgebench: ScoredRun, ppe: ScoredRun) -> None:
     table = paper_table("main", [judgebench, ppe])
     (row,) = ours(table)
     assert table.rows[-1] is row
@@ -85,14 +85,14 @@ def test_runs_of_one_judge_fill_one_row(judgebench: Scored, ppe: Scored) -> None
     assert entry(table, row, "ifbench").value is None
 
 
-def test_intervals_are_wilsons_in_percent(judgebench: Scored) -> None:
+def test_intervals_are_wilsons_in_percent(judgebench: ScoredRun) -> None:
     table = paper_table("main", [judgebench])
     low, high = entry(table, ours(table)[0], "judgebench_avg").interval or (0.0, 0.0)
     # (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n) with p = 4/6, n = 6, z = 1.96
     assert (round(low, 1), round(high, 1)) == (30.0, 90.3)
 
 
-def test_an_average_over_fewer_parts_says_which_are_missing(judgebench: Scored, ppe: Scored) -> None:
+def test_an_average_over_fewer_parts_says_which_are_missing(judgebench: ScoredRun, ppe: ScoredRun) -> None:
     table = paper_table("main", [judgebench, ppe])
     (row,) = ours(table)
     (note,) = entry(table, row, "ppe_avg").notes
@@ -107,7 +107,7 @@ def test_what_keeps_a_run_from_comparison_is_noted(make_run: MakeRun) -> None:
         table = paper_table("subsets", [run])
         return entry(table, ours(table)[0], "judgebench_math").notes
 
-    made: list[Scored] = []
+    made: list[ScoredRun] = []
     assert notes() == ()
     assert notes(data={"limit": 2}) == ("Not comparable. A sample of 2 examples.",)
     assert notes(shard="1/2") == ("Not comparable. Shard 1/2 alone.",)
@@ -140,6 +140,6 @@ def test_two_runs_for_one_place_are_refused(make_run: MakeRun) -> None:
         paper_table("main", runs)
 
 
-def test_runs_without_a_place_are_refused(judgebench: Scored) -> None:
+def test_runs_without_a_place_are_refused(judgebench: ScoredRun) -> None:
     with pytest.raises(InputError, match="--shape rewardbench2: has rewardbench2, the runs given are of judgebench"):
         paper_table("rewardbench2", [judgebench])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.types import (
     Judgment,
     Mode,
@@ -19,17 +19,19 @@ from tirjudge.types import (
     Usage,
     Verdict,
 )
-from tirjudge_harness.decisions import Judged, decisions_of
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Mark
+from tirjudge_harness.decisions import JudgedExample, decisions_of
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore
 
-MakeMark = Callable[..., Mark]
-MakeJudged = Callable[..., Judged]
+MakeMark = Callable[..., ComparisonScore]
+MakeJudged = Callable[..., JudgedExample]
 MakeJudgment = Callable[..., Judgment]
 
 
-def outline(id: str, *, cluster: str | None, subset: str, lengths: tuple[int, ...], num_responses: int = 2) -> Outline:
-    return Outline(
+def outline(
+    id: str, *, cluster: str | None, subset: str, lengths: tuple[int, ...], num_responses: int = 2
+) -> ExampleMetadata:
+    return ExampleMetadata(
         id=id,
         subset=subset,
         num_responses=num_responses,
@@ -45,10 +47,10 @@ def mark() -> MakeMark:
 
     def make(
         id: str, credit: float, *, cluster: str | None = None, subset: str = "s", lengths: tuple[int, ...] = ()
-    ) -> Mark:
+    ) -> ComparisonScore:
         result = {1.0: "right", 0.0: "wrong"}.get(credit, "tie")
         about = outline(id, cluster=cluster, subset=subset, lengths=lengths)
-        return Mark(outline=about, compared=(0, 1), credit=credit, result=result)
+        return ComparisonScore(outline=about, compared=(0, 1), credit=credit, result=result)
 
     return make
 
@@ -63,9 +65,9 @@ def chosen() -> MakeJudged:
         cluster: str | None = None,
         probabilities: Sequence[tuple[float, ...]] | None = None,
         num_responses: int = 2,
-    ) -> Judged:
+    ) -> JudgedExample:
         given = [None] * len(decisions) if probabilities is None else probabilities
-        return Judged(
+        return JudgedExample(
             outline=outline(id, cluster=cluster, subset="s", lengths=(), num_responses=num_responses),
             mode=Mode.PAIRWISE,
             decisions=tuple(
@@ -138,8 +140,8 @@ def judged() -> MakeJudged:
 
     def make(
         id: str, *asked: tuple[tuple[int, ...], Judgment], mode: Mode = Mode.PAIRWISE, cluster: str | None = None
-    ) -> Judged:
-        return Judged(
+    ) -> JudgedExample:
+        return JudgedExample(
             outline=outline(id, cluster=cluster, subset="s", lengths=()),
             mode=mode,
             decisions=tuple(d for responses, judgment in asked for d in decisions_of(judgment, asked=responses)),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Mark
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 
 AB, BA = (0, 1), (1, 0)
@@ -145,8 +145,8 @@ def test_a_slope_that_nothing_bounds_is_none(mark, credits, why) -> None:
 )
 def test_a_slope_is_a_number_in_its_interval_or_none(found: list[tuple[bool, int, int, str]]) -> None:
     marks = [
-        Mark(
-            outline=Outline(
+        ComparisonScore(
+            outline=ExampleMetadata(
                 id=str(n), subset="s", num_responses=2, correct=(0,), cluster=cluster, lengths=(right, wrong)
             ),
             compared=(0, 1),

@@ -10,20 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tirjudge.types import Mode
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Cell, Formula, Mark, Mean, cells_by
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, cells_by
 from tirjudge_harness.statistics.intervals import draws, figures_of, share_of, value_of
 
-ALL = Cell(name="all", holds=lambda mark: True)
+ALL = MeanMetric(name="all", holds=lambda mark: True)
 
 
-def judged_of(id: str, cluster: str, score: float) -> Judged:
-    outline = Outline(id=id, subset="ties", num_responses=2, correct=(0,), cluster=cluster, facts={"score": score})
-    return Judged(outline=outline, mode=Mode.POINTWISE, decisions=())
+def judged_of(id: str, cluster: str, score: float) -> JudgedExample:
+    outline = ExampleMetadata(
+        id=id, subset="ties", num_responses=2, correct=(0,), cluster=cluster, facts={"score": score}
+    )
+    return JudgedExample(outline=outline, mode=Mode.POINTWISE, decisions=())
 
 
-def mean_score(judged: Sequence[Judged]) -> float:
+def mean_score(judged: Sequence[JudgedExample]) -> float:
     return sum(one.outline.facts["score"] for one in judged) / len(judged)
 
 
@@ -56,7 +58,7 @@ def test_weights_count_and_a_part_without_marks_is_left_out_with_its_weight(mark
 
 
 def test_nothing_judged_is_no_value(mark) -> None:
-    formula = Formula(name="f", compute=lambda judged: None)
+    formula = FormulaMetric(name="f", compute=lambda judged: None)
     sheet = (Mean(name="mean", parts=(ALL, formula)), Mean(name="of nothing", parts=()))
     assert [(f.value, f.interval) for f in figures_of(sheet, [], [])] == [(None, None)] * 4
 
@@ -93,9 +95,9 @@ def test_one_prompt_has_no_interval(mark) -> None:
 
 
 def test_a_formula_sees_what_it_speaks_of_alone(mark) -> None:
-    about = Formula(name="f", compute=mean_score, holds=lambda judged: judged.outline.subset == "ties")
+    about = FormulaMetric(name="f", compute=mean_score, holds=lambda judged: judged.outline.subset == "ties")
     other = judged_of("x", "x", 9.0)
-    other = Judged(outline=mark("x", 1.0).outline, mode=other.mode, decisions=())
+    other = JudgedExample(outline=mark("x", 1.0).outline, mode=other.mode, decisions=())
     (figure,) = figures_of([about], [], [judged_of("1", "a", 0.25), judged_of("2", "b", 0.75), other])
     assert (figure.value, figure.num_marks) == (0.5, 2)
     assert figure.interval == (0.25, 0.75)
@@ -104,14 +106,14 @@ def test_a_formula_sees_what_it_speaks_of_alone(mark) -> None:
 def test_a_prompt_that_is_drawn_twice_counts_twice_in_a_formula() -> None:
     seen: set[tuple[str, str]] = set()
 
-    def compute(judged: Sequence[Judged]) -> float:
+    def compute(judged: Sequence[JudgedExample]) -> float:
         seen.update((one.outline.cluster, one.outline.id) for one in judged)
         names = [(one.outline.cluster, one.outline.id) for one in judged]
         assert len(set(names)) == len(names) == 4
         return mean_score(judged)
 
     judged = [judged_of(f"{c}{n}", c, n) for c in "ab" for n in (0.0, 1.0)]
-    assert figures_of([Formula(name="f", compute=compute)], [], judged)[0].value == 0.5
+    assert figures_of([FormulaMetric(name="f", compute=compute)], [], judged)[0].value == 0.5
     assert ("a#1", "a0.0#1") in seen
 
 
@@ -119,7 +121,7 @@ def test_a_formula_and_a_cell_of_one_mean_are_drawn_together(mark) -> None:
     """One is what the other is not, prompt by prompt: their mean is 1/2 in every resample, which has no width."""
     marks = [mark(str(n), float(n % 2), cluster=str(n)) for n in range(20)]
     judged = [judged_of(str(n), str(n), 1.0 - n % 2) for n in range(20)]
-    both = Mean(name="mean", parts=(ALL, Formula(name="f", compute=mean_score)))
+    both = Mean(name="mean", parts=(ALL, FormulaMetric(name="f", compute=mean_score)))
     figure = figures_of([both], marks, judged)[0]
     assert figure.interval == (pytest.approx(0.5), pytest.approx(0.5))
     assert figure.num_marks == 40
@@ -169,8 +171,10 @@ def test_a_share_of_nothing_is_none() -> None:
 def test_twelve_thousand_marks_take_less_than_two_seconds() -> None:
     sets = ["mmlu", "math", "gpqa", "mbpp", "ifeval"]
     marks = [
-        Mark(
-            outline=Outline(id=str(n), subset=sets[n % 5], num_responses=2, correct=(0,), cluster=f"{n % 5}/{n // 25}"),
+        ComparisonScore(
+            outline=ExampleMetadata(
+                id=str(n), subset=sets[n % 5], num_responses=2, correct=(0,), cluster=f"{n % 5}/{n // 25}"
+            ),
             compared=(0, 1),
             credit=float(n % 3 == 0),
             result="right" if n % 3 == 0 else "wrong",

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tirjudge.types import Mode
-from tirjudge_harness.decisions import Judged
-from tirjudge_harness.examples import Outline
-from tirjudge_harness.sheet import Formula, Mean, cells_by
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 from tirjudge_harness.statistics.binomial import binomial_test
 from tirjudge_harness.statistics.paired import EVERYTHING, Common, common_of, differences_of, holm, mcnemar
 
@@ -74,11 +74,13 @@ def test_every_figure_of_a_sheet_is_compared(mark) -> None:
 
 
 def test_formulas_are_compared_over_examples_of_both_runs(mark) -> None:
-    def judged(id: str, score: float) -> Judged:
-        about = Outline(id=id, subset="s", num_responses=2, correct=(0,), cluster=id, facts={"score": score})
-        return Judged(outline=about, mode=Mode.POINTWISE, decisions=())
+    def judged(id: str, score: float) -> JudgedExample:
+        about = ExampleMetadata(id=id, subset="s", num_responses=2, correct=(0,), cluster=id, facts={"score": score})
+        return JudgedExample(outline=about, mode=Mode.POINTWISE, decisions=())
 
-    formula = Formula(name="f", compute=lambda found: sum(one.outline.facts["score"] for one in found) / len(found))
+    formula = FormulaMetric(
+        name="f", compute=lambda found: sum(one.outline.facts["score"] for one in found) / len(found)
+    )
     (found,) = differences_of(
         [formula],
         common_of([mark("1", 1.0)], [mark("1", 1.0)]),
@@ -90,9 +92,9 @@ def test_formulas_are_compared_over_examples_of_both_runs(mark) -> None:
 
 def test_a_mean_of_formulas_alone_has_no_p_value() -> None:
     """There is no comparison among them of which one run could earn more: that is no evidence that they are alike."""
-    about = Outline(id="1", subset="s", num_responses=2, correct=(0,), cluster="1")
-    judged = [Judged(outline=about, mode=Mode.POINTWISE, decisions=())]
-    mean = Mean(name="mean", parts=(Formula(name="f", compute=lambda found: 0.5),))
+    about = ExampleMetadata(id="1", subset="s", num_responses=2, correct=(0,), cluster="1")
+    judged = [JudgedExample(outline=about, mode=Mode.POINTWISE, decisions=())]
+    mean = Mean(name="mean", parts=(FormulaMetric(name="f", compute=lambda found: 0.5),))
     found, _ = differences_of([mean], Common(first=[], second=[], only_first=0, only_second=0), judged=(judged, judged))
     assert (found.num_common, found.difference, found.p_value) == (1, 0.0, None)
 

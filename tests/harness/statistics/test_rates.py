@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tirjudge.counting import Decision
+from tirjudge.right import Decision
 from tirjudge.types import Mode, Outcome, TurnRecord
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.statistics.rates import (

@@ -12,12 +12,12 @@ from tests.chat_server import MODEL, serving_chat
 from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of, open_chat_model
 from tirjudge.engines.chat_endpoint import endpoint_of
 from tirjudge.errors import EngineUnavailable, PromptTooLong
-from tirjudge.exchange import RequestRefused
+from tirjudge.http.exchange import RequestRefused
+from tirjudge.http.retry_events import on_retry
 from tirjudge.judge import Judge
-from tirjudge.pauses import hearing_of_pauses
 from tirjudge.types import JudgeRequest, Judgment, Mode, Sampling, StopReason
-from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import SandboxPool
+from tirjudge_web.process import bind, url_of
 
 PAIR = JudgeRequest(mode=Mode.PAIRWISE, prompt="Which is longer?", responses=["one", "three"], tools="off")
 SCORE = JudgeRequest(mode=Mode.POINTWISE, prompt="What is 2 + 2?", responses=["4"], tools="off")
@@ -212,7 +212,7 @@ OVERLOADED = {"error": {"type": "overloaded_error", "message": "Overloaded"}}
 async def test_a_busy_endpoint_is_asked_again_and_whoever_sets_the_pace_hears_of_it(status: int) -> None:
     pauses: list[float] = []
     busy = [(status, {"retry-after-ms": "20"}, OVERLOADED)]
-    with serving_chat([VERDICT], busy=busy) as chat, hearing_of_pauses(pauses.append):
+    with serving_chat([VERDICT], busy=busy) as chat, on_retry(pauses.append):
         judgment = await judged(chat.url)
     assert judgment.verdict.status == "decided"
     assert len(chat.headers) == 2

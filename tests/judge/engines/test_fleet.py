@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tirjudge import workers
 from tirjudge.engines import fleet as fleet_module
 from tirjudge.engines import fleet_worker
 from tirjudge.engines.fleet import MUCH_BUSIER, FleetEngine
@@ -19,8 +18,9 @@ from tirjudge.engines.fleet_urls import EngineUrls
 from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
+from tirjudge.http import workers
+from tirjudge.http.workers import BadUrl, service_url
 from tirjudge.types import Completion, Sampling
-from tirjudge.workers import BadUrl, service_url
 
 SAMPLING = Sampling(max_tokens=64)
 SERVED = ServedModel(name="judge", context_tokens=4096)

@@ -13,7 +13,7 @@ import pytest
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
-from tirjudge.origin import coming_from
+from tirjudge.request_context import coming_from
 from tirjudge.types import Sampling
 
 MODELS = {"data": [{"id": "judge", "max_model_len": 100}, {"id": "adapter", "max_model_len": 50}]}

@@ -8,7 +8,7 @@ from itertools import accumulate
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tirjudge.engines.vllm_answer import Answer, Reader
+from tirjudge.engines.vllm_answer import Reader, VLLMAnswer
 
 TOKENS = ("`", "``", "```", "````", "`\n", "\n`", "a`", "`a", "a", "\n")
 STOPS = ("```", "`a`", "\n``", "a\na")
@@ -35,7 +35,7 @@ class CountedTexts(Texts):
 
 async def test_ids_that_differ_from_the_text_at_once_are_fitted_with_few_requests() -> None:
     texts = CountedTexts()
-    answer = Answer(
+    answer = VLLMAnswer(
         text="\n" + "a" * 10_000 + "```",
         token_ids=[TOKENS.index("a")] * 10_000 + [TOKENS.index("````")],
         logprobs=(),
@@ -60,7 +60,7 @@ async def test_the_ids_decode_to_the_text_that_ends_with_the_stop_string(ids, st
     assume(num_sampled is not None)
     num_sampled = min(num_sampled + num_more, len(ids))
     ids, whole = ids[:num_sampled], texts[num_sampled - 1]
-    answer = Answer(
+    answer = VLLMAnswer(
         text=whole[: whole.index(stop) + len(stop)],
         token_ids=ids,
         logprobs=[-0.5] * len(ids) if has_logprobs else (),

@@ -7,12 +7,12 @@ import pytest
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.origin import NOBODY, Origin, coming_from, origin
+from tirjudge.request_context import NOBODY, RequestContext, coming_from, origin
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.repetition import RepetitionDetection
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="Count.", responses=["1", "2"])
 PROGRAM = "```python\nprint(1)\n```\n```output"
@@ -24,7 +24,7 @@ class Listening(ScriptedEngine):
 
     def __init__(self, script: list[str]) -> None:
         super().__init__(script, label_probs={"A": 0.9, "B": 0.1})
-        self.heard: list[tuple[Origin, int]] = []
+        self.heard: list[tuple[RequestContext, int]] = []
 
     async def generate(self, token_ids, *, sampling: Sampling, session: str) -> Completion:
         self.heard.append((origin(), sampling.turn))
@@ -46,7 +46,7 @@ async def test_a_forced_verdict_is_read_after_all_turns():
 @pytest.mark.parametrize("priority", Priority)
 async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, priority: Priority):
     engine = Listening(SCRIPT)
-    service = Service(Judge(engine=engine, sandbox=pool))
+    service = JudgeService(Judge(engine=engine, sandbox=pool))
     await service.answer(REQUEST, call=Call(caller="ann", priority=priority))
     with coming_from("ann", urgency=priority):
         expected = origin()
@@ -56,7 +56,7 @@ async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, pri
 
 
 def test_no_turn_of_a_class_goes_before_one_of_a_more_urgent_class():
-    later, sooner = Origin(urgency=1), Origin(urgency=0)
+    later, sooner = RequestContext(urgency=1), RequestContext(urgency=0)
     assert later.priority(turn=10_000) > sooner.priority(turn=0) > sooner.priority(turn=1)
 
 

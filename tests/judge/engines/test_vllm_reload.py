@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable
-from tirjudge.web.process import bind, url_of
+from tirjudge_web.process import bind, url_of
 
 Seen = list[tuple[str, str, Any]]
 Serve = Callable[..., Any]

@@ -13,10 +13,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from tests.waiting import until
-from tirjudge.web.process import bind, url_of
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.app import create_app
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
+from tirjudge_web.process import bind, url_of
 
 LIMITS = Limits(cpu_s=2.0, wall_s=20.0)
 
@@ -51,15 +51,15 @@ async def start_service() -> AsyncIterator[Callable[..., Any]]:
     """Opens pools, at the best level that works here, for the length of a test."""
     async with AsyncExitStack() as stack:
 
-        async def make(**options: Any) -> Service:
+        async def make(**options: Any) -> SandboxService:
             pool = SandboxPool(**{"slots": 2, "limits": LIMITS, **options})
-            return Service(await stack.enter_async_context(pool))
+            return SandboxService(await stack.enter_async_context(pool))
 
         yield make
 
 
 @pytest.fixture
-async def service(start_service: Callable[..., Any]) -> Service:
+async def service(start_service: Callable[..., Any]) -> SandboxService:
     return await start_service()
 
 
@@ -75,7 +75,9 @@ def connect() -> Callable[..., httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def client(service: Service, connect: Callable[..., httpx2.AsyncClient]) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(
+    service: SandboxService, connect: Callable[..., httpx2.AsyncClient]
+) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of one service."""
     async with connect(create_app(service, max_body_bytes=1_000_000)) as connected:
         yield connected

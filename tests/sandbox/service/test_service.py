@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tirjudge_sandbox.app import create_app
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 from tirjudge_sandbox.wire import result_of_body
 
 FIELDS = {
@@ -38,7 +38,7 @@ async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 4
     return error
 
 
-async def test_an_answer_has_all_fields_of_a_result(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_an_answer_has_all_fields_of_a_result(client: httpx2.AsyncClient, service: SandboxService) -> None:
     answer = await execute(client, "import sys\nprint('out')\nprint('err', file=sys.stderr)")
     assert set(answer) == FIELDS
     assert (answer["outcome"], answer["stdout"], answer["stderr"], answer["exit_code"]) == ("ok", "out\n", "err\n", 0)
@@ -59,7 +59,7 @@ async def test_bindings_and_input_reach_the_program(client: httpx2.AsyncClient) 
     assert answer["stdout"] == "x ä a line\n"
 
 
-async def test_files_go_in_and_come_out(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_files_go_in_and_come_out(client: httpx2.AsyncClient, service: SandboxService) -> None:
     if not service.pool.level.startswith("namespaces"):
         pytest.skip("programs have no directory of their own at this level")
     code = "data = open('in/data.bin', 'rb').read()\nopen('out.bin', 'wb').write(data[::-1])"
@@ -173,7 +173,7 @@ async def test_a_sandbox_that_fails_is_no_error_of_the_program(
 
 
 async def test_a_service_that_ends_takes_nothing_new_and_cuts_off_the_rest(
-    client: httpx2.AsyncClient, service: Service, until: Callable[..., Any]
+    client: httpx2.AsyncClient, service: SandboxService, until: Callable[..., Any]
 ) -> None:
     slow = asyncio.create_task(client.post("/v1/execute", json={"code": "import time\ntime.sleep(9)"}))
     await until(lambda: service.pool.stats().num_idle == 1)
@@ -188,7 +188,7 @@ async def test_a_service_that_ends_takes_nothing_new_and_cuts_off_the_rest(
 
 
 async def test_a_caller_who_hangs_up_ends_the_program(
-    service: Service, listen: Callable[..., Any], until: Callable[..., Any]
+    service: SandboxService, listen: Callable[..., Any], until: Callable[..., Any]
 ) -> None:
     url = httpx2.URL(await listen(create_app(service)))
     body = json.dumps({"code": "import time\ntime.sleep(15)"}).encode()
@@ -213,7 +213,7 @@ KEYS = {
 
 @pytest.mark.parametrize(("headers", "status"), KEYS.values(), ids=KEYS.keys())
 async def test_a_key_is_needed_to_run_a_program(
-    service: Service, connect: Callable[..., httpx2.AsyncClient], headers: dict[str, str], status: int
+    service: SandboxService, connect: Callable[..., httpx2.AsyncClient], headers: dict[str, str], status: int
 ) -> None:
     async with connect(create_app(service, keys=["one", "two"]), headers=headers) as client:
         for path in ("/v1/execute", "/run_code"):
@@ -226,7 +226,7 @@ async def test_a_key_is_needed_to_run_a_program(
             assert (await client.get(path)).status_code == 200
 
 
-async def test_metrics_count_programs_by_how_they_ended(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_metrics_count_programs_by_how_they_ended(client: httpx2.AsyncClient, service: SandboxService) -> None:
     preset = (await execute(client, "print(1)"))["preset"]
     await execute(client, "1 / 0")
     text = (await client.get("/metrics")).text
@@ -237,7 +237,7 @@ async def test_metrics_count_programs_by_how_they_ended(client: httpx2.AsyncClie
     assert "tirjudge_sandbox_pool_slots 2.0" in text
 
 
-async def test_health_has_the_doctors_report(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_health_has_the_doctors_report(client: httpx2.AsyncClient, service: SandboxService) -> None:
     assert (await client.get("/health")).json()["doctor"] is None
     await service.examine()
     health = (await client.get("/health")).json()
@@ -246,7 +246,7 @@ async def test_health_has_the_doctors_report(client: httpx2.AsyncClient, service
     assert health["limits"]["cpu_s"] == 2.0
 
 
-async def test_ready_says_so(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_ready_says_so(client: httpx2.AsyncClient, service: SandboxService) -> None:
     response = await client.get("/ready")
     assert (response.status_code, response.json()) == (
         200,

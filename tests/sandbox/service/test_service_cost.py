@@ -11,19 +11,19 @@ import pytest
 
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.app import create_app
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 
 MIB = 1 << 20
 NEVER = "raise SystemExit('nothing of a request that costs too much runs')"
 
 
-async def post(service: Service, path: str, body: Any) -> httpx2.Response:
+async def post(service: SandboxService, path: str, body: Any) -> httpx2.Response:
     transport = httpx2.ASGITransport(app=create_app(service), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.post(path, json=body)
 
 
-def check_refusal(response: httpx2.Response, service: Service) -> None:
+def check_refusal(response: httpx2.Response, service: SandboxService) -> None:
     assert response.status_code == 413, response.text[:300]
     error = response.json()["error"]
     assert error["code"] == "too_much_work"

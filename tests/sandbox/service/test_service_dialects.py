@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tirjudge_sandbox.app import create_app
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 
 VERL = {"compile_timeout": 10, "run_timeout": 10, "stdin": None, "memory_limit_MB": 1024, "language": "python"}
 """What verl posts besides the code, with its defaults."""
@@ -41,7 +41,7 @@ def shown_by_a_tool(answer: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def holding(service: Service) -> AsyncIterator[None]:
+async def holding(service: SandboxService) -> AsyncIterator[None]:
     """Keeps the only slot of a service busy."""
     running = asyncio.create_task(service.pool.run("import time\ntime.sleep(15)"))
     while service.pool.stats().num_idle:  # noqa: ASYNC110
@@ -116,7 +116,7 @@ async def test_timeouts_and_memory_left_open_are_those_of_the_service(client: ht
     assert reward_of(response.json(), expected="1") is True
 
 
-async def test_files_are_put_there_and_fetched(client: httpx2.AsyncClient, service: Service) -> None:
+async def test_files_are_put_there_and_fetched(client: httpx2.AsyncClient, service: SandboxService) -> None:
     if not service.pool.level.startswith("namespaces"):
         pytest.skip("programs have no directory of their own at this level")
     content = base64.b64encode(b"abc").decode()

@@ -12,13 +12,13 @@ from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.cli import app
 from tirjudge_sandbox.limits import Limits
-from tirjudge_sandbox.service import Service
+from tirjudge_sandbox.service import SandboxService
 from tirjudge_sandbox.wire import ExecuteRequest, body_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sandbox-service.md").read_text(encoding="utf-8")
 
 
-async def test_every_endpoint_is_on_the_page(service: Service) -> None:
+async def test_every_endpoint_is_on_the_page(service: SandboxService) -> None:
     paths = create_app(service).openapi()["paths"]
     assert len(paths) > 7
     for path, methods in paths.items():

@@ -17,12 +17,12 @@ import openai
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request
 
-from tirjudge.web.errors import answer_errors
-from tirjudge.web.identity import Identity
 from tirjudge_server.access import Access, OpenBind, check_bind, needs
 from tirjudge_server.access.keys import KeyRefused, create_key, load_keys, revoke_key
 from tirjudge_server.call import call_of
 from tirjudge_server.records.database import Database, open_database
+from tirjudge_web.errors import answer_errors
+from tirjudge_web.identity import CallerIdentity
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def guarded(database: Database, connect) -> Any:
     @asynccontextmanager
     async def serving() -> AsyncIterator[tuple[httpx2.AsyncClient, Access]]:
         app = FastAPI()
-        app.add_middleware(Identity)
+        app.add_middleware(CallerIdentity)
         answer_errors(app)
         app.state.access = access = Access(database)
         await access.load()
@@ -105,7 +105,7 @@ async def test_clients_that_cannot_send_a_bearer_key_send_it_as_they_can(guarded
 async def test_the_client_of_openai_raises_its_own_errors(guarded, database: Database, listen) -> None:
     key = create_key(database, name="alice", scopes=["judge"], rpm=1)
     app = FastAPI()
-    app.add_middleware(Identity)
+    app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.state.access = access = Access(database)
     await access.load()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tirjudge.web.errors import Refused
 from tirjudge_server.access.keys import Key
 from tirjudge_server.access.limits import KeyLimits
+from tirjudge_web.errors import Refused
 
 
 class Clock:

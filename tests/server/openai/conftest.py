@@ -15,14 +15,14 @@ from fastapi import FastAPI
 from openai import AsyncOpenAI
 
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.gate import Gate
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
-from tirjudge.web.errors import answer_errors
-from tirjudge.web.identity import Identity
-from tirjudge.web.process import bind, url_of
+from tirjudge.weights_lock import WeightsLock
 from tirjudge_server.openai import routes
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import answer_errors
+from tirjudge_web.identity import CallerIdentity
+from tirjudge_web.process import bind, url_of
 
 MAX_BODY_BYTES = 200_000
 
@@ -32,10 +32,10 @@ PROFILE = Profile(name="judge", prompts_sha256="trained on ours")
 
 
 @asynccontextmanager
-async def serving(service: Service, *, folder: Path) -> AsyncIterator[str]:
+async def serving(service: JudgeService, *, folder: Path) -> AsyncIterator[str]:
     """The endpoints on a real socket; gives the URL."""
     app = FastAPI()
-    app.add_middleware(Identity)
+    app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.include_router(routes.router(service, max_body_bytes=MAX_BODY_BYTES))
     app.include_router(routes.batch_router(service, folder=folder, max_body_bytes=MAX_BODY_BYTES))
@@ -62,7 +62,7 @@ def client_of(tmp_path: Path) -> Callable[..., Any]:
     """An `AsyncOpenAI` of a server around a service."""
 
     @asynccontextmanager
-    async def connected(service: Service, *, folder: Path = tmp_path / "state") -> AsyncIterator[AsyncOpenAI]:
+    async def connected(service: JudgeService, *, folder: Path = tmp_path / "state") -> AsyncIterator[AsyncOpenAI]:
         async with (
             serving(service, folder=folder) as url,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client,
@@ -72,23 +72,25 @@ def client_of(tmp_path: Path) -> Callable[..., Any]:
     return connected
 
 
-def judging(service: Service, *, profile: Profile) -> Service:
+def judging(service: JudgeService, *, profile: Profile) -> JudgeService:
     service.judge = replace(service.judge, profile=profile)
     return service
 
 
 @pytest.fixture
-def make_tool_judge(make_service: Callable[..., Service]) -> Callable[..., Service]:
+def make_tool_judge(make_service: Callable[..., JudgeService]) -> Callable[..., JudgeService]:
     """A service with a sandbox, whose model was trained on our prompts, as the bundled one was."""
 
-    def make(texts: Iterable[str] | Callable[[str], str], *, profile: Profile = PROFILE, **options: Any) -> Service:
+    def make(
+        texts: Iterable[str] | Callable[[str], str], *, profile: Profile = PROFILE, **options: Any
+    ) -> JudgeService:
         return judging(make_service(texts, **options), profile=profile)
 
     return make
 
 
 @pytest.fixture
-def make_judge() -> Callable[..., Service]:
+def make_judge() -> Callable[..., JudgeService]:
     """The same without a sandbox, which is up at once."""
 
     def make(
@@ -98,8 +100,10 @@ def make_judge() -> Callable[..., Service]:
         profile: Profile = PROFILE,
         fingerprint: str | None = None,
         **options: Any,
-    ) -> Service:
+    ) -> JudgeService:
         engine = ScriptedEngine(texts, label_probs=label_probs)
-        return Service(Judge(engine=engine, sandbox=None, profile=profile, gate=Gate(version=fingerprint)), **options)
+        return JudgeService(
+            Judge(engine=engine, sandbox=None, profile=profile, gate=WeightsLock(version=fingerprint)), **options
+        )
 
     return make

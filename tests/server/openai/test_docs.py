@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tirjudge.judge import Judge
-from tirjudge.model import open_model
+from tirjudge.opening import open_model
 from tirjudge_server.openai.forms import JSON_TYPES
 from tirjudge_server.openai.formula import FUNCTIONS
 from tirjudge_server.openai.routes import BATCH_REQUESTS, REQUESTS, endpoints
 from tirjudge_server.openai.similarity import METRICS
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 PAGE = (Path(__file__).parents[3] / "docs" / "openai.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -35,7 +35,7 @@ def run_examples(url: str) -> str:
 
 async def test_the_examples_run_against_the_bundled_judge(pool, served, tmp_path: Path) -> None:
     async with open_model(None) as model:
-        service = Service(Judge(engine=model.engine, sandbox=pool, profile=model.profile))
+        service = JudgeService(Judge(engine=model.engine, sandbox=pool, profile=model.profile))
         async with served(service, folder=tmp_path) as url:
             printed = await asyncio.to_thread(run_examples, url)
     assert printed.startswith("decided B\n")

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 from openai import BadRequestError
 
-from tirjudge.web.errors import Refused
 from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.templates import Recognised, recognise
+from tirjudge_web.errors import Refused
 
 RULE = 'Rate it on a scale of 1 to 10 in this format: "[[rating]]".\n\n'
 

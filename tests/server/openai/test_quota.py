@@ -14,14 +14,14 @@ import pytest
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.web.errors import Refused
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
 from tirjudge_server.app import create_app
 from tirjudge_server.openai.batchstore import BatchStore
-from tirjudge_server.openai.filestore import FileStore, Quota
+from tirjudge_server.openai.filestore import FileQuota, FileStore
 from tirjudge_server.records.database import Database, open_database
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
+from tirjudge_web.errors import Refused
 
 KIB = 1024
 
@@ -35,14 +35,14 @@ def database(tmp_path: Path) -> Any:
 
 @asynccontextmanager
 async def serving(
-    connect: Any, tmp_path: Path, *, quota: Quota, database: Database | None = None, delay_s: float = 0.0
+    connect: Any, tmp_path: Path, *, quota: FileQuota, database: Database | None = None, delay_s: float = 0.0
 ) -> AsyncIterator[httpx2.AsyncClient]:
     access = None
     if database is not None:
         access = Access(database)
         await access.load()
     engine = ScriptedEngine(lambda sequence: "<score>7</score>", delay_s=delay_s)
-    service = Service(Judge(engine=engine, sandbox=None))
+    service = JudgeService(Judge(engine=engine, sandbox=None))
     app = create_app(service, files=tmp_path / "files", quota=quota, access=access)
     async with app.router.lifespan_context(app), connect(app) as client:
         yield client
@@ -60,7 +60,7 @@ def folder_bytes(tmp_path: Path) -> int:
 async def test_uploads_beyond_the_quota_are_refused_with_the_figures_until_a_file_is_deleted(
     connect: Any, tmp_path: Path
 ) -> None:
-    async with serving(connect, tmp_path, quota=Quota(num_bytes=10 * KIB)) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_bytes=10 * KIB)) as client:
         first = await upload(client, b"x" * 6 * KIB)
         assert first.status_code == 200
         refused = await upload(client, b"x" * 6 * KIB)
@@ -86,7 +86,7 @@ async def test_an_upload_that_says_its_size_is_refused_before_it_is_read(connect
             yield b"x" * KIB
 
     headers = {"content-length": str(100 * KIB), "content-type": "multipart/form-data; boundary=b"}
-    async with serving(connect, tmp_path, quota=Quota(num_bytes=10 * KIB)) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_bytes=10 * KIB)) as client:
         refused = await client.post("/v1/files", content=body(), headers=headers)
     assert refused.status_code == 413
     assert refused.json()["error"]["code"] == "storage_quota_exceeded"
@@ -103,7 +103,7 @@ async def test_an_upload_that_hides_its_size_is_refused_as_soon_as_it_is_too_lar
         yield b"\r\n--b--\r\n"
 
     headers = {"content-type": "multipart/form-data; boundary=b"}
-    async with serving(connect, tmp_path, quota=Quota(num_bytes=10 * KIB)) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_bytes=10 * KIB)) as client:
         refused = await client.post("/v1/files", content=body(), headers=headers)
         assert refused.status_code == 413
         # What was held for it is free again.
@@ -111,14 +111,14 @@ async def test_an_upload_that_hides_its_size_is_refused_as_soon_as_it_is_too_lar
 
 
 async def test_uploads_side_by_side_share_what_is_left(connect: Any, tmp_path: Path) -> None:
-    async with serving(connect, tmp_path, quota=Quota(num_bytes=20 * KIB)) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_bytes=20 * KIB)) as client:
         answers = await asyncio.gather(*(upload(client, b"x" * 8 * KIB) for _ in range(6)))
     assert sorted(answer.status_code for answer in answers) == [200, 200, 413, 413, 413, 413]
     assert folder_bytes(tmp_path) == 16 * KIB
 
 
 async def test_only_so_many_files_are_kept(connect: Any, tmp_path: Path) -> None:
-    async with serving(connect, tmp_path, quota=Quota(num_files=2)) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_files=2)) as client:
         for status in (200, 200, 429):
             answer = await upload(client, b"x")
             assert answer.status_code == status
@@ -129,14 +129,14 @@ async def test_only_so_many_files_are_kept(connect: Any, tmp_path: Path) -> None
 async def test_each_key_has_a_quota_of_its_own(connect: Any, tmp_path: Path, database: Database) -> None:
     keys = [create_key(database, name=name, scopes=["judge"]) for name in ("alice", "bob")]
     alice, bob = ({"headers": {"authorization": f"Bearer {key}"}} for key in keys)
-    async with serving(connect, tmp_path, quota=Quota(num_bytes=10 * KIB), database=database) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_bytes=10 * KIB), database=database) as client:
         assert (await upload(client, b"x" * 9 * KIB, **alice)).status_code == 200
         assert (await upload(client, b"x" * 9 * KIB, **alice)).status_code == 413
         assert (await upload(client, b"x" * 9 * KIB, **bob)).status_code == 200
 
 
 async def test_what_is_stored_counts_after_a_restart(tmp_path: Path) -> None:
-    quota = Quota(num_bytes=10)
+    quota = FileQuota(num_bytes=10)
     store = FileStore(tmp_path, quota=quota)
     with store.open_new("file-1") as target:
         target.write(b"x" * 8)
@@ -154,7 +154,7 @@ async def test_what_is_stored_counts_after_a_restart(tmp_path: Path) -> None:
 async def test_only_so_many_batches_of_a_caller_wait_or_run(connect: Any, tmp_path: Path, until: Any) -> None:
     body = {"mode": "pointwise", "prompt": "p", "responses": ["a"], "tools": "off"}
     line = {"custom_id": "1", "method": "POST", "url": "/v1/judge", "body": body}
-    async with serving(connect, tmp_path, quota=Quota(num_batches=1), delay_s=60.0) as client:
+    async with serving(connect, tmp_path, quota=FileQuota(num_batches=1), delay_s=60.0) as client:
         file_id = (await upload(client, json.dumps(line).encode())).json()["id"]
         asked = {"input_file_id": file_id, "endpoint": "/v1/judge", "completion_window": "24h"}
         first = await client.post("/v1/batches", json=asked)
@@ -176,7 +176,7 @@ async def test_only_so_many_batches_of_a_caller_wait_or_run(connect: Any, tmp_pa
 
 
 def test_ended_batches_of_a_caller_do_not_pile_up(tmp_path: Path) -> None:
-    store = BatchStore(tmp_path, quota=Quota(num_ended_batches=2))
+    store = BatchStore(tmp_path, quota=FileQuota(num_ended_batches=2))
     fields = {"window_s": 60, "endpoint": "/v1/judge", "input_file_id": "f", "completion_window": "60s"}
     other = store.create(owner="bob", **fields)
     ids = []

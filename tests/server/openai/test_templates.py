@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge.web.errors import Refused
 from tirjudge_server.openai.forms import JsonForm, json_form
 from tirjudge_server.openai.templates import criteria_in, recognise
+from tirjudge_web.errors import Refused
 
 
 def answers(**given: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tirjudge_server.planning.figures import GPUS, MODELS, ModelShape, Origin, PlanError, find_gpu, find_model
+from tirjudge_server.planning.figures import GPUS, MODELS, FigureSource, ModelShape, PlanError, find_gpu, find_model
 from tirjudge_server.planning.inputs import DEFAULTS
-from tirjudge_server.planning.plan import Plan, Question, plan
+from tirjudge_server.planning.plan import CapacityPlan, CapacityQuestion, plan
 from tirjudge_server.planning.report import simulated
 from tirjudge_server.planning.steps import PRECISIONS, find_precision, roofline
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def planned(*, model: str = "8B", per_day: float = 1e7, gpus_per_worker: int = 1, **given: float) -> Plan:
-    question = Question(
+def planned(*, model: str = "8B", per_day: float = 1e7, gpus_per_worker: int = 1, **given: float) -> CapacityPlan:
+    question = CapacityQuestion(
         judgments_per_day=per_day,
         gpu=GPUS["h100"],
         model=MODELS[model],
@@ -134,7 +134,7 @@ FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}
 def test_every_input_can_be_given_and_then_it_counts_and_says_so(name: str) -> None:
     before = planned(gpus_per_worker=2)
     made = planned(gpus_per_worker=2, **{name: before[name] * FACTORS.get(name, 0.9)})
-    assert made.inputs[name].origin is Origin.GIVEN
+    assert made.inputs[name].origin is FigureSource.GIVEN
     assert made.inputs[name].source == f"--{name.replace('_', '-')}"
     assert any(figure.value != before[figure.name] for figure in made.outputs.values())
 
@@ -143,7 +143,7 @@ def test_every_figure_has_a_source() -> None:
     made = planned()
     for figure in (made.inputs | made.outputs).values():
         assert figure.source, figure.name
-    assert all(figure.origin is Origin.DERIVED for figure in made.outputs.values())
+    assert all(figure.origin is FigureSource.DERIVED for figure in made.outputs.values())
 
 
 @pytest.mark.parametrize("per_day", [2e5, 6e5])

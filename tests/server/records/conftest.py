@@ -27,7 +27,7 @@ from tirjudge.types import (
 from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database, open_database, url_of
 from tirjudge_server.records.record import Versions
-from tirjudge_server.records.store import Policy, Records
+from tirjudge_server.records.store import RecordPolicy, Records
 
 POSTGRES = os.environ.get("TIRJUDGE_TEST_POSTGRES", "")
 
@@ -80,7 +80,7 @@ def open_store() -> Iterator[Callable[..., Records]]:
     opened: list[Records] = []
 
     def open_one(url: str | Path, *, versions: Versions = VERSIONS, **policy: Any) -> Records:
-        opened.append(Records(open_database(str(url)), versions=versions, policy=Policy(**policy)))
+        opened.append(Records(open_database(str(url)), versions=versions, policy=RecordPolicy(**policy)))
         return opened[-1]
 
     yield open_one

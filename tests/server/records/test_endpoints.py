@@ -21,7 +21,7 @@ from tirjudge_server.records.database import Database
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.replay import is_same_output
 from tirjudge_server.records.store import Records, open_records
-from tirjudge_server.service import Service
+from tirjudge_server.service import JudgeService
 
 COUNTS = "```python\nprint(len(response_a), len(response_b), reference)\n```\n```output"
 CLOCK = "```python\nimport time\nprint(time.monotonic_ns())\n```\n```output"
@@ -39,7 +39,7 @@ class Server:
     client: httpx2.AsyncClient
     records: Records
     app: FastAPI
-    service: Service
+    service: JudgeService
 
     async def judge(self, **fields: Any) -> Judgment:
         response = await self.client.post("/v1/judge", json=BODY | fields)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.records.audit import verify
 from tirjudge_server.records.database import RecordsError
 from tirjudge_server.records.record import ERASABLE
+from tirjudge_web.errors import Refused
 
 SECRET = "the patient is called Ada"
 
@@ -81,10 +81,10 @@ async def test_a_withheld_field_is_never_stored(database_url, open_store, keep, 
 
 
 async def test_a_policy_names_fields_that_there_are() -> None:
-    from tirjudge_server.records.store import Policy
+    from tirjudge_server.records.store import RecordPolicy
 
     with pytest.raises(RecordsError, match="promt"):
-        Policy(withheld=frozenset({"request.promt"}))
+        RecordPolicy(withheld=frozenset({"request.promt"}))
 
 
 async def test_retention_erases_what_was_written_and_keeps_verdict_and_chain(store, keep, request_of) -> None:

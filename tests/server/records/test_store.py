@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tirjudge.types import Timing
-from tirjudge.web.errors import Refused
 from tirjudge_server.call import Call
 from tirjudge_server.records.audit import verify
 from tirjudge_server.records.store import MAX_CACHED_CHARS
+from tirjudge_web.errors import Refused
 
 
 async def test_a_record_gives_back_request_and_judgment(store, request_of, judgment_of) -> None:

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from tests.training.data import rows
 from tirjudge.types import Mode
 from tirjudge_training.data.cli import app
-from tirjudge_training.data.manifest import Manifest, hash_of
-from tirjudge_training.data.problems import Answered, Candidate, read_problems, write_candidates
+from tirjudge_training.data.manifest import DataManifest, hash_of
+from tirjudge_training.data.problems import AnsweredProblem, CandidateAnswer, read_problems, write_candidates
 from tirjudge_training.data.quality import Reason
-from tirjudge_training.items import Item, read_items
+from tirjudge_training.items import TrainingItem, read_items
 
 UNPAIRED = ("s1", "math", "dapo-bigmath", "webinstruct", "loong")
 """Their answers have to be sampled."""
@@ -26,12 +26,12 @@ def run(*arguments: str | Path, code: int = 0) -> str:
     return result.output
 
 
-def build(out: Path, *, local: Path, options: tuple[str | Path, ...] = (), code: int = 0) -> Manifest:
+def build(out: Path, *, local: Path, options: tuple[str | Path, ...] = (), code: int = 0) -> DataManifest:
     run("build", "--out", out, "--local", local, "--benchmarks", "none", "--scale", "0.01", *options, code=code)
-    return Manifest.model_validate_json((out / "manifest.json").read_bytes())
+    return DataManifest.model_validate_json((out / "manifest.json").read_bytes())
 
 
-def all_items(out: Path) -> list[Item]:
+def all_items(out: Path) -> list[TrainingItem]:
     return [*read_items(out / "train.parquet"), *read_items(out / "validation.parquet")]
 
 
@@ -42,12 +42,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DataManifest]:
     out = tmp_path_factory.mktemp("built")
     return out, build(out, local=local)
 
 
-def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, Manifest]) -> None:
+def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, DataManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
@@ -64,7 +64,7 @@ def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, Mani
     assert manifest.generators == {"Llama-3.1-8B-Instruct": counts["coderm", list_] + 20, "model-a": 30, "model-b": 30}
 
 
-def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(built: tuple[Path, Manifest]) -> None:
+def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(built: tuple[Path, DataManifest]) -> None:
     out, manifest = built
     train, held_out = read_items(out / "train.parquet"), read_items(out / "validation.parquet")
     assert {item.task for item in held_out} == {"code", "helpfulness", "instructions", "safety"}
@@ -73,7 +73,7 @@ def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(bui
     assert manifest.files["train.parquet"].sha256 == hash_of(train)
 
 
-def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tuple[Path, Manifest]) -> None:
+def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tuple[Path, DataManifest]) -> None:
     items = [item for item in all_items(built[0]) if item.source == "coderm"]
     for item in items:
         sums = ["return a + b\n" in text or "return b + a  #" in text for text in item.responses]
@@ -83,7 +83,7 @@ def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tup
     assert len({len(item.responses) for item in listwise}) > 1
 
 
-def test_places_and_orders_vary(built: tuple[Path, Manifest]) -> None:
+def test_places_and_orders_vary(built: tuple[Path, DataManifest]) -> None:
     pairs = [item for item in all_items(built[0]) if item.mode is Mode.PAIRWISE]
     shown_first = Counter(item.order[0] == item.best for item in pairs)
     assert len(pairs) == 70
@@ -93,7 +93,7 @@ def test_places_and_orders_vary(built: tuple[Path, Manifest]) -> None:
 
 
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(
-    built: tuple[Path, Manifest], local: Path, tmp_path: Path
+    built: tuple[Path, DataManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
     first, second = (build(tmp_path / name, local=local, options=names) for name in "ab")
@@ -159,7 +159,7 @@ def test_files_that_are_not_what_they_are_called(tmp_path: Path) -> None:
     assert "math.parquet or math.jsonl is wanted" in run(*common, "math", code=2)
 
 
-def test_jsonl_and_folders_are_read_like_parquet(local: Path, tmp_path: Path, built: tuple[Path, Manifest]) -> None:
+def test_jsonl_and_folders_are_read_like_parquet(local: Path, tmp_path: Path, built: tuple[Path, DataManifest]) -> None:
     lines = pq.read_table(local / "saferlhf.parquet").to_pylist()
     (tmp_path / "saferlhf").mkdir()
     (tmp_path / "saferlhf" / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines[:50]))
@@ -264,10 +264,10 @@ def test_sampled_answers_fill_the_rest_and_are_compared_by_math_verify(local: Pa
             wrong = [r"\boxed{C}", r"\boxed{7}"]
         texts = [*wrong, said_rightly]
         answered.append(
-            Answered(
+            AnsweredProblem(
                 source=problem.source,
                 problem=problem.id,
-                candidates=tuple(Candidate(text=text, generator="tiny") for text in texts),
+                candidates=tuple(CandidateAnswer(text=text, generator="tiny") for text in texts),
             )
         )
     write_candidates(answered, tmp_path / "candidates.jsonl")

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from tirjudge_sandbox import SandboxPool
-from tirjudge_training.data.answers import FinalAnswer, Question, compare, last_boxed, open_checking_pool
+from tirjudge_training.data.answers import AnswerQuestion, FinalAnswer, compare, last_boxed, open_checking_pool
 from tirjudge_training.data.checking import checked
-from tirjudge_training.data.problems import Candidate, Check, Problem
+from tirjudge_training.data.problems import AnswerCheck, CandidateAnswer, TrainingProblem
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.data.unit_tests import LIMITS, program_of, run_tests
 
@@ -26,16 +26,18 @@ def unit_test(expression: str) -> str:
     return f"import unittest\nclass TestIt(unittest.TestCase):\n{body}"
 
 
-def problem(check: Check, reference: str, *texts: str, known: tuple[str, ...] = ()) -> Problem:
-    candidates = [Candidate(text=text, right=True) for text in known] + [Candidate(text=text) for text in texts]
-    return Problem(
+def problem(check: AnswerCheck, reference: str, *texts: str, known: tuple[str, ...] = ()) -> TrainingProblem:
+    candidates = [CandidateAnswer(text=text, right=True) for text in known] + [
+        CandidateAnswer(text=text) for text in texts
+    ]
+    return TrainingProblem(
         id="p", prompt="?", check=check, reference=reference, candidates=tuple(candidates), task="code", source="ours",
         licence="", verifiable=True,
     )  # fmt: skip
 
 
-def rights(found: Problem | Rejected) -> list[bool | None]:
-    assert isinstance(found, Problem)
+def rights(found: TrainingProblem | Rejected) -> list[bool | None]:
+    assert isinstance(found, TrainingProblem)
     return [candidate.right for candidate in found.candidates]
 
 
@@ -65,22 +67,22 @@ async def test_an_endless_loop_fails_its_test_and_those_behind_it(pool: SandboxP
 
 async def test_tests_that_the_reference_fails_do_not_count(pool: SandboxPool) -> None:
     tests = json.dumps([unit_test("f() == 1"), unit_test("f() == 2")])
-    one = problem(Check.TESTS, tests, "def f(): return 1", "def f(): return 2", known=("def f():\n    return 1",))
-    nonsense = problem(Check.TESTS, tests, "def f(): return 1", known=("def f(): return 3",))
+    one = problem(AnswerCheck.TESTS, tests, "def f(): return 1", "def f(): return 2", known=("def f():\n    return 1",))
+    nonsense = problem(AnswerCheck.TESTS, tests, "def f(): return 1", known=("def f(): return 3",))
     found, none = await checked([one, nonsense], pool=pool)
     assert rights(found) == [True, True, False]
-    assert isinstance(found, Problem)
+    assert isinstance(found, TrainingProblem)
     assert json.loads(found.reference) == [unit_test("f() == 1")]
     assert isinstance(none, Rejected)
     assert none.reason is Reason.UNVERIFIABLE_ANSWER
 
 
 async def test_answers_that_mean_the_same_are_the_same(pool: SandboxPool) -> None:
-    half = Question(
+    half = AnswerQuestion(
         gold=r"\frac{1}{2}",
         responses=(r"So \boxed{0.5}.", r"\boxed{2}", r"first \boxed{3}, no: \boxed{1/2}", r"\boxed{2.0}", "I give up."),
     )
-    root = Question(gold=r"\sqrt{8}", responses=(r"\boxed{2\sqrt{2}}",))
+    root = AnswerQuestion(gold=r"\sqrt{8}", responses=(r"\boxed{2\sqrt{2}}",))
     found = await compare([half, root], pool=pool)
     assert found[0] is not None
     assert [answer.right for answer in found[0]] == [True, False, True, False, False]
@@ -93,12 +95,12 @@ async def test_answers_that_mean_the_same_are_the_same(pool: SandboxPool) -> Non
 
 async def test_choices_are_compared_as_text(pool: SandboxPool) -> None:
     texts = (r"\boxed{\text{B}}", "I think so.\n**(B)**", "B.", r"\boxed{C}", "Either A or B")
-    (found,) = await checked([problem(Check.TEXT, "(B)", *texts)], pool=pool)
+    (found,) = await checked([problem(AnswerCheck.TEXT, "(B)", *texts)], pool=pool)
     assert rights(found) == [True, True, True, False, False]
 
 
 async def test_answers_to_instructions_are_not_checked_here(pool: SandboxPool) -> None:
-    (found,) = await checked([problem(Check.INSTRUCTIONS, "{}", "text")], pool=pool)
+    (found,) = await checked([problem(AnswerCheck.INSTRUCTIONS, "{}", "text")], pool=pool)
     assert isinstance(found, Rejected)
 
 

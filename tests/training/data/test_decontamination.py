@@ -8,14 +8,16 @@ import pytest
 
 from tirjudge.types import Mode
 from tirjudge_training.data.decontamination import GramMaker, contaminated, index_of
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 NOTHING = np.zeros(0, dtype=np.uint64)
 LEAKED = "a train leaves the town of Ulm at nine and meets another one"  # 13 words, 6 grams
 
 
-def item(prompt: str, *, number: int = 0, responses: tuple[str, str] = ("yes", "no"), source: str = "ours") -> Item:
-    return Item(
+def item(
+    prompt: str, *, number: int = 0, responses: tuple[str, str] = ("yes", "no"), source: str = "ours"
+) -> TrainingItem:
+    return TrainingItem(
         id=f"{source}/{number}", mode=Mode.PAIRWISE, prompt=prompt, responses=responses, best=0, task="math",
         source=source, verifiable=True, order=(0, 1),
     )  # fmt: skip

@@ -6,24 +6,24 @@ import pytest
 
 from tests.training.data import rows
 from tirjudge.types import ChatMessage, Mode
-from tirjudge_training.data.mixture import PAPER_COUNTS, Quota, chosen_sources, wanted_of
-from tirjudge_training.data.problems import Check, Problem
+from tirjudge_training.data.mixture import PAPER_COUNTS, MixtureQuota, chosen_sources, wanted_of
+from tirjudge_training.data.problems import AnswerCheck, TrainingProblem
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.data.readers import CONFIG
 from tirjudge_training.data.sources import SOURCES
 
 
-def read(name: str, row: dict, *, part: int = 0) -> Problem | Rejected:
+def read(name: str, row: dict, *, part: int = 0) -> TrainingProblem | Rejected:
     source = SOURCES[name]
     return source.problem(row, part=source.parts[part])
 
 
-def texts(problem: Problem | Rejected) -> list[tuple[str, bool | None]]:
-    assert isinstance(problem, Problem)
+def texts(problem: TrainingProblem | Rejected) -> list[tuple[str, bool | None]]:
+    assert isinstance(problem, TrainingProblem)
     return [(candidate.text, candidate.right) for candidate in problem.candidates]
 
 
-def reason(problem: Problem | Rejected) -> Reason:
+def reason(problem: TrainingProblem | Rejected) -> Reason:
     assert isinstance(problem, Rejected)
     return problem.reason
 
@@ -37,11 +37,11 @@ def test_the_counts_are_those_of_table_6() -> None:
 
 def test_helpsteer3_keeps_clear_preferences_and_their_direction() -> None:
     found = [read("helpsteer3", row) for row in rows.helpsteer3(7)]
-    assert [isinstance(one, Problem) for one in found] == [True, True, False, False, False, True, True]
+    assert [isinstance(one, TrainingProblem) for one in found] == [True, True, False, False, False, True, True]
     assert reason(found[2]) is Reason.UNCLEAR_PREFERENCE
     assert texts(found[0])[0] == (f"First words on {rows.said(0)}.", True)  # -3: the first is much better
     assert texts(found[6])[0] == (f"Second words on {rows.said(6)}.", True)  # 3: the second is
-    assert isinstance(found[0], Problem)
+    assert isinstance(found[0], TrainingProblem)
     assert (found[0].verifiable, found[0].task, found[0].licence) == (False, "helpfulness", "CC-BY-4.0")
     assert found[0].prompt == f"Tell me about {rows.said(0)}."
 
@@ -49,9 +49,9 @@ def test_helpsteer3_keeps_clear_preferences_and_their_direction() -> None:
 def test_ultrainteract_keeps_code_and_the_conversation_before_it() -> None:
     found = [read("ultrainteract", row) for row in rows.ultrainteract(3)]
     assert reason(found[2]) is Reason.OTHER_TASK
-    assert isinstance(found[0], Problem)
+    assert isinstance(found[0], TrainingProblem)
     assert found[0].prompt == f"Write a function that greets {rows.said(0)}."
-    assert isinstance(found[1], Problem)
+    assert isinstance(found[1], TrainingProblem)
     assert found[1].prompt == (
         ChatMessage(role="user", content=f"Write a function that greets {rows.said(1)}."),
         ChatMessage(role="assistant", content="def greet(): ..."),
@@ -62,8 +62,8 @@ def test_ultrainteract_keeps_code_and_the_conversation_before_it() -> None:
 def test_s1_keeps_mathematics_with_a_short_answer() -> None:
     made = rows.s1(5)
     found = [read("s1", row) for row in made]
-    assert isinstance(found[0], Problem)
-    assert (found[0].reference, found[0].check, found[0].candidates) == ("12", Check.MATH, ())
+    assert isinstance(found[0], TrainingProblem)
+    assert (found[0].reference, found[0].check, found[0].candidates) == ("12", AnswerCheck.MATH, ())
     assert reason(found[4]) is Reason.OTHER_TASK
     assert reason(read("s1", {**made[0], "solution": "By symmetry. " * 40})) is Reason.UNVERIFIABLE_ANSWER
 
@@ -74,7 +74,7 @@ def test_coderm_reads_tests_spelt_in_python_or_json() -> None:
 
     in_json = {**row, "unit_tests": json.dumps(ast.literal_eval(row["unit_tests"]))}
     for found in (read("coderm", row), read("coderm", in_json)):
-        assert isinstance(found, Problem)
+        assert isinstance(found, TrainingProblem)
         assert len(json.loads(found.reference)) == 3
         assert [candidate.right for candidate in found.candidates] == [True] + [None] * 6
         assert found.candidates[0].text == "```python\ndef add(a, b):\n    return a + b\n```"
@@ -85,11 +85,14 @@ def test_coderm_reads_tests_spelt_in_python_or_json() -> None:
 def test_tulu_gives_pairs_with_their_models_and_prompts_with_their_verifier() -> None:
     pair = read("tulu3-if", rows.tulu_pairs(1)[0])
     assert texts(pair) == [("A FINE ANIMAL 0", True), ("a fine animal 0", False)]
-    assert isinstance(pair, Problem)
+    assert isinstance(pair, TrainingProblem)
     assert [candidate.generator for candidate in pair.candidates] == ["model-a", "model-b"]
     prompt = read("tulu3-if", rows.tulu_prompts(1)[0], part=1)
-    assert isinstance(prompt, Problem)
-    assert (prompt.check, json.loads(prompt.reference)) == (Check.INSTRUCTIONS, {"func_name": "validate_lowercase"})
+    assert isinstance(prompt, TrainingProblem)
+    assert (prompt.check, json.loads(prompt.reference)) == (
+        AnswerCheck.INSTRUCTIONS,
+        {"func_name": "validate_lowercase"},
+    )
     unnamed = {**rows.tulu_prompts(1)[0], "ground_truth": "{}"}
     assert reason(read("tulu3-if", unnamed, part=1)) is Reason.UNVERIFIABLE_ANSWER
 
@@ -97,7 +100,7 @@ def test_tulu_gives_pairs_with_their_models_and_prompts_with_their_verifier() ->
 def test_math_takes_what_is_in_the_last_box() -> None:
     row = rows.math(1)[0]
     found = read("math", row)
-    assert isinstance(found, Problem)
+    assert isinstance(found, TrainingProblem)
     assert found.reference == r"\frac{1}{2}"
     assert reason(read("math", {**row, "solution": "It is one half."})) is Reason.UNVERIFIABLE_ANSWER
 
@@ -106,21 +109,21 @@ def test_math_takes_what_is_in_the_last_box() -> None:
 def test_dapo_has_its_answer_in_either_column(column: str) -> None:
     row = rows.dapo(1)[0]
     found = read("dapo-bigmath", {"prompt": row["prompt"], column: "4"})
-    assert isinstance(found, Problem)
+    assert isinstance(found, TrainingProblem)
     assert (found.reference, found.task) == ("4", "math")
 
 
 def test_webinstruct_leaves_mathematics_and_what_cannot_be_compared() -> None:
     found = [read("webinstruct", row) for row in rows.webinstruct(4)]
-    assert isinstance(found[0], Problem)
-    assert isinstance(found[1], Problem)
-    assert [found[0].check, found[1].check] == [Check.MATH, Check.TEXT]
+    assert isinstance(found[0], TrainingProblem)
+    assert isinstance(found[1], TrainingProblem)
+    assert [found[0].check, found[1].check] == [AnswerCheck.MATH, AnswerCheck.TEXT]
     assert [reason(found[2]), reason(found[3])] == [Reason.UNVERIFIABLE_ANSWER, Reason.OTHER_TASK]
 
 
 def test_loong_takes_short_answers_of_all_domains_but_programming() -> None:
     row = rows.loong(1)[0]
-    assert isinstance(read("loong", {**row, CONFIG: "physics"}), Problem)
+    assert isinstance(read("loong", {**row, CONFIG: "physics"}), TrainingProblem)
     assert reason(read("loong", {**row, CONFIG: "programming"})) is Reason.OTHER_TASK
     assert reason(read("loong", {**row, "final_answer": "x" * 201})) is Reason.UNVERIFIABLE_ANSWER
 
@@ -129,7 +132,7 @@ def test_saferlhf_prefers_the_safer_response() -> None:
     row = rows.saferlhf(1)[0]
     assert texts(read("saferlhf", {**row, "safer_response_id": 1}))[0] == (row["response_1"], True)
     found = read("saferlhf", row)
-    assert isinstance(found, Problem)
+    assert isinstance(found, TrainingProblem)
     assert (found.verifiable, found.licence) == (False, "CC-BY-NC-4.0")
 
 
@@ -146,7 +149,7 @@ def test_saferlhf_prefers_the_safer_response() -> None:
 )
 def test_a_row_with_a_broken_column_is_rejected_as_such(name: str, change: dict) -> None:
     row = rows.FILES[name](1)[0]
-    assert isinstance(read(name, row), Problem)
+    assert isinstance(read(name, row), TrainingProblem)
     assert reason(read(name, {**row, **change})) is Reason.BROKEN_ROW
 
 
@@ -171,7 +174,7 @@ def test_scale_rounds_and_leaves_at_least_one() -> None:
 
 
 def test_a_quota_takes_the_mode_that_lags_behind() -> None:
-    quota = Quota({Mode.POINTWISE: 2, Mode.PAIRWISE: 2, Mode.LISTWISE: 1})
+    quota = MixtureQuota({Mode.POINTWISE: 2, Mode.PAIRWISE: 2, Mode.LISTWISE: 1})
     modes = []
     for _ in range(6):
         mode = quota.mode_for([Mode.POINTWISE, Mode.PAIRWISE])

@@ -24,7 +24,7 @@ from tirjudge.render import prompts_sha256
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
-from tirjudge_training.bundled.sft import Recipe, StepReport, draw_mixed, render_example, train_sft
+from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
@@ -34,7 +34,7 @@ EVALUATION_SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainedBundle:
     """How the training went."""
 
     num_parameters: int
@@ -64,7 +64,7 @@ def bundled_profile() -> Profile:
     )
 
 
-def make_tokenizer(recipe: Recipe, profile: Profile) -> Tokenizer:
+def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     """The tokenizer of a recipe: its parent's, or one trained on prompts and judgments of its own data."""
     if recipe.parent is not None:
         return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
@@ -76,7 +76,7 @@ def make_tokenizer(recipe: Recipe, profile: Profile) -> Tokenizer:
     return train_tokenizer(texts, vocab_size=recipe.vocab_size)
 
 
-def train_bundled(recipe: Recipe, *, out: Path, on_step: Callable[[StepReport], None]) -> Trained:
+def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepReport], None]) -> TrainedBundle:
     """Train a checkpoint into the folder `out`, which is replaced as a whole when training has ended.
 
     Args:
@@ -96,7 +96,7 @@ def train_bundled(recipe: Recipe, *, out: Path, on_step: Callable[[StepReport], 
             break
         reports.append(report)
         on_step(report)
-    trained = Trained(
+    trained = TrainedBundle(
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         num_examples=recipe.num_steps * recipe.examples_per_step,
         num_tokens=sum(report.num_tokens for report in reports),
@@ -109,7 +109,13 @@ def train_bundled(recipe: Recipe, *, out: Path, on_step: Callable[[StepReport], 
 
 
 def save_checkpoint(
-    model: Qwen3ForCausalLM, *, tokenizer: Tokenizer, profile: Profile, recipe: Recipe, trained: Trained, out: Path
+    model: Qwen3ForCausalLM,
+    *,
+    tokenizer: Tokenizer,
+    profile: Profile,
+    recipe: BundledRecipe,
+    trained: TrainedBundle,
+    out: Path,
 ) -> None:
     """Write the folder as a whole, so that a reader never finds half of it."""
     with replacing(out) as folder:
@@ -121,7 +127,7 @@ def save_checkpoint(
         (folder / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
 
 
-def stage_record(recipe: Recipe, trained: Trained) -> dict[str, Any]:
+def stage_record(recipe: BundledRecipe, trained: TrainedBundle) -> dict[str, Any]:
     """What training.json keeps of one stage; its parent is named by the hash of its weights."""
     parent = None
     if recipe.parent is not None:
@@ -130,7 +136,7 @@ def stage_record(recipe: Recipe, trained: Trained) -> dict[str, Any]:
     return {"recipe": asdict(replace(recipe, parent=parent)), "trained": asdict(last)}
 
 
-def _stages_of_parent(recipe: Recipe) -> list[dict[str, Any]]:
+def _stages_of_parent(recipe: BundledRecipe) -> list[dict[str, Any]]:
     if recipe.parent is None:
         return []
     return json.loads(Path(recipe.parent, "training.json").read_text(encoding="utf-8"))["stages"]

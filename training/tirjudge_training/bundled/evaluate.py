@@ -15,7 +15,7 @@ from random import Random
 from tirjudge.judge import Judge
 from tirjudge.loop import Bindings, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
-from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples
+from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
 
 CONCURRENCY = 16
 
@@ -118,7 +118,7 @@ def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tupl
         yield request, example.label
 
 
-def _settled(example: Example) -> bool:
+def _settled(example: SyntheticExample) -> bool:
     return sum(share == max(example.met) for share in example.met) == 1
 
 

@@ -2,7 +2,7 @@
 
 Two things make it quick on a CPU. All prompts of one mode begin alike, so a batch computes that beginning once and shares
 it. And a program is settled once its checks are written, so of most examples only the part up to there is trained on;
-the rest (`Recipe.whole`) shows how a program, its output and the verdict go on.
+the rest (`BundledRecipe.whole`) shows how a program, its output and the verdict go on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.tokenizer import chat
 from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
-from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples, segments
+from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
@@ -48,7 +48,7 @@ MAX_TOOL_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class BundledRecipe:
     """Everything that decides the checkpoint; the same recipe gives the same data in the same order."""
 
     seed: int = 1
@@ -87,7 +87,7 @@ class Recipe:
     """Checkpoint folder whose weights and tokenizer training goes on from; None: from nothing."""
 
 
-def going_on(recipe: Recipe, *, parent: Path) -> Recipe:
+def going_on(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
     """The recipe that improves what `recipe` made: new data, a fifth of the steps, four tenths of the rates."""
     return replace(
         recipe,
@@ -102,7 +102,7 @@ def going_on(recipe: Recipe, *, parent: Path) -> Recipe:
     )
 
 
-class Kind(NamedTuple):
+class PromptKind(NamedTuple):
     """What decides how a prompt begins."""
 
     mode: Mode
@@ -111,19 +111,19 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PackedRow:
     """One example as ids."""
 
     ids: tuple[int, ...]
     """Prompt and judgment."""
     loss_from: tuple[tuple[int, int], ...]
     """Spans [start, end) of `ids` that the model writes."""
-    kind: Kind
+    kind: PromptKind
     """Rows of one kind begin with the same tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class PackedBatch:
     """Rows that begin alike, padded on the right."""
 
     shared: list[int]
@@ -143,11 +143,11 @@ class Batch:
         """About in what proportion one pass takes time: at 700 places before a token, half of it is attention."""
         return self.num_tokens * (700 + len(self.shared) + self.ids.shape[1])
 
-    def to(self, device: str) -> Batch:
+    def to(self, device: str) -> PackedBatch:
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
 
 
-def model_config(recipe: Recipe, tokenizer: Tokenizer, *, context_tokens: int, eos: str) -> Qwen3Config:
+def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens: int, eos: str) -> Qwen3Config:
     return Qwen3Config(
         vocab_size=recipe.vocab_size,
         hidden_size=recipe.hidden_size,
@@ -163,7 +163,7 @@ def model_config(recipe: Recipe, tokenizer: Tokenizer, *, context_tokens: int, e
     )
 
 
-def render_example(example: Example, *, profile: Profile) -> str:
+def render_example(example: SyntheticExample, *, profile: Profile) -> str:
     """The prompt, as serving renders it."""
     text = render_prompt(
         example.mode,
@@ -178,7 +178,7 @@ def render_example(example: Example, *, profile: Profile) -> str:
     return chat(text)
 
 
-def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> Row:
+def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> PackedRow:
     """Ids and loss spans of one example. Each segment is encoded by itself, as the loop does when it serves.
 
     Args:
@@ -198,13 +198,13 @@ def encode_example(example: Example, *, tokenizer: Tokenizer, profile: Profile, 
         if part.by_model:
             spans.append((len(ids), len(ids) + len(encoded)))
         ids += encoded
-    kind = Kind(mode=example.mode, tools=example.tools, num_responses=len(example.responses))
-    return Row(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
+    kind = PromptKind(mode=example.mode, tools=example.tools, num_responses=len(example.responses))
+    return PackedRow(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
 
 def draw_mixed(
     *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: Erring = NEVER
-) -> Iterator[Example]:
+) -> Iterator[SyntheticExample]:
     """Training items of all modes, as the teacher answers them."""
     modes = list(Mode)
     streams = {mode: draw_examples(mode, rng=rng, held_out=False, mixture=mixture) for mode in modes}
@@ -214,7 +214,7 @@ def draw_mixed(
         yield example if erring == NEVER else as_taught(example, erring=erring, kinds=kinds, rng=rng)
 
 
-def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int) -> list[Row]:
+def make_shard(recipe: BundledRecipe, profile: Profile, tokenizer_json: str, index: int) -> list[PackedRow]:
     """The rows of one shard: a pure function of its arguments."""
     rng = Random(f"{recipe.seed}/{index}")
     tokenizer = Tokenizer.from_str(tokenizer_json)
@@ -226,10 +226,10 @@ def make_shard(recipe: Recipe, profile: Profile, tokenizer_json: str, index: int
     ]
 
 
-def full_batches(rows: Sequence[Row], *, batch_tokens: int) -> tuple[list[Batch], list[Row]]:
+def full_batches(rows: Sequence[PackedRow], *, batch_tokens: int) -> tuple[list[PackedBatch], list[PackedRow]]:
     """Batches of rows that begin alike and are about as long, the longest first; and the rows that fill none."""
-    batches: list[Batch] = []
-    left: list[Row] = []
+    batches: list[PackedBatch] = []
+    left: list[PackedRow] = []
     for alike in _alike(rows):
         num_shared = _num_shared(alike)
         alike.sort(key=lambda row: -len(row.ids))
@@ -244,17 +244,17 @@ def full_batches(rows: Sequence[Row], *, batch_tokens: int) -> tuple[list[Batch]
     return batches, left
 
 
-def one_batch(rows: Sequence[Row]) -> Batch:
+def one_batch(rows: Sequence[PackedRow]) -> PackedBatch:
     """These rows, which are of one kind, in one batch."""
     num_shared = _num_shared(rows)
     length = _rounded_length(max(len(row.ids) for row in rows) - num_shared)
     return _batch(rows, num_shared=num_shared, length=length)
 
 
-def _alike(rows: Sequence[Row]) -> list[list[Row]]:
+def _alike(rows: Sequence[PackedRow]) -> list[list[PackedRow]]:
     """Rows of one kind together; where they are few, with those of other numbers of responses."""
     num_of_kind = Counter(row.kind for row in rows)
-    alike: dict[Kind, list[Row]] = {}
+    alike: dict[PromptKind, list[PackedRow]] = {}
     for row in rows:
         key = row.kind if num_of_kind[row.kind] >= FEW_ROWS else row.kind._replace(num_responses=0)
         alike.setdefault(key, []).append(row)
@@ -270,7 +270,7 @@ def _rounded_length(length: int) -> int:
     return _rounded(length, max(LENGTH_STEP, 2 ** (length.bit_length() - 4)))
 
 
-def _num_shared(rows: Sequence[Row]) -> int:
+def _num_shared(rows: Sequence[PackedRow]) -> int:
     """How many ids all rows begin with, rounded down; at least one fewer than the shortest row's prompt."""
     num_shared = min(SHARED_MOST, min(row.loss_from[0][0] for row in rows) - 1)
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
@@ -279,26 +279,26 @@ def _num_shared(rows: Sequence[Row]) -> int:
     return num_shared - num_shared % SHARED_STEP
 
 
-def _batch(rows: Sequence[Row], *, num_shared: int, length: int) -> Batch:
+def _batch(rows: Sequence[PackedRow], *, num_shared: int, length: int) -> PackedBatch:
     ids = torch.zeros(len(rows), length, dtype=torch.long)
     targets = torch.full((len(rows), length), -100, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row.ids) - num_shared] = torch.tensor(row.ids[num_shared:])
         for start, end in row.loss_from:
             targets[i, start - 1 - num_shared : end - 1 - num_shared] = torch.tensor(row.ids[start:end])
-    return Batch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets)
+    return PackedBatch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets)
 
 
-def deal(batches: Sequence[Batch], *, num_steps: int) -> list[list[Batch]]:
+def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedBatch]]:
     """The batches of each step, so that steps cost about the same; the dearest step first."""
-    steps: list[tuple[int, int, list[Batch]]] = [(0, i, []) for i in range(num_steps)]
+    steps: list[tuple[int, int, list[PackedBatch]]] = [(0, i, []) for i in range(num_steps)]
     for batch in sorted(batches, key=lambda batch: -batch.cost):
         cost, i, step = heapq.heappop(steps)
         heapq.heappush(steps, (cost + batch.cost, i, [*step, batch]))
     return [step for _, _, step in sorted(steps, key=lambda step: (-step[0], step[1]))]
 
 
-def batch_loss(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, int]:
+def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch) -> tuple[torch.Tensor, int]:
     """Summed cross-entropy over the tokens that the model writes, and how many they are."""
     shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
     flat = batch.targets.flatten()
@@ -311,7 +311,7 @@ def batch_loss(model: Qwen3ForCausalLM, batch: Batch) -> tuple[torch.Tensor, int
     return F.cross_entropy(logits, targets, reduction="sum"), num_targets
 
 
-def learning_rate(step: int, recipe: Recipe) -> float:
+def learning_rate(step: int, recipe: BundledRecipe) -> float:
     """Share of the peak rate: linear warm-up, a plateau, linear decay to zero."""
     decay_from = recipe.num_steps * (1 - recipe.decay_share)
     if step < recipe.warmup_steps:
@@ -321,7 +321,7 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return (recipe.num_steps - step) / (recipe.num_steps - decay_from)
 
 
-def make_optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: Qwen3ForCausalLM, recipe: BundledRecipe) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for the rest."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
@@ -343,7 +343,7 @@ class StepReport:
 
 
 def train_sft(
-    *, recipe: Recipe, profile: Profile, tokenizer: Tokenizer, eos: str
+    *, recipe: BundledRecipe, profile: Profile, tokenizer: Tokenizer, eos: str
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Train from nothing. Yields a report after each step and returns the model.
 
@@ -368,13 +368,13 @@ def train_sft(
         return model
 
 
-def _work(rank: int, rendezvous: str, recipe: Recipe, profile: Profile, tokenizer_json: str, eos: str) -> None:
+def _work(rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, tokenizer_json: str, eos: str) -> None:
     for _ in _steps(rank, rendezvous, recipe, profile, tokenizer_json, eos):
         pass
 
 
 def _steps(
-    rank: int, rendezvous: str, recipe: Recipe, profile: Profile, tokenizer_json: str, eos: str
+    rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, tokenizer_json: str, eos: str
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """The training loop of one worker. All workers begin with the same weights and take the same steps."""
     torch.set_num_threads(1)
@@ -407,7 +407,7 @@ def _steps(
     return model
 
 
-def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[Batch], *, device: str) -> tuple[float, int, int]:
+def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, device: str) -> tuple[float, int, int]:
     """Leave on the parameters the gradient of the mean loss over the batches of all workers.
 
     Returns:
@@ -430,13 +430,15 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[Batch], *, device:
     return total_loss, int(total_targets), int(total_tokens)
 
 
-def _batches_for_steps(recipe: Recipe, *, rank: int, profile: Profile, tokenizer_json: str) -> Iterator[list[Batch]]:
+def _batches_for_steps(
+    recipe: BundledRecipe, *, rank: int, profile: Profile, tokenizer_json: str
+) -> Iterator[list[PackedBatch]]:
     """This worker's batches, a list a step, each of about its share of `examples_per_step` rows.
 
     All workers shuffle their steps alike, so that at each step what they compute costs about the same and none waits.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
-    left: list[Row] = []
+    left: list[PackedRow] = []
     for index in count():
         rows = left + make_shard(recipe, profile, tokenizer_json, index * recipe.num_workers + rank)
         batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens)

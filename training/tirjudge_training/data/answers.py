@@ -58,7 +58,7 @@ print(json.dumps(answers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AnswerQuestion:
     """Responses to one problem, and its answer."""
 
     gold: str
@@ -92,7 +92,7 @@ async def open_checking_pool(*, slots: int | None = None) -> AsyncIterator[Sandb
         yield pool
 
 
-async def compare(questions: Sequence[Question], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
+async def compare(questions: Sequence[AnswerQuestion], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
     """For each question its responses' final answers; None: its gold answer cannot be read, or it could not be compared.
 
     Raises:
@@ -104,7 +104,9 @@ async def compare(questions: Sequence[Question], *, pool: SandboxPool) -> list[t
     return answers
 
 
-async def _compare_batch(questions: Sequence[Question], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
+async def _compare_batch(
+    questions: Sequence[AnswerQuestion], *, pool: SandboxPool
+) -> list[tuple[FinalAnswer, ...] | None]:
     asked = json.dumps(
         [{"gold": question.gold, "responses": [_told(text) for text in question.responses]} for question in questions]
     )

@@ -19,7 +19,7 @@ ENTRY_POINTS = "tirjudge.benchmarks"
 EVERY = "*"
 
 
-class Place(Protocol):
+class PromptLocation(Protocol):
     """Rows on the hub: the arguments of `datasets.load_dataset`."""
 
     @property
@@ -41,24 +41,24 @@ class Prompted(Protocol):
     def prompt(self) -> str | tuple[ChatMessage, ...]: ...
 
 
-class Benchmark(Protocol):
+class BenchmarkPrompts(Protocol):
     """What an entry point offers, as far as it is needed here."""
 
     @property
     def name(self) -> str: ...
     @property
-    def sources(self) -> Mapping[str, Place]: ...
+    def sources(self) -> Mapping[str, PromptLocation]: ...
     @property
     def examples(self) -> Callable[[Mapping[str, Any], str], Iterable[Prompted]]: ...
 
 
-def installed() -> dict[str, Benchmark]:
+def installed() -> dict[str, BenchmarkPrompts]:
     """All benchmarks that are installed, by name."""
     found = [point.load() for point in entry_points(group=ENTRY_POINTS)]
     return {benchmark.name: benchmark for benchmark in sorted(found, key=lambda benchmark: benchmark.name)}
 
 
-def chosen(names: Sequence[str]) -> list[Benchmark]:
+def chosen(names: Sequence[str]) -> list[BenchmarkPrompts]:
     """The benchmarks of these names; `all`: those that are installed, `none`: not one.
 
     Raises:
@@ -75,7 +75,7 @@ def chosen(names: Sequence[str]) -> list[Benchmark]:
     return [known[name] for name in names]
 
 
-def prompts_of(benchmark: Benchmark, *, rows: Path | None) -> list[str]:
+def prompts_of(benchmark: BenchmarkPrompts, *, rows: Path | None) -> list[str]:
     """The different prompts of a benchmark, all its parts.
 
     Args:
@@ -124,7 +124,7 @@ def _as_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     return prompt_text([ChatMessage.model_validate(message) for message in prompt])
 
 
-def _hub_rows(benchmark: Benchmark, place: Place) -> Iterator[Mapping[str, Any]]:
+def _hub_rows(benchmark: BenchmarkPrompts, place: PromptLocation) -> Iterator[Mapping[str, Any]]:
     is_url = place.files is not None and "://" in place.files
     every = place.split == EVERY
     try:
@@ -144,7 +144,7 @@ def _hub_rows(benchmark: Benchmark, place: Place) -> Iterator[Mapping[str, Any]]
         yield from ({"split": split, **row} for row in rows)
 
 
-def _local_rows(benchmark: Benchmark, *, part: str, folder: Path) -> Iterator[Mapping[str, Any]]:
+def _local_rows(benchmark: BenchmarkPrompts, *, part: str, folder: Path) -> Iterator[Mapping[str, Any]]:
     files = [folder / benchmark.name / f"{part}{suffix}" for suffix in SUFFIXES]
     if len(benchmark.sources) == 1:
         files += [folder / f"{benchmark.name}{suffix}" for suffix in SUFFIXES]

@@ -22,22 +22,22 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.types import Mode
-from tirjudge_training.data.collecting import LazyPool, Screen, Tally, collect, lazy_pool, sound_problems
+from tirjudge_training.data.collecting import CollectionStats, LazyPool, Screen, collect, lazy_pool, sound_problems
 from tirjudge_training.data.loading import PartRows, load, local_files
 from tirjudge_training.data.manifest import (
     MANIFEST,
     TRAIN,
     VALIDATION,
-    Manifest,
+    DataManifest,
     PartManifest,
     SourceManifest,
     described,
 )
-from tirjudge_training.data.mixture import Quota, chosen_sources, wanted_of
-from tirjudge_training.data.problems import Candidate, Problem
+from tirjudge_training.data.mixture import MixtureQuota, chosen_sources, wanted_of
+from tirjudge_training.data.problems import CandidateAnswer, TrainingProblem
 from tirjudge_training.data.quality import MAX_CHARS, Reason, prompt_key
 from tirjudge_training.data.sources import SOURCES, Source
-from tirjudge_training.items import Item, read_items, validation_split, write_items
+from tirjudge_training.items import TrainingItem, read_items, validation_split, write_items
 
 FORMAT = 1
 """Raised when the same rows give other items; finished sources are then made anew."""
@@ -71,7 +71,7 @@ class Finished(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class BuildProgress:
     """How far a source is."""
 
     source: str
@@ -89,10 +89,10 @@ async def build(
     out: Path,
     local: Path | None,
     screen: Screen,
-    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     slots: int | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Manifest:
+    on_progress: Callable[[BuildProgress], None] = lambda progress: None,
+) -> DataManifest:
     """Makes the folder; a run that was ended goes on at the first source that is not finished.
 
     Args:
@@ -109,7 +109,7 @@ async def build(
         SandboxUnavailable: candidates cannot be checked.
     """
     sources = chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial)
-    items: list[Item] = []
+    items: list[TrainingItem] = []
     manifests: dict[str, SourceManifest] = {}
     known: set[str] = set()
     key = _common_key(wanted, screen=screen)
@@ -136,8 +136,8 @@ async def build(
 
 
 def _finish(
-    items: Sequence[Item], manifests: Mapping[str, SourceManifest], *, wanted: Wanted, screen: Screen, out: Path
-) -> Manifest:
+    items: Sequence[TrainingItem], manifests: Mapping[str, SourceManifest], *, wanted: Wanted, screen: Screen, out: Path
+) -> DataManifest:
     shuffled = list(items)
     random.Random(f"{wanted.seed}/order").shuffle(shuffled)
     train, validation = validation_split(shuffled, seed=wanted.seed)
@@ -149,7 +149,7 @@ def _finish(
         if wanted.commercial and not source.commercial and (not wanted.sources or source.name in wanted.sources)
     }
     generators = Counter(name for item in items for name in item.generator.split(", ") if name)
-    manifest = Manifest(
+    manifest = DataManifest(
         version=version("tirjudge"),
         seed=wanted.seed,
         scale=wanted.scale,
@@ -175,17 +175,17 @@ async def _made(
     out: Path,
     local: Path | None,
     screen: Screen,
-    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     known: set[str],
     pool: LazyPool,
-    on_progress: Callable[[Progress], None],
-) -> tuple[list[Item], SourceManifest]:
+    on_progress: Callable[[BuildProgress], None],
+) -> tuple[list[TrainingItem], SourceManifest]:
     """The items of a source, written down."""
     counts = wanted_of(source, scale=wanted.scale)
-    quota = Quota(counts)
+    quota = MixtureQuota(counts)
     parts = load(source, local=local)
 
-    def seen(tally: Tally) -> None:
+    def seen(tally: CollectionStats) -> None:
         on_progress(_progress(source, _manifest(source, parts, counts=counts, quota=quota, tally=tally)))
 
     items, tally = await collect(
@@ -198,7 +198,7 @@ async def _made(
     return items, manifest
 
 
-def _kept(source: Source, *, key: str, out: Path) -> tuple[list[Item], SourceManifest] | None:
+def _kept(source: Source, *, key: str, out: Path) -> tuple[list[TrainingItem], SourceManifest] | None:
     """What an earlier run made of a source; None: nothing, or of other settings."""
     file = _finished_file(source, out=out)
     if not file.is_file():
@@ -218,8 +218,8 @@ def _finished_file(source: Source, *, out: Path) -> Path:
     return out / "parts" / f"{source.name}.json"
 
 
-def _progress(source: Source, manifest: SourceManifest, *, was_kept: bool = False) -> Progress:
-    return Progress(
+def _progress(source: Source, manifest: SourceManifest, *, was_kept: bool = False) -> BuildProgress:
+    return BuildProgress(
         source=source.name,
         num_made=sum(manifest.made.values()),
         num_wanted=sum(manifest.wanted.values()),
@@ -230,7 +230,12 @@ def _progress(source: Source, manifest: SourceManifest, *, was_kept: bool = Fals
 
 
 def _manifest(
-    source: Source, parts: Sequence[PartRows], *, counts: Mapping[Mode, int], quota: Quota, tally: Tally
+    source: Source,
+    parts: Sequence[PartRows],
+    *,
+    counts: Mapping[Mode, int],
+    quota: MixtureQuota,
+    tally: CollectionStats,
 ) -> SourceManifest:
     return SourceManifest(
         parts=[
@@ -276,7 +281,7 @@ def _key(
     after: str,
     wanted: Wanted,
     local: Path | None,
-    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
 ) -> str:
     files = [
         (str(file), file.stat().st_size, file.stat().st_mtime_ns)
@@ -310,7 +315,9 @@ def write_text(text: str, path: Path) -> None:
 # Problems to be answered ------------------------------------------------------------------------------------------------
 
 
-def open_problems(wanted: Wanted, *, local: Path | None, screen: Screen, spare: float) -> dict[str, list[Problem]]:
+def open_problems(
+    wanted: Wanted, *, local: Path | None, screen: Screen, spare: float
+) -> dict[str, list[TrainingProblem]]:
     """Source -> problems whose answers are to be sampled, drawn by the seed.
 
     Args:
@@ -324,12 +331,12 @@ def open_problems(wanted: Wanted, *, local: Path | None, screen: Screen, spare: 
     """
     if spare < 1:
         raise ValueError(f"spare: {spare} given, at least 1 is needed")
-    found: dict[str, list[Problem]] = {}
+    found: dict[str, list[TrainingProblem]] = {}
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial):
         if not any(part.sampled for part in source.parts):
             continue
         num_wanted = round(sum(wanted_of(source, scale=wanted.scale).values()) * spare)
         parts = [rows for rows in load(source, local=local) if rows.part.sampled]
-        sound = sound_problems(source, parts, seed=wanted.seed, screen=screen, known=set(), tally=Tally())
+        sound = sound_problems(source, parts, seed=wanted.seed, screen=screen, known=set(), tally=CollectionStats())
         found[source.name] = list(islice(sound, num_wanted))
     return found

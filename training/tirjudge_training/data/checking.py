@@ -9,29 +9,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tirjudge_sandbox import SandboxPool
-from tirjudge_training.data.answers import Question, compare, last_boxed
-from tirjudge_training.data.problems import Candidate, Check, Problem
+from tirjudge_training.data.answers import AnswerQuestion, compare, last_boxed
+from tirjudge_training.data.problems import AnswerCheck, CandidateAnswer, TrainingProblem
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.data.unit_tests import run_tests
 
 
-def needs_check(problem: Problem) -> bool:
+def needs_check(problem: TrainingProblem) -> bool:
     """Whether a candidate is of unknown worth."""
     return any(candidate.right is None for candidate in problem.candidates)
 
 
-async def checked(problems: Sequence[Problem], *, pool: SandboxPool) -> list[Problem | Rejected]:
+async def checked(problems: Sequence[TrainingProblem], *, pool: SandboxPool) -> list[TrainingProblem | Rejected]:
     """The problems with every candidate marked right or wrong; `unverifiable_answer` where that cannot be found out.
 
     Raises:
         SandboxUnavailable: the pool does not work.
     """
-    maths = [index for index, problem in enumerate(problems) if problem.check is Check.MATH and needs_check(problem)]
+    maths = [
+        index for index, problem in enumerate(problems) if problem.check is AnswerCheck.MATH and needs_check(problem)
+    ]
     questions = [
-        Question(gold=problems[index].reference, responses=tuple(one.text for one in problems[index].candidates))
+        AnswerQuestion(gold=problems[index].reference, responses=tuple(one.text for one in problems[index].candidates))
         for index in maths
     ]
-    found: dict[int, Problem | Rejected] = {}
+    found: dict[int, TrainingProblem | Rejected] = {}
     for index, answers in zip(maths, await compare(questions, pool=pool), strict=True):
         problem = problems[index]
         if answers is None:
@@ -48,12 +50,12 @@ async def checked(problems: Sequence[Problem], *, pool: SandboxPool) -> list[Pro
     return [found[index] for index in range(len(problems))]
 
 
-async def _checked_alone(problem: Problem, *, pool: SandboxPool) -> Problem | Rejected:
+async def _checked_alone(problem: TrainingProblem, *, pool: SandboxPool) -> TrainingProblem | Rejected:
     if not needs_check(problem):
         return problem
-    if problem.check is Check.TESTS:
+    if problem.check is AnswerCheck.TESTS:
         return await _tested(problem, pool=pool)
-    if problem.check is Check.TEXT:
+    if problem.check is AnswerCheck.TEXT:
         return replace(problem, candidates=tuple(_compared_as_text(problem, one) for one in problem.candidates))
     return Rejected(
         reason=Reason.UNVERIFIABLE_ANSWER,
@@ -61,7 +63,7 @@ async def _checked_alone(problem: Problem, *, pool: SandboxPool) -> Problem | Re
     )
 
 
-async def _tested(problem: Problem, *, pool: SandboxPool) -> Problem | Rejected:
+async def _tested(problem: TrainingProblem, *, pool: SandboxPool) -> TrainingProblem | Rejected:
     """Candidates that are known to be right, such as a reference program, say which tests are sound: the others go."""
     tests = json.loads(problem.reference)
     for known in (candidate for candidate in problem.candidates if candidate.right):
@@ -76,7 +78,7 @@ async def _tested(problem: Problem, *, pool: SandboxPool) -> Problem | Rejected:
     return replace(problem, candidates=tuple(candidates), reference=json.dumps(tests))
 
 
-def _compared_as_text(problem: Problem, candidate: Candidate) -> Candidate:
+def _compared_as_text(problem: TrainingProblem, candidate: CandidateAnswer) -> CandidateAnswer:
     """Choices, yes and no: in the last box, or else as the last line, with or without brackets and a full stop."""
     lines = [line for line in candidate.text.splitlines() if line.strip()]
     said = last_boxed(candidate.text) or (lines[-1] if lines else "")

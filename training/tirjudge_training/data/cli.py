@@ -17,9 +17,9 @@ from tirjudge.errors import TirjudgeError
 from tirjudge.types import Mode
 
 if TYPE_CHECKING:
-    from tirjudge_training.data.build import Progress, Wanted
+    from tirjudge_training.data.build import BuildProgress, Wanted
     from tirjudge_training.data.collecting import Screen
-    from tirjudge_training.data.manifest import Manifest
+    from tirjudge_training.data.manifest import DataManifest
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make the items that judges are trained on.")
 
@@ -257,7 +257,7 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[Progress], None]]:
+def _bars() -> Iterator[Callable[[BuildProgress], None]]:
     """A bar a source on a terminal; elsewhere a line when a source is finished or kept."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -272,7 +272,7 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
     with Bars(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: BuildProgress) -> None:
             if progress.source not in tasks:
                 tasks[progress.source] = bars.add_task(progress.source, total=progress.num_wanted, seen="")
             said = "kept" if progress.was_kept else f"of {progress.num_seen:,} of {progress.num_rows:,} rows"
@@ -283,7 +283,7 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
         yield on_progress
 
 
-def _print_manifest(manifest: Manifest, *, out: Path) -> None:
+def _print_manifest(manifest: DataManifest, *, out: Path) -> None:
     from rich.table import Table
 
     table = Table("source", "point", "pair", "list", "rows seen", "rejected")

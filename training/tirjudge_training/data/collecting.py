@@ -16,11 +16,18 @@ from tirjudge_training.data.answers import open_checking_pool
 from tirjudge_training.data.checking import checked, needs_check
 from tirjudge_training.data.decontamination import Grams, Index
 from tirjudge_training.data.loading import PartRows, in_seeded_order
-from tirjudge_training.data.mixture import Quota
-from tirjudge_training.data.problems import Candidate, Problem, item_of, possible_modes, sides_of, with_candidates
+from tirjudge_training.data.mixture import MixtureQuota
+from tirjudge_training.data.problems import (
+    CandidateAnswer,
+    TrainingProblem,
+    item_of,
+    possible_modes,
+    sides_of,
+    with_candidates,
+)
 from tirjudge_training.data.quality import Reason, Rejected, prompt_key
 from tirjudge_training.data.sources import Source
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 TEMPLATE_SAMPLE = 2000
 """Rows of a part in which its template is looked for."""
@@ -41,7 +48,7 @@ class Screen:
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CollectionStats:
     """What became of the rows of a source."""
 
     num_rows: int = 0
@@ -82,8 +89,8 @@ async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[LazyPool]:
 
 
 def sound_problems(
-    source: Source, parts: Sequence[PartRows], *, seed: int, screen: Screen, known: set[str], tally: Tally
-) -> Iterator[Problem]:
+    source: Source, parts: Sequence[PartRows], *, seed: int, screen: Screen, known: set[str], tally: CollectionStats
+) -> Iterator[TrainingProblem]:
     """The problems of a source in the seed's order, without what reading, comparing and screening sorts out.
 
     Args:
@@ -127,7 +134,7 @@ def sound_problems(
 def _template(source: Source, part: PartRows, *, rows: Sequence[int], screen: Screen) -> Grams:
     problems = (source.problem(part[row], part=part.part) for row in rows[:TEMPLATE_SAMPLE])
     return screen.index.template_grams(
-        [prompt_text(problem.prompt) for problem in problems if isinstance(problem, Problem)]
+        [prompt_text(problem.prompt) for problem in problems if isinstance(problem, TrainingProblem)]
     )
 
 
@@ -135,15 +142,15 @@ async def collect(
     source: Source,
     parts: Sequence[PartRows],
     *,
-    quota: Quota,
-    candidates: Mapping[tuple[str, str], Sequence[Candidate]],
+    quota: MixtureQuota,
+    candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     seed: int,
     screen: Screen,
     known: set[str],
     max_chars: int,
     pool: LazyPool,
-    on_seen: Callable[[Tally], None] = lambda tally: None,
-) -> tuple[list[Item], Tally]:
+    on_seen: Callable[[CollectionStats], None] = lambda tally: None,
+) -> tuple[list[TrainingItem], CollectionStats]:
     """The items of a source, until its quota is filled or its rows are used up.
 
     Args:
@@ -161,7 +168,7 @@ async def collect(
     Raises:
         SandboxUnavailable: candidates cannot be checked.
     """
-    tally, items = Tally(), list[Item]()
+    tally, items = CollectionStats(), list[TrainingItem]()
     problems = sound_problems(source, parts, seed=seed, screen=screen, known=known, tally=tally)
     answered = (with_candidates(one, candidates.get((source.name, one.id), ())) for one in problems)
     while not quota.is_filled and (chunk := list(islice(answered, CHUNK))):
@@ -169,7 +176,7 @@ async def collect(
             if quota.is_filled:
                 break
             item = _item(problem, quota=quota, seed=seed, max_chars=max_chars)
-            if isinstance(item, Item):
+            if isinstance(item, TrainingItem):
                 items.append(item)
                 quota.count(item.mode)
             elif item is not None:
@@ -178,13 +185,15 @@ async def collect(
     return items, tally
 
 
-async def _checked(chunk: Sequence[Problem], *, pool: LazyPool) -> Sequence[Problem | Rejected]:
+async def _checked(chunk: Sequence[TrainingProblem], *, pool: LazyPool) -> Sequence[TrainingProblem | Rejected]:
     if not any(map(needs_check, chunk)):
         return chunk
     return await checked(chunk, pool=await pool.get())
 
 
-def _item(problem: Problem | Rejected, *, quota: Quota, seed: int, max_chars: int) -> Item | Rejected | None:
+def _item(
+    problem: TrainingProblem | Rejected, *, quota: MixtureQuota, seed: int, max_chars: int
+) -> TrainingItem | Rejected | None:
     """An item in the mode that is needed most; None: the problem is good for none that is needed."""
     if isinstance(problem, Rejected):
         return problem

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tirjudge.types import prompt_text
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 NUM_WORDS = 8
 
@@ -140,7 +140,7 @@ def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
 
 
 def contaminated(
-    items: Sequence[Item], *, index: Index, with_responses: bool = False, exempt: Grams | None = None
+    items: Sequence[TrainingItem], *, index: Index, with_responses: bool = False, exempt: Grams | None = None
 ) -> dict[str, str]:
     """Id -> benchmark, for the items that share a gram with one. Each source's own template is passed over."""
     boilerplate = np.zeros(0, dtype=np.uint64) if exempt is None else exempt

@@ -11,7 +11,7 @@ from tirjudge_training.data.collecting import Screen
 from tirjudge_training.data.decontamination import contaminated
 from tirjudge_training.data.manifest import TRAIN, VALIDATION, described, read_manifest
 from tirjudge_training.data.quality import prompt_key
-from tirjudge_training.items import Item, read_items
+from tirjudge_training.items import TrainingItem, read_items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def inspect_folder(folder: Path, *, screen: Screen) -> Inspection:
     )
 
 
-def _counts(items: list[Item]) -> dict[str, dict[Mode, int]]:
+def _counts(items: list[TrainingItem]) -> dict[str, dict[Mode, int]]:
     counts: dict[str, dict[Mode, int]] = {}
     for item in items:
         of_source = counts.setdefault(item.source, {})

@@ -17,7 +17,7 @@ SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class DataTable:
     """Rows of one file, or of one split on the hub."""
 
     place: str
@@ -38,7 +38,7 @@ class PartRows:
     """All rows of a part."""
 
     part: Part
-    tables: tuple[Table, ...]
+    tables: tuple[DataTable, ...]
 
     def __len__(self) -> int:
         return sum(len(table.rows) for table in self.tables)
@@ -91,7 +91,7 @@ def in_seeded_order(parts: Sequence[PartRows], *, seed: int, name: str) -> list[
     return places
 
 
-def _check_columns(table: Table, *, source: Source, part: Part) -> None:
+def _check_columns(table: DataTable, *, source: Source, part: Part) -> None:
     for names in part.columns:
         if not set(names) & set(table.columns):
             raise ValueError(
@@ -113,7 +113,7 @@ def local_files(source: Source, *, part: Part, folder: Path) -> list[Path]:
     return found
 
 
-def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[Table]:
+def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[DataTable]:
     files = local_files(source, part=part, folder=folder)
     if not files:
         name = part.name if len(source.parts) == 1 else f"{source.name}/{part.name}"
@@ -124,7 +124,7 @@ def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[Table
         )
     for file in files:
         columns, rows = read_rows(file)
-        yield Table(place=str(file), columns=columns, rows=rows, config=file.name.split(".")[0])
+        yield DataTable(place=str(file), columns=columns, rows=rows, config=file.name.split(".")[0])
 
 
 def read_rows(file: Path) -> tuple[tuple[str, ...], Any]:
@@ -175,7 +175,7 @@ def _read_jsonl(file: Path) -> Iterator[dict[str, Any]]:
 # The hub ----------------------------------------------------------------------------------------------------------------
 
 
-def _hub_tables(part: Part) -> Iterator[Table]:
+def _hub_tables(part: Part) -> Iterator[DataTable]:
     for config in _configs(part):
         loaded = hub_dataset(
             part.hub, config=config, split=None if part.split == EVERY else part.split, revision=part.revision
@@ -183,7 +183,9 @@ def _hub_tables(part: Part) -> Iterator[Table]:
         splits = loaded if part.split == EVERY else {part.split: loaded}
         for split, rows in splits.items():
             place = "/".join(filter(None, (part.hub, config, split)))
-            yield Table(place=f"{place}@{part.revision}", columns=tuple(rows.column_names), rows=rows, config=config)
+            yield DataTable(
+                place=f"{place}@{part.revision}", columns=tuple(rows.column_names), rows=rows, config=config
+            )
 
 
 def _configs(part: Part) -> Sequence[str | None]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_training.data.quality import Reason
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 MANIFEST = "manifest.json"
 TRAIN, VALIDATION = "train.parquet", "validation.parquet"
@@ -62,7 +62,7 @@ class FileManifest(_Stated):
     """Of the items, whatever the file is written in."""
 
 
-class Manifest(_Stated):
+class DataManifest(_Stated):
     version: str
     """Of tirjudge."""
     seed: int
@@ -82,7 +82,7 @@ class Manifest(_Stated):
     files: dict[str, FileManifest]
 
 
-def described(items: Sequence[Item]) -> FileManifest:
+def described(items: Sequence[TrainingItem]) -> FileManifest:
     """The counts and the hash of a file of items."""
     return FileManifest(
         num_items=len(items),
@@ -92,11 +92,11 @@ def described(items: Sequence[Item]) -> FileManifest:
     )
 
 
-def hash_of(items: Sequence[Item]) -> str:
+def hash_of(items: Sequence[TrainingItem]) -> str:
     """Of all fields of all items, in their order."""
     digest = hashlib.sha256()
     for item in items:
-        fields = {name: getattr(item, name) for name in Item.__slots__}
+        fields = {name: getattr(item, name) for name in TrainingItem.__slots__}
         digest.update(json.dumps(fields, default=_plain, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
 
@@ -107,13 +107,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> DataManifest:
     """Raises ValueError: there is none, or it is none of ours."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file; `tirjudge train data build --out {folder}` makes one")
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return DataManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

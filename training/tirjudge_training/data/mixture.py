@@ -48,7 +48,7 @@ def wanted_of(source: Source, *, scale: float) -> dict[Mode, int]:
     return {mode: max(1, round(count * scale)) for mode, count in source.wanted.items() if count}
 
 
-class Quota:
+class MixtureQuota:
     """What a source has still to give. Each problem is used once, in the mode that lags behind most."""
 
     def __init__(self, wanted: Mapping[Mode, int]) -> None:

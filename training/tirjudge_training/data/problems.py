@@ -1,7 +1,7 @@
 """A problem with its answers, right and wrong: what lies between a row of a data set and an item.
 
 A data set of preferences gives problems whose two candidates are labelled. One of questions with a reference gives problems
-without candidates: they are sampled (`tirjudge train pairs`), and checked by what `Problem.check` names.
+without candidates: they are sampled (`tirjudge train pairs`), and checked by what `TrainingProblem.check` names.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_training.data.quality import MAX_CHARS, Reason, Rejected, num_chars
-from tirjudge_training.items import Item
+from tirjudge_training.items import TrainingItem
 
 MIN_NEGATIVES, MAX_NEGATIVES = 3, 5
 """Of a listwise item."""
 
 
-class Check(StrEnum):
+class AnswerCheck(StrEnum):
     """How one finds out whether an answer is right."""
 
     PREFERENCE = "preference"
@@ -42,7 +42,7 @@ class Check(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CandidateAnswer:
     """One answer to a problem."""
 
     text: str
@@ -55,25 +55,25 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class TrainingProblem:
     """A prompt, and what is known about answers to it."""
 
     id: str
     """Unique in its source."""
     prompt: str | tuple[ChatMessage, ...]
-    check: Check
+    check: AnswerCheck
     task: str
-    """As in `Item`."""
+    """As in `TrainingItem`."""
     source: str
     licence: str
     verifiable: bool
-    """As in `Item`."""
+    """As in `TrainingItem`."""
     reference: str = ""
     """What `check` compares with; empty for a preference."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[CandidateAnswer, ...] = ()
 
 
-def item_of(problem: Problem, *, mode: Mode, seed: int, max_chars: int = MAX_CHARS) -> Item | Rejected:
+def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int = MAX_CHARS) -> TrainingItem | Rejected:
     """The item of a problem whose candidates are checked.
 
     Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
@@ -100,7 +100,7 @@ def item_of(problem: Problem, *, mode: Mode, seed: int, max_chars: int = MAX_CHA
     order = list(range(len(shown)))
     if mode is not Mode.POINTWISE:
         draw.shuffle(order)
-    return Item(
+    return TrainingItem(
         id=f"{problem.source}/{problem.id}",
         mode=mode,
         prompt=problem.prompt,
@@ -115,7 +115,7 @@ def item_of(problem: Problem, *, mode: Mode, seed: int, max_chars: int = MAX_CHA
     )
 
 
-def sides_of(problem: Problem) -> tuple[list[Candidate], list[Candidate]] | Rejected:
+def sides_of(problem: TrainingProblem) -> tuple[list[CandidateAnswer], list[CandidateAnswer]] | Rejected:
     """The right candidates and the wrong ones, of each final answer the first; no wrong one says what a right one says."""
     if not problem.candidates:
         return Rejected(reason=Reason.NO_CANDIDATES)
@@ -129,9 +129,9 @@ def sides_of(problem: Problem) -> tuple[list[Candidate], list[Candidate]] | Reje
     return right, wrong
 
 
-def _distinct(candidates: Sequence[Candidate], *, but: Sequence[Candidate]) -> list[Candidate]:
+def _distinct(candidates: Sequence[CandidateAnswer], *, but: Sequence[CandidateAnswer]) -> list[CandidateAnswer]:
     known = {key for candidate in but for key in _keys(candidate)}
-    kept: list[Candidate] = []
+    kept: list[CandidateAnswer] = []
     for candidate in candidates:
         keys = _keys(candidate)
         if candidate.text.strip() and not keys & known:
@@ -140,12 +140,12 @@ def _distinct(candidates: Sequence[Candidate], *, but: Sequence[Candidate]) -> l
     return kept
 
 
-def _keys(candidate: Candidate) -> set[str]:
+def _keys(candidate: CandidateAnswer) -> set[str]:
     text = " ".join(candidate.text.split())
     return {f"text:{text}"} if candidate.answer is None else {f"text:{text}", f"answer:{candidate.answer}"}
 
 
-def possible_modes(problem: Problem) -> tuple[Mode, ...]:
+def possible_modes(problem: TrainingProblem) -> tuple[Mode, ...]:
     """In which modes the checked candidates suffice."""
     sides = sides_of(problem)
     if isinstance(sides, Rejected):
@@ -154,7 +154,7 @@ def possible_modes(problem: Problem) -> tuple[Mode, ...]:
     return (*pairs, Mode.LISTWISE) if len(sides[1]) >= MIN_NEGATIVES else pairs
 
 
-def with_candidates(problem: Problem, candidates: Iterable[Candidate]) -> Problem:
+def with_candidates(problem: TrainingProblem, candidates: Iterable[CandidateAnswer]) -> TrainingProblem:
     """The problem with these candidates besides its own."""
     return replace(problem, candidates=(*problem.candidates, *candidates))
 
@@ -170,38 +170,38 @@ def _number(text: str) -> int:
 
 # Files: one JSON object a line.
 
-_PROBLEM = TypeAdapter(Problem)
+_PROBLEM = TypeAdapter(TrainingProblem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class AnsweredProblem:
     """A line of a file of candidates."""
 
     source: str
     problem: str
     """Id of the problem, unique in the source."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateAnswer, ...]
 
 
-_ANSWERED = TypeAdapter(Answered)
+_ANSWERED = TypeAdapter(AnsweredProblem)
 
 
-def write_problems(problems: Iterable[Problem], path: Path) -> None:
+def write_problems(problems: Iterable[TrainingProblem], path: Path) -> None:
     """One line each; `.jsonl` or `.jsonl.gz`."""
     _write_lines((_PROBLEM.dump_python(problem, mode="json") for problem in problems), path)
 
 
-def read_problems(path: Path) -> list[Problem]:
+def read_problems(path: Path) -> list[TrainingProblem]:
     """Raises ValueError that names the line of what is no problem."""
     return list(_read_lines(_PROBLEM, path))
 
 
-def write_candidates(answered: Iterable[Answered], path: Path) -> None:
+def write_candidates(answered: Iterable[AnsweredProblem], path: Path) -> None:
     """One line a problem; `.jsonl` or `.jsonl.gz`."""
     _write_lines((asdict(line) for line in answered), path)
 
 
-def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[Candidate, ...]]:
+def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[CandidateAnswer, ...]]:
     """(source, id of the problem) -> its candidates, from a file or from all `.jsonl[.gz]` files of a folder.
 
     Raises:
@@ -210,7 +210,7 @@ def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[Candidate, ...
     files = sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: there is no .jsonl or .jsonl.gz in this folder; candidates are read from those")
-    found: dict[tuple[str, str], tuple[Candidate, ...]] = {}
+    found: dict[tuple[str, str], tuple[CandidateAnswer, ...]] = {}
     for file in files:
         for line in _read_lines(_ANSWERED, file):
             key = (line.source, line.problem)

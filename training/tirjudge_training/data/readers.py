@@ -11,7 +11,7 @@ from typing import Any
 
 from tirjudge.types import ChatMessage
 from tirjudge_training.data.answers import last_boxed
-from tirjudge_training.data.problems import Candidate, Check, Problem, id_of
+from tirjudge_training.data.problems import AnswerCheck, CandidateAnswer, TrainingProblem, id_of
 from tirjudge_training.data.quality import Reason, Rejected, prompt_key
 
 Row = Mapping[str, Any]
@@ -34,7 +34,7 @@ class BrokenRow(ValueError):
     """A column holds something else than wanted; says which."""
 
 
-def helpsteer3(row: Row) -> Problem | Rejected:
+def helpsteer3(row: Row) -> TrainingProblem | Rejected:
     preference = row["overall_preference"]
     if not isinstance(preference, int) or abs(preference) > 3:
         raise BrokenRow(f"overall_preference: {preference!r} given, -3 to 3 wanted")
@@ -45,13 +45,13 @@ def helpsteer3(row: Row) -> Problem | Rejected:
     return _preference(_conversation(row, "context"), chosen=chosen, rejected=rejected)
 
 
-def ultrainteract(row: Row) -> Problem | Rejected:
+def ultrainteract(row: Row) -> TrainingProblem | Rejected:
     if row["task"] != "Coding":
         return Rejected(reason=Reason.OTHER_TASK, detail=f"task {row['task']!r}")
     return _preference(_conversation(row, "trajectory"), chosen=_text(row, "chosen"), rejected=_text(row, "rejected"))
 
 
-def s1(row: Row) -> Problem | Rejected:
+def s1(row: Row) -> TrainingProblem | Rejected:
     kind = row.get("cot_type", "math")
     if kind != "math":
         return Rejected(reason=Reason.OTHER_TASK, detail=f"cot_type {kind!r}")
@@ -59,20 +59,20 @@ def s1(row: Row) -> Problem | Rejected:
     return _with_answer(_text(row, "question"), answer=last_boxed(solution) or solution)
 
 
-def coderm(row: Row) -> Problem | Rejected:
+def coderm(row: Row) -> TrainingProblem | Rejected:
     """The reference program is right if it passes its tests here; what models wrote is tried on those that it passes."""
     tests = [_source(test, "unit_tests") for test in _listed(row, "unit_tests")]
     if not tests:
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="it has no unit tests")
-    reference = Candidate(text=_fenced(_text(row, "code_ground_truth")), right=True)
+    reference = CandidateAnswer(text=_fenced(_text(row, "code_ground_truth")), right=True)
     written = [_source(one, "code_generate") for one in _listed(row, "code_generate")] if _has(row) else []
-    others = [Candidate(text=_fenced(code), generator="Llama-3.1-8B-Instruct") for code in written]
+    others = [CandidateAnswer(text=_fenced(code), generator="Llama-3.1-8B-Instruct") for code in written]
     return _problem(
-        _text(row, "question"), check=Check.TESTS, reference=json.dumps(tests), candidates=(reference, *others)
+        _text(row, "question"), check=AnswerCheck.TESTS, reference=json.dumps(tests), candidates=(reference, *others)
     )
 
 
-def tulu_pairs(row: Row) -> Problem | Rejected:
+def tulu_pairs(row: Row) -> TrainingProblem | Rejected:
     problem = _preference(
         _text(row, "prompt"), chosen=_last_reply(row, "chosen"), rejected=_last_reply(row, "rejected")
     )
@@ -82,45 +82,45 @@ def tulu_pairs(row: Row) -> Problem | Rejected:
     return replace(problem, candidates=tuple(replace(one, generator=generator) for one, generator in named))
 
 
-def tulu_prompts(row: Row) -> Problem | Rejected:
+def tulu_prompts(row: Row) -> TrainingProblem | Rejected:
     verifier = json.loads(_text(row, "ground_truth"))
     if not isinstance(verifier, dict) or not verifier.get("func_name"):
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="ground_truth names no verifier function")
     reference = json.dumps({name: value for name, value in verifier.items() if value is not None})
-    return _problem(_conversation(row, "messages"), check=Check.INSTRUCTIONS, reference=reference)
+    return _problem(_conversation(row, "messages"), check=AnswerCheck.INSTRUCTIONS, reference=reference)
 
 
-def math(row: Row) -> Problem | Rejected:
+def math(row: Row) -> TrainingProblem | Rejected:
     answer = last_boxed(_text(row, "solution"))
     if answer is None:
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the solution has no boxed answer")
     return _with_answer(_text(row, "problem"), answer=answer)
 
 
-def dapo(row: Row) -> Problem | Rejected:
+def dapo(row: Row) -> TrainingProblem | Rejected:
     return _with_answer(_text(row, "prompt"), answer=_text(row, "solution" if "solution" in row else "answer"))
 
 
-def webinstruct(row: Row) -> Problem | Rejected:
+def webinstruct(row: Row) -> TrainingProblem | Rejected:
     category, kind = _text(row, "category"), _text(row, "answer_type")
     if category.casefold().startswith("math"):
         return Rejected(reason=Reason.OTHER_TASK, detail=f"category {category!r}")
     if kind in _TEXT_TYPES:
-        return _with_answer(_text(row, "question"), answer=_text(row, "answer"), check=Check.TEXT)
+        return _with_answer(_text(row, "question"), answer=_text(row, "answer"), check=AnswerCheck.TEXT)
     if kind in _MATH_TYPES:
         return _with_answer(_text(row, "question"), answer=_text(row, "answer"))
     return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=f"answer_type {kind!r}")
 
 
-def loong(row: Row) -> Problem | Rejected:
+def loong(row: Row) -> TrainingProblem | Rejected:
     if row.get(CONFIG) == "programming":
         return Rejected(reason=Reason.OTHER_TASK, detail="domain 'programming'")
     answer = _text(row, "final_answer")
     is_word = re.fullmatch(r"(?i)true|false|yes|no|[a-e]", answer.strip()) is not None
-    return _with_answer(_text(row, "question"), answer=answer, check=Check.TEXT if is_word else Check.MATH)
+    return _with_answer(_text(row, "question"), answer=answer, check=AnswerCheck.TEXT if is_word else AnswerCheck.MATH)
 
 
-def saferlhf(row: Row) -> Problem | Rejected:
+def saferlhf(row: Row) -> TrainingProblem | Rejected:
     safer = row["safer_response_id"]
     if safer not in (0, 1):
         raise BrokenRow(f"safer_response_id: {safer!r} given, 0 or 1 wanted")
@@ -134,12 +134,12 @@ def saferlhf(row: Row) -> Problem | Rejected:
 def _problem(
     prompt: str | tuple[ChatMessage, ...],
     *,
-    check: Check,
+    check: AnswerCheck,
     reference: str = "",
-    candidates: tuple[Candidate, ...] = (),
-) -> Problem:
+    candidates: tuple[CandidateAnswer, ...] = (),
+) -> TrainingProblem:
     """What the row says; its source fills in the rest."""
-    return Problem(
+    return TrainingProblem(
         id=id_of(prompt_key(prompt)),
         prompt=prompt,
         check=check,
@@ -152,12 +152,12 @@ def _problem(
     )
 
 
-def _preference(prompt: str | tuple[ChatMessage, ...], *, chosen: str, rejected: str) -> Problem:
-    candidates = (Candidate(text=chosen, right=True), Candidate(text=rejected, right=False))
-    return _problem(prompt, check=Check.PREFERENCE, candidates=candidates)
+def _preference(prompt: str | tuple[ChatMessage, ...], *, chosen: str, rejected: str) -> TrainingProblem:
+    candidates = (CandidateAnswer(text=chosen, right=True), CandidateAnswer(text=rejected, right=False))
+    return _problem(prompt, check=AnswerCheck.PREFERENCE, candidates=candidates)
 
 
-def _with_answer(prompt: str, *, answer: str, check: Check = Check.MATH) -> Problem | Rejected:
+def _with_answer(prompt: str, *, answer: str, check: AnswerCheck = AnswerCheck.MATH) -> TrainingProblem | Rejected:
     answer = answer.strip().strip("$").strip()
     if not answer or len(answer) > MAX_REFERENCE_CHARS:
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=f"an answer of {len(answer)} characters")

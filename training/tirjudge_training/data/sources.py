@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tirjudge.types import Mode
-from tirjudge_training.data.problems import Problem
+from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.data.readers import (
     BrokenRow,
@@ -38,7 +38,7 @@ class Part:
     """Repository on the Hugging Face hub."""
     columns: tuple[tuple[str, ...], ...]
     """That rows must have; of those in one tuple, any."""
-    read: Callable[[Row], Problem | Rejected]
+    read: Callable[[Row], TrainingProblem | Rejected]
     config: str | None = None
     """None: the default one. `*`: all, and each row says in `_config` of which it is."""
     split: str = "train"
@@ -75,7 +75,7 @@ class Source:
     confirmed: bool = True
     """Whether repository and licence were read on the public card; False: to be looked up before they are relied on."""
 
-    def problem(self, row: Row, *, part: Part) -> Problem | Rejected:
+    def problem(self, row: Row, *, part: Part) -> TrainingProblem | Rejected:
         """What a row holds."""
         try:
             found = part.read(row)

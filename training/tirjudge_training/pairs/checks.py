@@ -15,11 +15,11 @@ from fractions import Fraction
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.answers import LIMITS, last_boxed, open_checking_pool
 from tirjudge_training.data.checking import checked
-from tirjudge_training.data.problems import Check, Problem
+from tirjudge_training.data.problems import AnswerCheck, TrainingProblem
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.pairs.instructions import NoVerifier, follows
 
-Verifier = Callable[[Problem, str], Awaitable[bool]]
+Verifier = Callable[[TrainingProblem, str], Awaitable[bool]]
 """Whether an answer to a problem is right.
 
 Raises:
@@ -48,14 +48,14 @@ def has_math_verify() -> bool:
     return importlib.util.find_spec("math_verify") is not None
 
 
-async def instructions(problem: Problem, text: str) -> bool:
-    """The verifier of `Check.INSTRUCTIONS`: `reference` names the function."""
+async def instructions(problem: TrainingProblem, text: str) -> bool:
+    """The verifier of `AnswerCheck.INSTRUCTIONS`: `reference` names the function."""
     return follows(problem.reference, text)
 
 
 async def marked(
-    problems: Sequence[Problem], *, pool: SandboxPool, verifiers: Mapping[Check, Verifier] | None = None
-) -> list[Problem | Rejected]:
+    problems: Sequence[TrainingProblem], *, pool: SandboxPool, verifiers: Mapping[AnswerCheck, Verifier] | None = None
+) -> list[TrainingProblem | Rejected]:
     """The problems with every candidate marked right or wrong, and with its final answer where it has one.
 
     Args:
@@ -65,12 +65,12 @@ async def marked(
     Raises:
         SandboxUnavailable: the pool does not work.
     """
-    ours = {Check.INSTRUCTIONS: instructions, **(verifiers or {})}
-    found: dict[int, Problem | Rejected] = {}
+    ours = {AnswerCheck.INSTRUCTIONS: instructions, **(verifiers or {})}
+    found: dict[int, TrainingProblem | Rejected] = {}
     for index, problem in enumerate(problems):
         if problem.check in ours:
             found[index] = await _verified(problem, verifier=ours[problem.check])
-        elif problem.check is Check.MATH and not has_math_verify():
+        elif problem.check is AnswerCheck.MATH and not has_math_verify():
             found[index] = numerically_marked(problem)
     others = [index for index in range(len(problems)) if index not in found]
     results = await checked([problems[index] for index in others], pool=pool)
@@ -78,7 +78,7 @@ async def marked(
     return [found[index] for index in range(len(problems))]
 
 
-async def _verified(problem: Problem, *, verifier: Verifier) -> Problem | Rejected:
+async def _verified(problem: TrainingProblem, *, verifier: Verifier) -> TrainingProblem | Rejected:
     try:
         candidates = [
             one if one.right is not None else replace(one, right=await verifier(problem, one.text))
@@ -89,7 +89,7 @@ async def _verified(problem: Problem, *, verifier: Verifier) -> Problem | Reject
     return replace(problem, candidates=tuple(candidates))
 
 
-def numerically_marked(problem: Problem) -> Problem | Rejected:
+def numerically_marked(problem: TrainingProblem) -> TrainingProblem | Rejected:
     """The candidates of a problem whose answer is a number, by that number alone."""
     gold = last_number(problem.reference)
     if gold is None:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tirjudge.errors import EngineUnavailable, TirjudgeError
 from tirjudge.types import Mode
-from tirjudge_training.data.problems import Problem, read_problems
+from tirjudge_training.data.problems import TrainingProblem, read_problems
 from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.making import Made, make_pairs
@@ -68,7 +68,7 @@ def pairs(
 
 
 async def _make(
-    problems: Sequence[Problem],
+    problems: Sequence[TrainingProblem],
     *,
     url: str,
     api_key: str | None,
@@ -96,7 +96,7 @@ async def _make(
             )
 
 
-def _problems(path: Path | None, *, generated: int, seed: int) -> list[Problem]:
+def _problems(path: Path | None, *, generated: int, seed: int) -> list[TrainingProblem]:
     if path is None and not generated:
         raise ValueError("no problems given; --problems FILE or --generated N would do")
     return [*([] if path is None else read_problems(path)), *draw_problems(generated, seed=seed)]

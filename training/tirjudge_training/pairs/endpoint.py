@@ -13,7 +13,7 @@ _UNWANTED = ("logprobs", "top_logprobs", "stop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampledAnswer:
     """One answer of a model."""
 
     text: str
@@ -63,7 +63,7 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self._endpoint.aclose()
 
-    async def answer(self, messages: Sequence[Mapping[str, str]], *, model: str, sampling: Sampling) -> Sampled:
+    async def answer(self, messages: Sequence[Mapping[str, str]], *, model: str, sampling: Sampling) -> SampledAnswer:
         """One answer to a conversation.
 
         Raises:
@@ -76,7 +76,7 @@ class Endpoint:
             messages, taken=taken, sampling=sampling, max_tokens=sampling.max_tokens, without=_UNWANTED
         )
         choice = answer.choices[0]
-        return Sampled(
+        return SampledAnswer(
             text=choice.message.content or choice.message.refusal or "",
             was_cut=choice.finish_reason in ("length", "content_filter"),
             num_tokens=0 if answer.usage is None else answer.usage.completion_tokens,

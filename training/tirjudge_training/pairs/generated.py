@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
-from tirjudge_training.data.problems import Check, Problem, id_of
+from tirjudge_training.data.problems import AnswerCheck, TrainingProblem, id_of
 from tirjudge_training.pairs.instructions import reference_of
 from tirjudge_training.synthetic.conduct import draw_task
-from tirjudge_training.synthetic.instructions import KINDS, Kind, Params, phrasing
+from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
 from tirjudge_training.synthetic.numeric import NUMERIC
 from tirjudge_training.synthetic.vocabulary import TRAINING
 
@@ -17,12 +17,12 @@ SOURCE = "generated"
 NUMERIC_SHARE = 0.3
 
 
-def draw_problems(count: int, *, seed: int) -> list[Problem]:
+def draw_problems(count: int, *, seed: int) -> list[TrainingProblem]:
     """So many different ones: instructions (one or two in a prompt) and numeric questions."""
     return list(islice(_distinct(Random(seed)), count))
 
 
-def _distinct(rng: Random) -> Iterator[Problem]:
+def _distinct(rng: Random) -> Iterator[TrainingProblem]:
     known: set[str] = set()
     while True:
         problem = _numeric(rng) if rng.random() < NUMERIC_SHARE else _instructions(rng)
@@ -31,16 +31,16 @@ def _distinct(rng: Random) -> Iterator[Problem]:
             yield problem
 
 
-def _instructions(rng: Random) -> Problem:
+def _instructions(rng: Random) -> TrainingProblem:
     kinds = rng.sample(KINDS, rng.choice((1, 1, 2)))
     drawn = [(kind, kind.draw(rng, TRAINING)) for kind in kinds]
     request = draw_task(rng=rng, vocabulary=TRAINING)
     prompt = f"{request}\n{' '.join(_said(kind, params, rng=rng) for kind, params in drawn)}"
     reference = reference_of([(kind.name, params) for kind, params in drawn], request=request)
-    return _problem(prompt, check=Check.INSTRUCTIONS, reference=reference, task="instructions")
+    return _problem(prompt, check=AnswerCheck.INSTRUCTIONS, reference=reference, task="instructions")
 
 
-def _said(kind: Kind, params: Params, *, rng: Random) -> str:
+def _said(kind: InstructionKind, params: Params, *, rng: Random) -> str:
     sentence = phrasing(kind, params, rng=rng, held_out=False)
     quoted = [f'"{text}"' for text in params.quotes]
     joined = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
@@ -48,16 +48,16 @@ def _said(kind: Kind, params: Params, *, rng: Random) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _numeric(rng: Random) -> Problem:
+def _numeric(rng: Random) -> TrainingProblem:
     kind = rng.choice(NUMERIC)
     numbers = kind.draw(rng)
     shown = {"name": rng.choice(TRAINING.names), "noun": rng.choice([w for w in TRAINING.nouns if w.isalpha()])}
     question = kind.questions.pick(rng=rng, held_out=False).format(*numbers, **shown)
-    return _problem(question, check=Check.MATH, reference=f"{kind.answer(numbers):.10g}", task="math")
+    return _problem(question, check=AnswerCheck.MATH, reference=f"{kind.answer(numbers):.10g}", task="math")
 
 
-def _problem(prompt: str, *, check: Check, reference: str, task: str) -> Problem:
-    return Problem(
+def _problem(prompt: str, *, check: AnswerCheck, reference: str, task: str) -> TrainingProblem:
+    return TrainingProblem(
         id=id_of(prompt, reference),
         prompt=prompt,
         check=check,

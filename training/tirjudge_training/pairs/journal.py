@@ -16,16 +16,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge_training.metrics import take_off_torn_line
 
-_Line = TypeVar("_Line", bound="Line")
+_Line = TypeVar("_Line", bound="PairsLine")
 
 
-class Line(BaseModel):
+class PairsLine(BaseModel):
     """What one line holds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Journal:
+class PairsJournal:
     """One such file, open and ours alone.
 
     Args:
@@ -46,7 +46,7 @@ class Journal:
             raise ValueError(f"{path}: another process writes it; wait for that one, or give another --out") from None
         take_off_torn_line(path)
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> PairsJournal:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,7 +61,7 @@ class Journal:
         """
         return list(self._parsed(kind))
 
-    def append(self, line: Line) -> None:
+    def append(self, line: PairsLine) -> None:
         """Add a line; it is with the kernel, so that this process may die, when this returns."""
         self._file.write(line.model_dump_json() + "\n")
         self._file.flush()

@@ -20,19 +20,19 @@ from typing import Any
 from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.problems import (
-    Answered,
-    Candidate,
-    Check,
-    Problem,
+    AnswerCheck,
+    AnsweredProblem,
+    CandidateAnswer,
+    TrainingProblem,
     item_of,
     with_candidates,
     write_candidates,
 )
 from tirjudge_training.data.quality import Reason, Rejected
-from tirjudge_training.items import Item, write_items
+from tirjudge_training.items import TrainingItem, write_items
 from tirjudge_training.pairs.checks import Verifier, marked, open_checks
 from tirjudge_training.pairs.endpoint import Endpoint
-from tirjudge_training.pairs.journal import Journal, Line
+from tirjudge_training.pairs.journal import PairsJournal, PairsLine
 from tirjudge_training.pairs.sampling import Ask, Samples, SamplingPlan, asks_of, sample
 from tirjudge_training.run_folder import write_whole
 
@@ -43,7 +43,7 @@ OnProgress = Callable[[str, int, int], None]
 """(`answers` or `checks`, how many more are done, of how many)."""
 
 
-class CheckLine(Line):
+class CheckLine(PairsLine):
     """What was found out about the answers to one problem."""
 
     key: str
@@ -61,19 +61,19 @@ class CheckLine(Line):
 class Made:
     """What came of all of it."""
 
-    items: tuple[Item, ...]
+    items: tuple[TrainingItem, ...]
     manifest: Mapping[str, Any]
 
 
 async def make_pairs(
-    problems: Sequence[Problem],
+    problems: Sequence[TrainingProblem],
     *,
     endpoint: Endpoint,
     plan: SamplingPlan,
     out: Path,
     modes: Sequence[Mode] = tuple(Mode),
     slots: int | None = None,
-    verifiers: Mapping[Check, Verifier] | None = None,
+    verifiers: Mapping[AnswerCheck, Verifier] | None = None,
     on_progress: OnProgress = lambda stage, more, total: None,
 ) -> Made:
     """Make items of problems; what an earlier run of the same command had done is not done again.
@@ -91,7 +91,10 @@ async def make_pairs(
     """
     _check_problems(problems)
     asks = asks_of(problems, plan=plan)
-    with Journal(out / "journal" / "samples.jsonl") as answers, Journal(out / "journal" / "checks.jsonl") as checks:
+    with (
+        PairsJournal(out / "journal" / "samples.jsonl") as answers,
+        PairsJournal(out / "journal" / "checks.jsonl") as checks,
+    ):
         samples = await sample(
             asks,
             endpoint=endpoint,
@@ -101,7 +104,7 @@ async def make_pairs(
         )
         answered = list(_answered(problems, asks=asks, samples=samples))
         async with open_checks(slots=slots) as pool:
-            found: list[Problem | Rejected] = []
+            found: list[TrainingProblem | Rejected] = []
             known = {line.key: line for line in checks.read(CheckLine)}
             for start in range(0, len(answered), CHUNK):
                 chunk = answered[start : start + CHUNK]
@@ -110,34 +113,36 @@ async def make_pairs(
     return _write(problems, found=found, samples=samples, plan=plan, modes=modes, out=out, url=endpoint.url)
 
 
-def _check_problems(problems: Sequence[Problem]) -> None:
-    if not any(problem.check is not Check.PREFERENCE for problem in problems):
+def _check_problems(problems: Sequence[TrainingProblem]) -> None:
+    if not any(problem.check is not AnswerCheck.PREFERENCE for problem in problems):
         raise ValueError("problems: none that can be checked; a reference answer, unit tests or a verifier would do")
     twice = [name for name, count in Counter((p.source, p.id) for p in problems).items() if count > 1]
     if twice:
         raise ValueError(f"problems: {'/'.join(twice[0])} comes twice; ids have to differ within a source")
 
 
-def _answered(problems: Sequence[Problem], *, asks: Sequence[Ask], samples: Samples) -> Iterator[Problem]:
+def _answered(
+    problems: Sequence[TrainingProblem], *, asks: Sequence[Ask], samples: Samples
+) -> Iterator[TrainingProblem]:
     """The problems with their usable answers: those that are whole and say something."""
-    lines: dict[tuple[str, str], list[Candidate]] = {}
+    lines: dict[tuple[str, str], list[CandidateAnswer]] = {}
     for ask in asks:
         line = samples.lines.get(ask.key)
         if line is not None and not line.was_cut and line.text.strip():
             key = (ask.problem.source, ask.problem.id)
-            lines.setdefault(key, []).append(Candidate(text=line.text, generator=line.model))
+            lines.setdefault(key, []).append(CandidateAnswer(text=line.text, generator=line.model))
     for problem in problems:
         yield with_candidates(problem, lines.get((problem.source, problem.id), ()))
 
 
 async def _checked(
-    problems: Sequence[Problem],
+    problems: Sequence[TrainingProblem],
     *,
     known: dict[str, CheckLine],
-    journal: Journal,
+    journal: PairsJournal,
     pool: SandboxPool,
-    verifiers: Mapping[Check, Verifier] | None,
-) -> list[Problem | Rejected]:
+    verifiers: Mapping[AnswerCheck, Verifier] | None,
+) -> list[TrainingProblem | Rejected]:
     """What the journal does not know is found out, and becomes known."""
     keys = [_key_of(problem) for problem in problems]
     missing = [index for index, key in enumerate(keys) if key not in known]
@@ -148,13 +153,13 @@ async def _checked(
     return [_from_line(problem, line=known[key]) for problem, key in zip(problems, keys, strict=True)]
 
 
-def _key_of(problem: Problem) -> str:
+def _key_of(problem: TrainingProblem) -> str:
     texts = [candidate.text for candidate in problem.candidates]
     asked = json.dumps([problem.source, problem.id, problem.check, problem.reference, texts], ensure_ascii=False)
     return hashlib.sha256(asked.encode()).hexdigest()[:32]
 
 
-def _line(result: Problem | Rejected, *, key: str) -> CheckLine:
+def _line(result: TrainingProblem | Rejected, *, key: str) -> CheckLine:
     if isinstance(result, Rejected):
         return CheckLine(key=key, rejected=result.reason, detail=result.detail)
     return CheckLine(
@@ -164,7 +169,7 @@ def _line(result: Problem | Rejected, *, key: str) -> CheckLine:
     )
 
 
-def _from_line(problem: Problem, *, line: CheckLine) -> Problem | Rejected:
+def _from_line(problem: TrainingProblem, *, line: CheckLine) -> TrainingProblem | Rejected:
     if line.rejected is not None:
         return Rejected(reason=Reason(line.rejected), detail=line.detail)
     told = zip(problem.candidates, line.right, line.answers, strict=True)
@@ -173,16 +178,16 @@ def _from_line(problem: Problem, *, line: CheckLine) -> Problem | Rejected:
 
 
 def _write(
-    problems: Sequence[Problem],
+    problems: Sequence[TrainingProblem],
     *,
-    found: Sequence[Problem | Rejected],
+    found: Sequence[TrainingProblem | Rejected],
     samples: Samples,
     plan: SamplingPlan,
     modes: Sequence[Mode],
     out: Path,
     url: str,
 ) -> Made:
-    items: list[Item] = []
+    items: list[TrainingItem] = []
     rejected: Counter[str] = Counter()
     for one in found:
         for mode in modes:
@@ -191,7 +196,7 @@ def _write(
                 rejected[f"{mode}/{made.reason}"] += 1
             else:
                 items.append(replace(made, id=f"{made.id}/{mode}"))
-    checked = [one for one in found if isinstance(one, Problem)]
+    checked = [one for one in found if isinstance(one, TrainingProblem)]
     own = {(problem.source, problem.id): len(problem.candidates) for problem in problems}
     sampled = {(one.source, one.id): one.candidates[own[one.source, one.id] :] for one in checked}
     manifest = {
@@ -207,7 +212,7 @@ def _write(
         "rejected": dict(rejected),
     }
     write_candidates(
-        (Answered(source=key[0], problem=key[1], candidates=some) for key, some in sampled.items() if some),
+        (AnsweredProblem(source=key[0], problem=key[1], candidates=some) for key, some in sampled.items() if some),
         out / "candidates.jsonl",
     )
     write_items(items, out / "items.parquet")
@@ -215,7 +220,7 @@ def _write(
     return Made(items=tuple(items), manifest=manifest)
 
 
-def _right_by_model(candidates: Sequence[Candidate]) -> dict[str, dict[str, int]]:
+def _right_by_model(candidates: Sequence[CandidateAnswer]) -> dict[str, dict[str, int]]:
     """Model -> how many of its answers were checked, and how many of them are right."""
     models = dict.fromkeys(candidate.generator for candidate in candidates)
     by_model = {model: [one.right for one in candidates if one.generator == model] for model in models}

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tirjudge.errors import PromptTooLong, TirjudgeError
-from tirjudge.exchange import RequestRefused
+from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import ChatMessage, Sampling
-from tirjudge_training.data.problems import Problem
+from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
-from tirjudge_training.pairs.journal import Journal, Line
+from tirjudge_training.pairs.journal import PairsJournal, PairsLine
 
 MANY_REFUSALS = 20
 """So many requests refused in a row, or the very first: it is not the prompts."""
 
 
-class SampleLine(Line):
+class SampleLine(PairsLine):
     """One answer, as the journal keeps it."""
 
     ask: str
@@ -59,7 +59,7 @@ class SamplingPlan:
 class Ask:
     """One answer that is wanted."""
 
-    problem: Problem
+    problem: TrainingProblem
     model: str
     number: int
     """Which of this model's answers to this problem, from 0."""
@@ -81,7 +81,7 @@ class Samples:
     """What the endpoint refused for good: problem, model, and why. They are asked for again by the next run."""
 
 
-def asks_of(problems: Sequence[Problem], *, plan: SamplingPlan) -> list[Ask]:
+def asks_of(problems: Sequence[TrainingProblem], *, plan: SamplingPlan) -> list[Ask]:
     """All answers that are wanted, the first of each problem and model before the second."""
     return [
         _ask(problem, model=model, number=number, plan=plan)
@@ -91,7 +91,7 @@ def asks_of(problems: Sequence[Problem], *, plan: SamplingPlan) -> list[Ask]:
     ]
 
 
-def _ask(problem: Problem, *, model: str, number: int, plan: SamplingPlan) -> Ask:
+def _ask(problem: TrainingProblem, *, model: str, number: int, plan: SamplingPlan) -> Ask:
     prompt = problem.prompt
     messages = (ChatMessage(role="user", content=prompt),) if isinstance(prompt, str) else prompt
     conversation = [(message.role, message.content) for message in messages]
@@ -111,7 +111,7 @@ async def sample(
     asks: Sequence[Ask],
     *,
     endpoint: Endpoint,
-    journal: Journal,
+    journal: PairsJournal,
     concurrency: int,
     on_answer: Callable[[int], None] | None = None,
 ) -> Samples:
@@ -148,7 +148,7 @@ class _Work:
         missing: Iterable[Ask],
         *,
         endpoint: Endpoint,
-        journal: Journal,
+        journal: PairsJournal,
         samples: Samples,
         tell: Callable[[int], None],
     ) -> None:

@@ -14,8 +14,8 @@ from random import Random
 
 from tirjudge.render import bindings
 from tirjudge.types import Mode
-from tirjudge_training.synthetic.examples import SCORE_SPAN, Example
-from tirjudge_training.synthetic.instructions import OPS, Kind
+from tirjudge_training.synthetic.examples import SCORE_SPAN, SyntheticExample
+from tirjudge_training.synthetic.instructions import OPS, InstructionKind
 from tirjudge_training.synthetic.programs import program, run_own
 
 
@@ -32,7 +32,9 @@ class Erring:
 NEVER = Erring()
 
 
-def as_taught(example: Example, *, erring: Erring, kinds: Sequence[Kind], rng: Random) -> Example:
+def as_taught(
+    example: SyntheticExample, *, erring: Erring, kinds: Sequence[InstructionKind], rng: Random
+) -> SyntheticExample:
     """The example with the teacher's answer instead of the right one; what is right about it is no longer in it.
 
     Args:
@@ -47,13 +49,13 @@ def as_taught(example: Example, *, erring: Erring, kinds: Sequence[Kind], rng: R
     return _guessed(example, rng=rng) if draw < erring.guesses else _misjudged(example, kinds=kinds, rng=rng)
 
 
-def _guessed(example: Example, *, rng: Random) -> Example:
+def _guessed(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
     label = rng.randrange(len(example.responses))
     met = (rng.random(),) if example.mode is Mode.POINTWISE else example.met
     return replace(example, code=None, plan=f"{example.plan} A guess.", label=label, met=met)
 
 
-def _misjudged(example: Example, *, kinds: Sequence[Kind], rng: Random) -> Example:
+def _misjudged(example: SyntheticExample, *, kinds: Sequence[InstructionKind], rng: Random) -> SyntheticExample:
     kind = rng.choice(kinds)
     check = re.sub(r"\bqs\b", "q[0:1]", re.sub(r"\b([nq])0\b", r"\1[0]", kind.code))
     op = rng.choice(list(OPS))

@@ -13,7 +13,7 @@ from tirjudge.render import bindings
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
-from tirjudge_training.synthetic.instructions import KINDS, Kind, Params, phrasing
+from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
 from tirjudge_training.synthetic.numeric import NUMERIC, explained, wrong_answer
 from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_own
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING, Vocabulary
@@ -23,7 +23,7 @@ SCORE_SPAN = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class SyntheticExample:
     """One item with its answer."""
 
     mode: Mode
@@ -74,7 +74,7 @@ class Mixture:
     """Names of the kinds of instruction to draw from; None: all."""
 
     @property
-    def drawn_kinds(self) -> tuple[Kind, ...]:
+    def drawn_kinds(self) -> tuple[InstructionKind, ...]:
         """The kinds of instruction to draw from.
 
         Raises:
@@ -95,7 +95,7 @@ _QUOTES = (('"', '"'),) * 6 + (("'", "'"),) * 3 + (("“", "”"),)
 _MARK = re.compile("[\ue000\ue001](.*?)\ue002", re.DOTALL)
 
 
-def _said(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
+def _said(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
     """The instruction as a sentence; each parameter stands between marks, so that its place in the prompt can be found."""
     sentence = phrasing(kind, params, rng=rng, held_out=held_out)
     left, right = rng.choice(_QUOTES)
@@ -171,12 +171,14 @@ class _Asked:
 
     prompt: str
     request: str
-    instructions: tuple[tuple[Kind, Params], ...]
+    instructions: tuple[tuple[InstructionKind, Params], ...]
     checks: tuple[str, ...]
     """Each instruction's line of code."""
 
 
-def _ask(*, kinds: Sequence[Kind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool) -> _Asked:
+def _ask(
+    *, kinds: Sequence[InstructionKind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool
+) -> _Asked:
     """A prompt with `num_asked` instructions.
 
     Raises:
@@ -225,7 +227,7 @@ def _respond(asked: _Asked, follow: Sequence[bool], *, rng: Random, vocabulary: 
 # Items ------------------------------------------------------------------------------------------------------------------
 
 
-def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) -> Iterator[Example]:
+def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) -> Iterator[SyntheticExample]:
     """Items without end. Held-out ones have phrasings, words, topics and names that training never sees."""
     vocabulary = HELD_OUT if held_out else TRAINING
     while True:
@@ -254,7 +256,7 @@ def _num_responses(mode: Mode, *, rng: Random, mixture: Mixture) -> int:
 
 def _instruction_example(
     mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture, tie: bool
-) -> Example | None:
+) -> SyntheticExample | None:
     num_asked = rng.choice((2, 2, 3)) if rng.random() < mixture.many_instructions else 1
     try:
         asked = _ask(kinds=mixture.drawn_kinds, rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out)
@@ -270,13 +272,13 @@ def _instruction_example(
     met = [sum(pattern) / num_asked for pattern in patterns]
     best = rng.choice([i for i, share in enumerate(met) if share == max(met)])
     names = ", ".join(_check_name(kind, params) for kind, params in asked.instructions)
-    return Example(
+    return SyntheticExample(
         mode=mode, prompt=asked.prompt, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
         code=program(asked.checks, mode=mode), plan=f"To check: {names}.", num_asked=num_asked,
     )  # fmt: skip
 
 
-def _check_name(kind: Kind, params: Params) -> str:
+def _check_name(kind: InstructionKind, params: Params) -> str:
     return kind.name if params.number is None else f"{kind.name} {params.op}"
 
 
@@ -299,7 +301,7 @@ def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> 
 
 def _numeric_example(
     mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
-) -> Example | None:
+) -> SyntheticExample | None:
     kind = rng.choice(NUMERIC)
     numbers = kind.draw(rng)
     shown = {"name": rng.choice(vocabulary.names), "noun": rng.choice([w for w in vocabulary.nouns if w.isalpha()])}
@@ -322,14 +324,16 @@ def _numeric_example(
     good = [i == best for i in range(num_responses)] if num_responses > 1 else [rng.random() < 0.5]
     values = [right if is_right else wrong_answer(right, rng=rng) for is_right in good]
     check = f"last(r) == {code}"
-    return Example(
+    return SyntheticExample(
         mode=mode, prompt=question, responses=tuple(explained(value, rng=rng, vocabulary=vocabulary) for value in values),
         met=tuple(map(float, good)), label=best, tools=True, verifiable=True, code=program([check], mode=mode),
         plan=f"To check: {kind.name}.", num_asked=1,
     )  # fmt: skip
 
 
-def _conduct_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture) -> Example:
+def _conduct_example(
+    mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
+) -> SyntheticExample:
     num_responses = _num_responses(mode, rng=rng, mixture=mixture)
     case = draw_conduct(rng=rng, vocabulary=vocabulary, num_bad=max(1, num_responses - 1), held_out=held_out)
     if num_responses == 1:
@@ -340,23 +344,23 @@ def _conduct_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_ou
         responses = list(case.bad[: num_responses - 1])
         responses.insert(label, case.good)
         met = [float(i == label) for i in range(num_responses)]
-    return Example(
+    return SyntheticExample(
         mode=mode, prompt=case.prompt, responses=tuple(responses), met=tuple(met), label=label, tools=rng.random() < 0.5,
         verifiable=False, code=None, plan=case.why, num_asked=0,
     )  # fmt: skip
 
 
-def _without_tools(example: Example, *, rng: Random) -> Example:
+def _without_tools(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
     """The same item with the prompt that offers no tools: the honest answer is a guess."""
     score = rng.random() if example.mode is Mode.POINTWISE else 0.0
-    return Example(
+    return SyntheticExample(
         mode=example.mode, prompt=example.prompt, responses=example.responses, tools=False, verifiable=True, code=None,
         met=(score,) if example.mode is Mode.POINTWISE else example.met, label=rng.randrange(len(example.responses)),
         plan="This needs a program.", num_asked=example.num_asked,
     )  # fmt: skip
 
 
-def segments(example: Example) -> list[Segment]:
+def segments(example: SyntheticExample) -> list[Segment]:
     """The judgment to learn, with the output that its program really prints."""
     verdict = _verdict(example)
     if example.code is None:
@@ -370,7 +374,7 @@ def segments(example: Example) -> list[Segment]:
     ]
 
 
-def _verdict(example: Example) -> str:
+def _verdict(example: SyntheticExample) -> str:
     if example.mode is Mode.POINTWISE:
         return f"<score>{1 + int(SCORE_SPAN * example.met[0] + 1e-9)}</score>"
     return f"<preference>{label_of(example.label)}</preference>"

@@ -34,7 +34,7 @@ class Params:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class InstructionKind:
     """One kind of instruction."""
 
     name: str
@@ -64,7 +64,7 @@ OPS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def phrasing(kind: Kind, params: Params, *, rng: Random, held_out: bool) -> str:
+def phrasing(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
     """One sentence that says the instruction, its number and quotations still to be filled in."""
 
     def reworded(sentence: str) -> str:
@@ -112,7 +112,7 @@ def _counted(
     span: tuple[int, int],
     step: int = 1,
     least: int = 0,
-) -> Kind:
+) -> InstructionKind:
     """A kind that compares a count of something to a number.
 
     Args:
@@ -138,7 +138,7 @@ def _counted(
         assert params.number is not None
         draft.ask(feature, count_for(params.op, params.number, follow=follow, rng=rng, least=least))
 
-    return Kind(
+    return InstructionKind(
         name=name,
         nouns=nouns,
         code=f"{code} {{op}} n0",
@@ -160,7 +160,7 @@ def _marks(
     count: Callable[[str], int],
     mark: Callable[[int], str],
     span: tuple[int, int],
-) -> Kind:
+) -> InstructionKind:
     """A counted kind whose things are words put into the text: placeholders, hashtags, highlights."""
     base = _counted(
         name,
@@ -295,21 +295,21 @@ def _shape_sections(draft: Draft, params: Params, follow: bool, rng: Random, req
 
 
 COUNTED_QUOTED = (
-    Kind(
+    InstructionKind(
         name="word frequency",
         code='len(re.findall(r"\\b" + re.escape(q0) + r"\\b", r, re.I)) {op} n0',
         draw=_draw_frequency,
         holds=lambda t, p, _: OPS[p.op](_occurrences(p.quotes[0], t), p.number or 0),
         shape=_shape_frequency,
     ),
-    Kind(
+    InstructionKind(
         name="letter frequency",
         code="r.lower().count(q0.lower()) {op} n0",
         draw=_draw_letter,
         holds=lambda t, p, _: OPS[p.op](sum(c == p.quotes[0] for c in t.lower()), p.number or 0),
         shape=_shape_letter,
     ),
-    Kind(
+    InstructionKind(
         name="sections",
         code='len(re.findall(r"(?m)^" + re.escape(q0) + r" \\d+", r)) {op} n0',
         draw=_draw_sections,
@@ -446,90 +446,90 @@ def _longest_sentence(text: str) -> int:
 
 
 PLAIN = (
-    Kind(
+    InstructionKind(
         name="no commas",
         code='"," not in r', draw=_nothing, holds=lambda t, p, _: t.count(",") == 0, shape=_one_of("commas", False, True),
     ),
-    Kind(
+    InstructionKind(
         name="all capitals",
         code="r.isupper()", draw=_nothing, holds=lambda t, p, _: t == t.upper() and t != t.lower(), shape=_one_of("case", "upper", "lower", "normal"),
     ),
-    Kind(
+    InstructionKind(
         name="all lowercase",
         code="r.islower()", draw=_nothing, holds=lambda t, p, _: t == t.lower() and t != t.upper(), shape=_one_of("case", "lower", "upper", "normal"),
     ),
-    Kind(
+    InstructionKind(
         name="keywords",
         code='all(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)', draw=_draw_keywords,
         holds=lambda t, p, _: all(_occurrences(q, t) for q in p.quotes), shape=_shape_present,
     ),
-    Kind(
+    InstructionKind(
         name="forbidden words",
         code='not any(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)', draw=_draw_keywords,
         holds=lambda t, p, _: not any(_occurrences(q, t) for q in p.quotes), shape=_shape_absent,
     ),
-    Kind(
+    InstructionKind(
         name="start",
         code="r.strip().startswith(q0)", draw=_draw_from(_OPENINGS), holds=lambda t, p, _: t.lstrip()[: len(p.quotes[0])] == p.quotes[0],
         shape=_shape_exact("start", _OPENINGS),
     ),
-    Kind(
+    InstructionKind(
         name="end",
         code="r.strip().endswith(q0)", draw=_draw_from(_CLOSINGS), holds=lambda t, p, _: re.search(re.escape(p.quotes[0]) + r"\s*\Z", t) is not None,
         shape=_shape_exact("end", _CLOSINGS),
     ),
-    Kind(
+    InstructionKind(
         name="quotation",
         code="r.strip().startswith('\"') and r.strip().endswith('\"')", draw=_nothing,
         holds=lambda t, p, _: len(t.strip()) > 0 and t.strip()[0] == t.strip()[-1] == '"', shape=_one_of("quoted", True, False),
     ),
-    Kind(
+    InstructionKind(
         name="json",
         code="is_json(r)", draw=_nothing, holds=lambda t, p, _: _is_json(t), shape=_one_of("json", True, False),
     ),
-    Kind(
+    InstructionKind(
         name="title",
         code='bool(re.search(r"<<[^\\n]+>>", r))', draw=_nothing, holds=lambda t, p, _: any("<<" in x and ">>" in x.split("<<", 1)[1][1:] for x in t.split("\n")),
         shape=_one_of("title", True, False),
     ),
-    Kind(
+    InstructionKind(
         name="postscript",
         code='bool(re.search(r"(?m)^" + re.escape(q0), r))', draw=lambda rng, v: Params(quotes=(rng.choice(_MARKERS),)),
         holds=lambda t, p, _: any(x.startswith(p.quotes[0]) for x in t.split("\n")), shape=_shape_exact("postscript", _MARKERS),
     ),
-    Kind(
+    InstructionKind(
         name="repeat request",
         code='r.strip().startswith(prompt.split("\\n")[0].strip())', draw=_nothing, holds=lambda t, p, request: t.strip()[: len(request)] == request,
         shape=lambda d, p, follow, rng, request: d.ask("start", request if follow else rng.choice((None, request[: len(request) // 2], "You asked"))),
     ),
-    Kind(
+    InstructionKind(
         name="two answers",
         code='len([x for x in r.split("******") if x.strip()]) == 2', draw=_nothing,
         holds=lambda t, p, _: sum(bool(x.strip()) for x in re.split(r"\*{6}", t)) == 2, shape=_one_of("separator", "******", None, "***", "---"),
     ),
-    Kind(
+    InstructionKind(
         name="no digits",
         code='not re.search(r"\\d", r)', draw=_nothing, holds=lambda t, p, _: not any(c.isdigit() for c in t),
         shape=lambda d, p, follow, rng, request: None if follow else d.insert(rng.choice(("7", "42", "1999")), times=rng.randint(1, 2)),
     ),
-    Kind(
+    InstructionKind(
         name="choose one",
         code="r.strip() in qs", draw=_draw_options, holds=lambda t, p, _: any(t.strip() == q for q in p.quotes), shape=_shape_only,
     ),
-    Kind(
+    InstructionKind(
         name="ends as question",
         code='r.strip().endswith("?")', draw=_nothing, holds=lambda t, p, _: t.rstrip()[-1:] == "?", shape=_one_of("question", True, False),
     ),
-    Kind(
+    InstructionKind(
         name="line start",
         code="all(x.startswith(q0) for x in r.splitlines() if x.strip())", draw=lambda rng, v: Params(quotes=(rng.choice((">", "->", "=>", "~", "//", "+")),)),
         holds=lambda t, p, _: not [x for x in t.split("\n") if x.strip() and x[: len(p.quotes[0])] != p.quotes[0]], shape=_shape_line_start,
     ),
-    Kind(
+    InstructionKind(
         name="short sentences",
         code='max(len(x.split()) for x in re.split(r"[.!?]", r)) <= n0', draw=_draw_sentence_words, holds=lambda t, p, _: _longest_sentence(t) <= (p.number or 0),
         shape=lambda d, p, follow, rng, request: d.ask("sentence_words", max(2, (p.number or 0) - rng.randint(0, 2)) if follow else (p.number or 0) + rng.randint(1, 4)),
     ),
 )  # fmt: skip
 
-KINDS: tuple[Kind, ...] = (*COUNTED, *COUNTED_QUOTED, *PLAIN)
+KINDS: tuple[InstructionKind, ...] = (*COUNTED, *COUNTED_QUOTED, *PLAIN)

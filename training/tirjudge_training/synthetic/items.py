@@ -7,8 +7,8 @@ from dataclasses import replace
 from random import Random
 
 from tirjudge.types import Mode
-from tirjudge_training.items import Item
-from tirjudge_training.synthetic.examples import Example, Mixture, draw_examples
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
 
 SOURCE = "tirjudge-synthetic"
 
@@ -16,7 +16,9 @@ INSTRUCTIONS, MATH, CONDUCT = "instructions", "math", "conduct"
 """The tasks; nothing about conduct can be computed."""
 
 
-def generate_items(mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool = False) -> list[Item]:
+def generate_items(
+    mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool = False
+) -> list[TrainingItem]:
     """Items of one mode with one best response each, the tasks in the shares of the mixture and in random order.
 
     Args:
@@ -37,7 +39,9 @@ def generate_items(mode: Mode, *, count: int, seed: int, mixture: Mixture, held_
     return items
 
 
-def _items_of_task(task: str, mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool) -> Iterator[Item]:
+def _items_of_task(
+    task: str, mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool
+) -> Iterator[TrainingItem]:
     alone = replace(
         mixture, numeric=float(task == MATH), conduct=float(task == CONDUCT), toolless=0.0, ties=0.0, long_lists=0.0
     )
@@ -49,7 +53,7 @@ def _items_of_task(task: str, mode: Mode, *, count: int, seed: int, mixture: Mix
         example = next(drawn)
         order = list(range(len(example.responses)))
         rng.shuffle(order)
-        yield Item(
+        yield TrainingItem(
             id=f"{name}-{number:06d}",
             mode=mode,
             prompt=example.prompt,
@@ -62,5 +66,5 @@ def _items_of_task(task: str, mode: Mode, *, count: int, seed: int, mixture: Mix
         )
 
 
-def _has_one_best(example: Example) -> bool:
+def _has_one_best(example: SyntheticExample) -> bool:
     return sum(share == max(example.met) for share in example.met) == 1

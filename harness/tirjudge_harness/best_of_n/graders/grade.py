@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.protocol import problem_of
+from tirjudge.http.protocol import problem_of
 from tirjudge_harness.items import InputError
 
 Facts = TypeVar("Facts", bound=BaseModel)

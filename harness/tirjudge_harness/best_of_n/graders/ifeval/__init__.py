@@ -10,9 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tirjudge_harness.best_of_n.graders.grade import Grade, read_facts, require
-from tirjudge_harness.best_of_n.graders.ifeval.following import Following, Instructions, Tally, following, tally
+from tirjudge_harness.best_of_n.graders.ifeval.following import (
+    Following,
+    FollowingRates,
+    Instructions,
+    following,
+    tally,
+)
 
-__all__ = ["Following", "IfevalGrader", "Instructions", "Tally", "following", "tally"]
+__all__ = ["Following", "FollowingRates", "IfevalGrader", "Instructions", "following", "tally"]
 
 
 class IfevalGrader:

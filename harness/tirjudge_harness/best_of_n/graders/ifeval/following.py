@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from tirjudge.protocol import problem_of
+from tirjudge.http.protocol import problem_of
 from tirjudge_harness.best_of_n.graders.ifeval.instructions import CHECKS
 from tirjudge_harness.items import InputError
 
@@ -47,7 +47,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class FollowingRates:
     """The four figures that IFEval is cited by, as counts."""
 
     num_prompts: int
@@ -75,10 +75,10 @@ def following(response: str, instructions: Instructions) -> Following:
     return Following(strict=tuple(strict), loose=tuple(loose))
 
 
-def tally(responses: Iterable[Following]) -> Tally:
+def tally(responses: Iterable[Following]) -> FollowingRates:
     """Counts over responses, one a prompt."""
     every = list(responses)
-    return Tally(
+    return FollowingRates(
         num_prompts=len(every),
         num_instructions=sum(len(one.strict) for one in every),
         prompt_strict=sum(all(one.strict) for one in every),

@@ -1,0 +1,140 @@
+"""Judge the untouched examples, then the attacked ones: each a run in a folder of its own, so that all can be stopped and
+go on, and be reported like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge_harness.answers import read_answers
+from tirjudge_harness.bench_run import judge_plan, load
+from tirjudge_harness.benchmark import Benchmark, HubSource
+from tirjudge_harness.items import InputError
+from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.metric_tree import MeanMetric
+from tirjudge_harness.neutral import COLUMNS, neutral_example
+from tirjudge_harness.planning import RunSettings, plan_run
+from tirjudge_harness.prices import Prices
+from tirjudge_harness.robustness.attacks import ResponseAttack
+from tirjudge_harness.robustness.effects import Effect, effect_of, worst_of
+from tirjudge_harness.run import BenchmarkRun, load_run
+from tirjudge_harness.runner import key_of
+from tirjudge_harness.statistics.intervals import Share
+
+UNTOUCHED = "untouched"
+"""The folder of the run before any attack."""
+
+LABELLED = Benchmark(
+    name="labelled",
+    title="Labelled responses",
+    citation="",
+    sources={"rows": HubSource(id="rows", split="rows")},
+    columns=COLUMNS,
+    examples=lambda row, part: [neutral_example(row)],
+    sheet=(MeanMetric(name="all", holds=lambda mark: True),),
+)
+"""What a file of rows is that belongs to no benchmark: each has a prompt, responses and a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attacked:
+    """A judge before and after."""
+
+    untouched: BenchmarkRun
+    effects: list[Effect]
+    """One an attack, the control first."""
+    worst: Share
+    """Of the looks that were right before: those that at least one attack turns wrong."""
+    num_missing: int
+    """Examples that we failed to judge, over all runs."""
+
+
+async def attack_judge(
+    benchmark: Benchmark,
+    *,
+    attacks: Sequence[ResponseAttack],
+    out: Path,
+    opened: OpenJudge,
+    settings: RunSettings,
+    concurrency: int,
+    console: Console,
+    prices: Prices | None = None,
+) -> Attacked:
+    """Judge everything that the folder does not have yet, and set it side by side.
+
+    Args:
+        benchmark: whose examples are attacked.
+        attacks: what is done to their wrong responses.
+        out: a folder, with one for each run in it.
+        opened: the judge.
+        settings: how it is asked; pairwise in both orders.
+        concurrency: the most questions under way at a time.
+        console: where progress and broken rows are shown.
+        prices: of tokens, to show the cost.
+
+    Raises:
+        InputError: there are no rows, or a folder belongs to another run.
+        RunStopped: the judge is gone, or the disk is full.
+    """
+    examples, num_bad_rows = load(benchmark, settings=settings, console=console)
+
+    async def judge(attack: ResponseAttack | None, *, opened: OpenJudge) -> BenchmarkRun:
+        name = UNTOUCHED if attack is None else attack.name
+        changed = examples if attack is None else [attack.applied_to(example) for example in examples]
+        its = replace(settings, attack=None if attack is None else name)
+        plan = plan_run(benchmark, changed, opened=opened, settings=its, num_bad_rows=num_bad_rows)
+        titled = replace(benchmark, name=f"{benchmark.name}, {name}")
+        await judge_plan(
+            plan,
+            benchmark=titled,
+            out=out / name,
+            opened=opened,
+            concurrency=concurrency,
+            console=console,
+            prices=prices,
+        )
+        return load_run(out / name)
+
+    untouched = await judge(None, opened=opened)
+    known, _ = read_answers(out / UNTOUCHED)
+    remembering = _remembering(opened, known=known)
+    runs = {attack.name: await judge(attack, opened=remembering) for attack in attacks}
+    before, after = untouched.judged, {name: run.judged for name, run in runs.items()}
+    return Attacked(
+        untouched=untouched,
+        effects=[
+            effect_of(attack, before=before, after=after[attack.name], compared=benchmark.compared)
+            for attack in attacks
+        ],
+        worst=worst_of(attacks, before=before, after=after, compared=benchmark.compared),
+        num_missing=untouched.num_missing + sum(run.num_missing for run in runs.values()),
+    )
+
+
+def mode_of(benchmark: Benchmark, mode: Mode | None) -> Mode:
+    """The mode in which a benchmark is attacked: what is asked for, else the first that can be.
+
+    Raises:
+        InputError: that cannot be attacked.
+    """
+    fitting = [each for each in benchmark.modes if each is not Mode.LISTWISE]
+    wanted = mode or next(iter(fitting), Mode.LISTWISE)
+    if wanted not in fitting:
+        raise InputError(
+            f"--mode: {wanted.value} cannot be attacked; {benchmark.name} has {', '.join(fitting) or 'nothing else'}"
+        )
+    return wanted
+
+
+def _remembering(opened: OpenJudge, *, known: Mapping[str, Judgment]) -> OpenJudge:
+    """The judge, which is not asked again about what was untouched, such as a right response alone."""
+
+    async def judge(request: JudgeRequest) -> Judgment:
+        kept = known.get(key_of(request, identity=opened.identity))
+        return await opened.judge(request) if kept is None else kept
+
+    return replace(opened, judge=judge)

@@ -1,0 +1,67 @@
+"""Which examples of a benchmark a run judges: a sample, a shard, or all. The same on every machine, for every judge."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tirjudge_harness.examples import Example, ExampleMetadata
+from tirjudge_harness.items import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One of several runs that share the work."""
+
+    number: int
+    """Counted from 1."""
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """`2/4`: the second of four.
+
+        Raises:
+            InputError: no shard.
+        """
+        number, _, of = text.partition("/")
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise InputError(f"--shard: {text!r} given; i/n would do, such as 2/4 for the second of four")
+        return cls(number=int(number), of=int(of))
+
+    def holds(self, outline: ExampleMetadata) -> bool:
+        """Whether it judges an example; those of one prompt stay together."""
+        return _hashed("shard", outline.cluster) % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def sample(examples: Sequence[Example], *, size: int, seed: int) -> list[Example]:
+    """So many examples, of each subset its share (largest remainders), chosen by their ids; in the order given."""
+    if size >= len(examples):
+        return list(examples)
+    subsets: dict[str, list[Example]] = {}
+    for one in examples:
+        subsets.setdefault(one.outline.subset, []).append(one)
+    shares = _shares({name: len(members) for name, members in subsets.items()}, size=size)
+    chosen: set[str] = set()
+    for name, members in subsets.items():
+        drawn = sorted(members, key=lambda one: _hashed(str(seed), one.outline.id))
+        chosen.update(one.outline.id for one in drawn[: shares[name]])
+    return [one for one in examples if one.outline.id in chosen]
+
+
+def _shares(sizes: dict[str, int], *, size: int) -> dict[str, int]:
+    """How many of each, `size` in all: whole parts first, then one more to the largest remainders."""
+    total = sum(sizes.values())
+    shares = {name: size * of // total for name, of in sizes.items()}
+    by_rest = sorted(sizes, key=lambda name: (-(size * sizes[name] % total), name))
+    for name in by_rest[: size - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def _hashed(*parts: str) -> int:
+    return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:8], "big")

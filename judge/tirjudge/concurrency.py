@@ -1,0 +1,46 @@
+"""Several coroutines at a time: all of them, or a bounded number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def gather_fail_fast(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them side by side; the first failure cancels the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def map_concurrently(
+    coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int, one_by_one: bool = False
+) -> list[T]:
+    """All of them, in order, so many side by side. The first failure cancels the others and is raised as it is.
+
+    Args:
+        coroutines: each is made when its turn comes, so that this may generate many; before that the event loop goes round.
+        num_at_once: how many are under way.
+        one_by_one: whether the event loop goes round between any two that begin, because making one takes a while.
+    """
+    results: dict[int, T] = {}
+    numbered = enumerate(coroutines)
+    taking = asyncio.Semaphore(1 if one_by_one else num_at_once)
+
+    async def work() -> None:
+        while True:
+            async with taking:
+                await asyncio.sleep(0)
+                if (taken := next(numbered, None)) is None:
+                    return
+            number, coroutine = taken
+            results[number] = await coroutine
+
+    await gather_fail_fast([work() for _ in range(num_at_once)])
+    return [results[number] for number in range(len(results))]

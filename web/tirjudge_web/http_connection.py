@@ -1,0 +1,326 @@
+"""One HTTP connection within limits: uvicorn's, with bounds on what a caller may send, and on how long it may take.
+
+What breaks a limit gets an answer where one can still be sent, and the connection ends. A request that comes before the last
+one is answered (pipelining) is not read: the answer that is due says that the connection closes, and the caller asks again on
+another. So there is never more than one request to a connection, and a caller who hangs up is always noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from enum import IntEnum
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from tirjudge.http.protocol import ErrorBody, Problem, invalid
+from tirjudge_web.connections import Connections
+from tirjudge_web.errors import UNAVAILABLE_RETRY_S, retry_headers
+from tirjudge_web.limits import ConnectionLimits
+
+PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
+"""They tell how a server is, so they are answered whatever else goes on, and to every caller."""
+
+
+LINGER_S = 2.0
+"""How long a caller whose request was refused has for reading why."""
+
+
+class Phase(IntEnum):
+    """What comes next on a connection."""
+
+    IDLE = 0
+    """A request."""
+    HEAD = 1
+    """The rest of its header."""
+    BODY = 2
+    """The rest of its body."""
+    BUSY = 3
+    """Its answer."""
+    REST = 4
+    """The rest of the body of a request that was answered already."""
+    CLOSING = 5
+    """The end, once the caller has read what was sent."""
+
+
+class _Stop(Exception):
+    """The parser is to read no more."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """
+    Args:
+        config, server_state, app_state: uvicorn's.
+        connections: of the server, this one among them.
+    """
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, connections: Connections
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self.opening: asyncio.Task[None] | None = None
+        """What shakes hands; None: it has ended, or not begun."""
+        self._all = connections
+        self._limits = connections.limits
+        self._seconds = _seconds(connections.limits)
+        self._phase = Phase.HEAD
+        self._deadline = math.inf
+        self._is_probe = False  # the request under way
+        self._is_deaf = False  # what it is sent is dropped
+        self._num_unparsed = 0  # bytes since the parser last made something of what it was fed
+        self._header_bytes = 0
+        self._header_fields = 0
+        self._body_bytes = 0  # in this period of `stall_s`
+        self._drain: tuple[float, int] | None = None  # when no more bytes than these may be unsent
+        self._refusal: tuple[HTTPStatus, Problem] | None = None  # why the parser was stopped
+
+    # The connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._enter(Phase.HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._all.remove(self)
+
+    def shed(self) -> None:
+        if self.transport is None:
+            if self.opening is not None:
+                self.opening.cancel()
+            return
+        if self._phase in (Phase.HEAD, Phase.BODY) and self._num_received:
+            self._refuse(*_too_many(self._all.max_open))
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        if self.transport is None:
+            self.shed()
+        else:
+            super().shutdown()
+
+    # Time.
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._deadline = self._all.clock + self._seconds[phase]
+        if phase is Phase.BUSY and not self._is_probe:
+            self._all.set_busy(self)
+        else:
+            self._all.await_caller(self)
+
+    def check(self, now: float) -> None:
+        if self.transport is None:
+            return
+        if self.transport.is_closing() and self._phase is not Phase.CLOSING:
+            self._enter(Phase.CLOSING)
+        if self._is_read_too_slowly(now) or now < self._deadline:
+            return
+        if self._phase is Phase.HEAD and self._num_received:
+            self._refuse(*_too_slow(f"header: not whole after {self._limits.header_s:g} s"))
+        elif self._phase is Phase.BODY:
+            self._check_body()
+        elif not self.transport.get_write_buffer_size():
+            self.transport.abort() if self._phase is Phase.CLOSING else self._close()
+
+    def _check_body(self) -> None:
+        """At the end of a period of `stall_s`."""
+        if self.flow.read_paused or self._body_bytes >= self._limits.min_progress_bytes:
+            self._body_bytes = 0
+            self._deadline = self._all.clock + self._limits.stall_s
+        else:
+            what = f"body: {self._body_bytes} bytes in {self._limits.stall_s:g} s"
+            self._refuse(*_too_slow(f"{what}, at least {self._limits.min_progress_bytes} are expected"))
+
+    def _is_read_too_slowly(self, now: float) -> bool:
+        """Whether the caller leaves what it was sent unread; then the connection is cut."""
+        is_waiting = self.flow.write_paused or self._phase in (Phase.IDLE, Phase.REST, Phase.CLOSING)
+        unsent = self.transport.get_write_buffer_size() if is_waiting else 0
+        if not unsent:
+            self._drain = None
+        elif self._drain is None or now >= self._drain[0]:
+            if self._drain is not None and unsent > self._drain[1]:
+                self.transport.abort()
+                return True
+            self._drain = (now + self._limits.stall_s, unsent - self._limits.min_progress_bytes)
+        return False
+
+    def resume_writing(self) -> None:
+        self._drain = None
+        super().resume_writing()
+
+    # What comes in.
+
+    @property
+    def _num_received(self) -> int:
+        """Bytes of a header that is not whole."""
+        return self._num_unparsed + self._header_bytes
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf or self.parser is None:
+            return
+        if self._phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
+        self._num_unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._read_no_more()  # what follows would be in another protocol
+        except httptools.HttpParserError:
+            if self._phase is Phase.BUSY:
+                self._read_no_more()
+            else:
+                self._refuse(*(self._refusal or _MALFORMED))
+        else:
+            if self._num_unparsed > self._limits.header_bytes:
+                self._read_no_more() if self._phase is Phase.BUSY else self._refuse(*_too_large(self._limits))
+
+    def _read_no_more(self) -> None:
+        """A request is under way: its answer is the last one."""
+        self._is_deaf = True
+        self.cycle.keep_alive = False
+
+    def on_message_begin(self) -> None:
+        if self._phase is Phase.BUSY:
+            raise _Stop
+        if self._phase is Phase.IDLE:  # it came with the end of the request before
+            self._enter(Phase.HEAD)
+        self._header_bytes = self._header_fields = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_fields += 1
+        self._count(len(name) + len(value) + 4)
+        if self._phase is Phase.HEAD:  # else it is a trailer: the application has the header already
+            super().on_header(name, value)
+
+    def _count(self, num_bytes: int) -> None:
+        self._header_bytes += num_bytes
+        limits = self._limits
+        if self._header_bytes > limits.header_bytes or self._header_fields > limits.header_fields:
+            self._refusal = _too_large(limits)
+            raise _Stop
+
+    def on_headers_complete(self) -> None:
+        self._num_unparsed = self._body_bytes = 0
+        path = self.url.partition(b"?")[0] if self.url.startswith(b"/") else self._take_host_of_target()
+        self._is_probe = path.decode("latin-1") in PROBE_PATHS
+        self._check_room()
+        assert self.parser is not None
+        if self.parser.should_upgrade() and any(name in _OF_A_BODY for name, _ in self.headers):
+            self._refusal = (HTTPStatus.BAD_REQUEST, _UPGRADE)  # the parser takes such a body for the other protocol
+            raise _Stop
+        super().on_headers_complete()
+        self._enter(Phase.BODY)
+
+    def _take_host_of_target(self) -> bytes:
+        """The path of `GET http://host/path`, whose host counts, whatever the header says (RFC 9112, 3.2.2)."""
+        target = httptools.parse_url(self.url)
+        if target.host:
+            host = b"[%b]" % target.host if b":" in target.host else target.host
+            authority = host if target.port is None else b"%b:%d" % (host, target.port)
+            self.headers[:] = [(name, value) for name, value in self.headers if name != b"host"] + [
+                (b"host", authority)
+            ]
+        return target.path or b""
+
+    def _check_room(self) -> None:
+        """Stop here if too many requests are under way."""
+        if self._all.num_busy >= self._all.max_busy and not self._is_probe:
+            self._refusal = _too_many(self._all.max_busy)
+            raise _Stop
+
+    def on_body(self, body: bytes) -> None:
+        self._num_unparsed = 0
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_unparsed = 0
+        if self.cycle.response_complete:
+            self._enter(Phase.IDLE)
+        else:
+            self._check_room()
+            super().on_message_complete()
+            self._enter(Phase.BUSY)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Callers could fill the log with it."""
+
+    # What goes out.
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # `check` does that
+        if self.transport.is_closing():
+            self._enter(Phase.CLOSING)
+        else:
+            self._enter(Phase.REST if self._phase is Phase.BODY else Phase.IDLE)
+
+    def _refuse(self, status: HTTPStatus, problem: Problem) -> None:
+        """Answer in place of the application, and end the connection."""
+        cycle = self.cycle
+        if self._phase is not Phase.HEAD:
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = ErrorBody(error=problem).model_dump_json().encode()
+        headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            headers |= retry_headers(UNAVAILABLE_RETRY_S)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        # Not closed yet: bytes that nobody reads any more would make the kernel reset it, and the answer would be lost.
+        self._is_deaf = True
+        self._enter(Phase.CLOSING)
+        self._deadline = self._all.clock + LINGER_S
+        if self.scheme == "http":  # TLS cannot close one direction alone
+            self.transport.write_eof()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._enter(Phase.CLOSING)
+
+
+@cache
+def _seconds(limits: ConnectionLimits) -> tuple[float, ...]:
+    """How long each `Phase` may take."""
+    return (limits.idle_s, limits.header_s, limits.stall_s, math.inf, limits.stall_s, limits.stall_s)
+
+
+_OF_A_BODY = frozenset({b"content-length", b"transfer-encoding"})
+
+_UPGRADE = invalid(
+    "upgrade: not supported for a request with a body; send it without Upgrade", param=None, code="upgrade"
+)
+
+_MALFORMED = (HTTPStatus.BAD_REQUEST, invalid("not a valid HTTP/1.1 request", param=None, code="invalid_http"))
+
+
+def _too_large(limits: ConnectionLimits) -> tuple[HTTPStatus, Problem]:
+    message = (
+        f"header: more than {limits.header_bytes} bytes or {limits.header_fields} fields given; "
+        "send fewer, or put them into the body"
+    )
+    return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, invalid(message, param=None, code="header_too_large")
+
+
+def _too_slow(what: str) -> tuple[HTTPStatus, Problem]:
+    return HTTPStatus.REQUEST_TIMEOUT, invalid(f"{what}; send it faster", param=None, code="request_timeout")
+
+
+def _too_many(num_connections: int) -> tuple[HTTPStatus, Problem]:
+    message = f"connections: all {num_connections} are in use; try again later, or raise --max-connections"
+    return HTTPStatus.SERVICE_UNAVAILABLE, Problem(message=message, type="server_error", code="too_many_connections")

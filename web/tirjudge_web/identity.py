@@ -1,0 +1,40 @@
+"""Every request has an id, the caller's if it is a sane one, and every answer carries it back with the time it took."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from time import perf_counter
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class CallerIdentity:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        scope["tirjudge.request_id"] = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        scope["tirjudge.arrived"] = perf_counter()
+
+        async def send_identified(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(identity_headers(scope))
+            await send(message)
+
+        await self.app(scope, receive, send_identified)
+
+
+def identity_headers(scope: Scope) -> dict[str, str]:
+    """The headers of an answer: whose it is, and how long it took until its first byte."""
+    elapsed_ms = (perf_counter() - scope["tirjudge.arrived"]) * 1000
+    return {"x-request-id": scope["tirjudge.request_id"], "openai-processing-ms": str(round(elapsed_ms))}

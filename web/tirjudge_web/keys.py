@@ -1,0 +1,74 @@
+"""Who may call: whoever shows one of the operator's keys, as a bearer token or as a password.
+
+The password is for clients that send no headers of their own but take a URL: `http://:KEY@host:8090/run_code`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tirjudge.http.protocol import ErrorBody, invalid
+
+
+class Keys:
+    """ASGI middleware around a whole application. Without keys, everybody may call.
+
+    Args:
+        app: what is guarded.
+        keys: any of them will do.
+        open_paths: for which none is needed.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: Collection[str], open_paths: Collection[str]) -> None:
+        self.app = app
+        self._digests = [_digest(key) for key in keys]
+        self._open_paths = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
+        if scope["type"] == "http" and self._digests and scope["path"] not in self._open_paths:
+            given = key_of(Headers(scope=scope).get("authorization", ""))
+            if not self._knows(given):
+                app = _refusal(given)
+        await app(scope, receive, send)
+
+    def _knows(self, given: str) -> bool:
+        """In the same time whatever is given: digests are of one length, and each is compared."""
+        digest = _digest(given)
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+
+
+def key_of(authorization: str) -> str:
+    """The key in such a header; empty if there is none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _refusal(given: str) -> Response:
+    what = "it is none of this server's" if given else "none given; `Authorization: Bearer KEY` would do"
+    problem = invalid(f"key: {what}", param=None, code="invalid_api_key")
+    return Response(
+        ErrorBody(error=problem).model_dump_json(),
+        status_code=401,
+        headers={"www-authenticate": "Bearer"},
+        media_type="application/json",
+    )
