@@ -30,7 +30,7 @@ PROGRAMS = {
 }
 NUM_PROGRAMS = {"print": 30, "threads": 30, "sympy": 12}
 IN_FLIGHT = 8
-ROOMS = ("judge", "sandbox")
+ROOMS = ("judge", "web", "sandbox")
 
 
 def main(

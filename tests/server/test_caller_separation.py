@@ -117,7 +117,7 @@ def stores() -> set[str]:
     names = ("app", "service", "serving", "metrics", "pool", "slots", "sandbox_fusion", "verl_tool", "remote")
     files = [file for file in server.rglob("*.py") if "planning" not in file.parts]  # a command, which serves nobody
     files += [sandbox / f"{name}.py" for name in names]
-    files += (ROOT / "judge" / "tirjudge" / "web").glob("*.py")
+    files += (ROOT / "web" / "tirjudge_web").glob("*.py")
     found: set[str] = set()
     for file in files:
         room = next(parent for parent in file.parents if parent.parent.parent == ROOT)
