@@ -16,8 +16,9 @@ import typer
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Judgment
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import EVALUATION_SEED
@@ -56,7 +57,7 @@ async def ordered_wrong(folder: Path, *, items: int) -> list[Judgment]:
     places = asyncio.Semaphore(CONCURRENCY)
     try:
         async with SandboxPool() as pool:
-            judge = Judge(engine=engine, sandbox=pool, profile=load_profile(folder))
+            judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(folder))
 
             async def judged(request, label):
                 async with places:

@@ -26,7 +26,9 @@ from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines import fleet as fleet_module
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, open_model
+from tirjudge.model import EngineOptions, bundled_checkpoint
+from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 
 
@@ -56,12 +58,12 @@ async def measure(
     (_, first), (victim, second), (_, third) = workers
     urls, asked, seconds = [first, second], requests(num, orders="single"), list[float]()
     async with (
-        open_model(bundled_checkpoint(), engine_urls=lambda: urls) as model,
+        open_model("vllm", options=EngineOptions(profile=bundled_checkpoint(), urls=lambda: urls)) as model,
         SandboxPool(slots=2) as pool,
     ):
         fleet = model.engine
         assert isinstance(fleet, FleetEngine)
-        judge = Judge(engine=fleet, sandbox=pool, profile=model.profile, gate=model.gate)
+        judge = Judge(engine=fleet, tools=[PythonTool(pool)], profile=model.profile, weights=model.weights)
 
         async def run(on_end: Callable[[int], None] = lambda num: None) -> tuple[list[Any], dict[str, int]]:
             before = {worker.url: worker.num_turns for worker in fleet.workers}

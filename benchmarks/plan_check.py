@@ -33,8 +33,9 @@ from server_overhead import Server
 from server_overhead import started_server as started_scripted
 
 from tirjudge.judge import Judge
-from tirjudge.opening import checkpoint_folder
+from tirjudge.model import checkpoint_folder
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.planning.batching import EngineLimits
 from tirjudge_server.planning.routing import Routing
@@ -173,7 +174,7 @@ async def check_embedded(callers: list[int], *, num_judgments: int) -> dict[str,
     engine = RecordingEngine.load(folder)
     async with SandboxPool() as pool:
         sandbox = TimedSandbox(pool)
-        judge = Judge(engine=engine, sandbox=sandbox, profile=load_profile(folder))
+        judge = Judge(engine=engine, tools=[PythonTool(sandbox)], profile=load_profile(folder))
         asked = 0
 
         async def ask(number: int) -> float:

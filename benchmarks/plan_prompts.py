@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tirjudge.formats.tirjudge_1 import render_prompt, template
 from tirjudge.profile import Profile
-from tirjudge.render import render_prompt, template
 from tirjudge.types import Mode
 
 PROFILE = Profile()

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tirjudge.engines.embedded import EmbeddedEngine, Span
-from tirjudge.loop import Bindings, Sandbox
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import Sandbox
 from tirjudge.types import Completion, ExecResult, Rollout, Sampling
 from tirjudge_server.planning.steps import StepCost
 from tirjudge_server.planning.workload import READ, JudgmentShape, TurnShape

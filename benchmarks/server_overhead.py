@@ -210,7 +210,7 @@ async def measure_speed(num_programs: int, *, with_records: bool, num_judgments:
 async def engine_cpu_ms(num_programs: int, *, num_judgments: int = 200) -> float:
     """CPU time that the scripted model takes for a judgment; it is asked in this process, and nothing else is timed."""
     engine = TimedEngine(num_programs=num_programs, delay_s=0.0)
-    judge = Judge(engine=engine, sandbox=None)
+    judge = Judge(engine=engine)
     for number in range(num_judgments):
         await judge.judge(request(number).model_copy(update={"tools": "off"}))
     # Without a sandbox each judgment is one text and one read: the first of `num_programs + 1` texts, and the read.

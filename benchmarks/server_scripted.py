@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.opening import Model
+from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling
 from tirjudge.weights_lock import WeightsLock
@@ -66,7 +66,7 @@ def main(
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
         engine = Engine(num_programs=programs, delay_s=delay_ms / 1000)
-        yield Model(engine=engine, profile=Profile(name="scripted"), gate=WeightsLock(version="scripted"))
+        yield Model(engine=engine, profile=Profile(name="scripted"), weights=WeightsLock(version="scripted"))
 
     serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
     settings = ServerSettings(

@@ -23,7 +23,7 @@ from tests.vllm.judging import Asked, Recorded, common_prefix, held_out_requests
 from tests.vllm.server import BLOCK_TOKENS, VLLMServer, bundled_judge_server
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.types import JudgeRequest, Judgment, Sampling
 from tirjudge_sandbox import SandboxPool
 

@@ -1,20 +1,25 @@
-"""The judge that a command asks: behind a server of ours, a chat endpoint, an engine, or in this process."""
+"""The judge that a command asks: behind a server of ours, or a model that `tirjudge.opening` opens."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tirjudge.http.retry_events import on_retry
+from tirjudge.opening import BUNDLED, address_of, open_judge
+from tirjudge.tools.base import ToolOptions
 from tirjudge_harness.items import InputError
 from tirjudge_harness.runner import JudgeOne
 
-Kind = Literal["server", "chat", "engine", "local"]
+if TYPE_CHECKING:
+    from tirjudge_harness.options import JudgeOptions
+
+KINDS = {"embedded": "local", "vllm": "engine"}
+"""Kind of engine -> what runs call it that were begun before engines had kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,8 @@ class OpenJudge:
     """A judge ready for requests."""
 
     judge: JudgeOne
-    kind: Kind
+    kind: str
+    """`server`, `local` (in this process), `engine` (vLLM servers), or the name of another kind of engine."""
     url: str | None
     """Where it is; None: in this process."""
     model: str
@@ -37,64 +43,38 @@ class OpenJudge:
         return {"kind": self.kind, "url": self.url, "model": self.model}
 
 
-def open_judge(
-    *,
-    url: str | None = None,
-    api_key: str | None = None,
-    checkpoint: Path | None = None,
-    engine_urls: Sequence[str] = (),
-    chat_url: str | None = None,
-    chat_model: str | None = None,
-    chat_api_key: str | None = None,
-    slots: int | None = None,
-    allow_unsafe_sandbox: bool = False,
-    tools: bool = True,
-) -> AbstractAsyncContextManager[OpenJudge]:
+def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> AbstractAsyncContextManager[OpenJudge]:
     """The judge that the options of a command name; without any, the bundled one in this process.
 
     Args:
-        url: of a server of ours.
-        api_key: of that server.
-        checkpoint: folder of a model that the embedded engine runs, or the profile of the one behind `engine_urls`.
-        engine_urls: of vLLM servers.
-        chat_url: of an endpoint of OpenAI's chat completions.
-        chat_model: its model.
-        chat_api_key: its key.
-        slots: programs side by side in the sandbox of this process; None: one a core.
-        allow_unsafe_sandbox: run programs even where nothing isolates them.
-        tools: whether programs may run at all.
+        options: of the command.
+        tools: that a judge in this process may call; none: nothing runs.
 
     Raises:
         InputError: options that do not go together, or an address that is none.
     """
-    if url is not None:
-        _refuse(
-            {"--model": checkpoint, "--engine": engine_urls, "--slots": slots}
-            | {"--allow-unsafe-sandbox": allow_unsafe_sandbox, "--chat-url": chat_url, "--chat-model": chat_model},
-            beside="--url, whose server has a model and a sandbox",
-        )
-        _check_address(url, option="--url")
-        return _behind_server(url, api_key=api_key)
-    if chat_url is not None:
-        _refuse({"--model": checkpoint, "--engine": engine_urls}, beside="--chat-url, which has a model")
-        if chat_model is None:
+    named = {
+        "--judge": options.judge, "--model": options.model, "--engine": options.engine,
+        "--chat-url": options.chat_url, "--chat-model": options.chat_model,
+    }  # fmt: skip
+    if options.url is not None:
+        local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
+        local |= {"--tool": options.tool, "--format": options.format}
+        _refuse(named | local, beside="--url, whose server has a model and a sandbox")
+        _check_address(options.url, option="--url")
+        return _behind_server(options.url, api_key=options.api_key)
+    if options.judge is not None:
+        _refuse({**named, "--judge": None}, beside="--judge, which names a model")
+    if options.chat_url is not None:
+        _refuse({"--model": options.model, "--engine": options.engine}, beside="--chat-url, which has a model")
+        if options.chat_model is None:
             raise InputError("--chat-url given without --chat-model, the name of its model")
-        _check_address(chat_url, option="--chat-url")
-        return _behind_chat(
-            chat_url,
-            model=chat_model,
-            api_key=chat_api_key,
-            slots=slots,
-            allow_unsafe=allow_unsafe_sandbox,
-            tools=tools,
-        )
-    if chat_model is not None:
+        _check_address(options.chat_url, option="--chat-url")
+    elif options.chat_model is not None:
         raise InputError("--chat-model given without --chat-url, the endpoint that serves it")
-    for engine_url in engine_urls:
+    for engine_url in options.engine or ():
         _check_address(engine_url, option="--engine")
-    return _in_this_process(
-        checkpoint, engine_urls=engine_urls, slots=slots, allow_unsafe=allow_unsafe_sandbox, tools=tools
-    )
+    return _opened(options, tools=tools)
 
 
 def _check_address(url: str, *, option: str) -> None:
@@ -132,46 +112,30 @@ async def _behind_server(url: str, *, api_key: str | None) -> AsyncIterator[Open
 
 
 @asynccontextmanager
-async def _behind_chat(
-    url: str, *, model: str, api_key: str | None, slots: int | None, allow_unsafe: bool, tools: bool
-) -> AsyncIterator[OpenJudge]:
-    from tirjudge.engines.chat import open_chat_model
+async def _opened(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIterator[OpenJudge]:
+    from tirjudge.model import EngineOptions
 
-    async with (
-        open_chat_model(url, model=model, api_key=api_key) as opened,
-        _judging(opened, slots=slots, allow_unsafe=allow_unsafe, tools=tools) as judge,
-    ):
-        yield OpenJudge(judge=judge, kind="chat", url=url, model=model, fingerprint=None)
-
-
-@asynccontextmanager
-async def _in_this_process(
-    checkpoint: Path | None, *, engine_urls: Sequence[str], slots: int | None, allow_unsafe: bool, tools: bool
-) -> AsyncIterator[OpenJudge]:
-    from tirjudge.opening import open_model
-
-    async with (
-        open_model(checkpoint, engine_urls=engine_urls or None) as opened,
-        _judging(opened, slots=slots, allow_unsafe=allow_unsafe, tools=tools) as judge,
-    ):
+    engines = sorted(options.engine or ())
+    address = options.judge or address_of(
+        checkpoint=options.model, engine_urls=engines, chat_url=options.chat_url, chat_model=options.chat_model
+    )
+    kind, _, place = address.partition(":")
+    opening = open_judge(
+        address,
+        tools=tools,
+        options=EngineOptions(profile=options.model if engines else None, key=options.chat_api_key),
+        tool_options=ToolOptions(slots=options.slots, allow_unsafe_sandbox=options.allow_unsafe_sandbox),
+        format=options.format,
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            judge = await stack.enter_async_context(opening)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         yield OpenJudge(
-            judge=judge,
-            kind="engine" if engine_urls else "local",
-            url=" ".join(sorted(engine_urls)) or None,
-            model=opened.profile.name,
-            fingerprint=opened.fingerprint,
+            judge=judge.judge,
+            kind=KINDS.get(kind, kind),
+            url=None if kind == BUNDLED else place.rpartition("#")[0] or place.replace(",", " ") or None,
+            model=judge.profile.name,
+            fingerprint=judge.weights.version,
         )
-
-
-@asynccontextmanager
-async def _judging(model: Any, *, slots: int | None, allow_unsafe: bool, tools: bool) -> AsyncIterator[JudgeOne]:
-    """A judge over an opened model; the sandbox is opened only if programs may run."""
-    from tirjudge.judge import Judge
-
-    if not tools:
-        yield Judge(engine=model.engine, sandbox=None, profile=model.profile).judge
-        return
-    from tirjudge_sandbox import SandboxPool
-
-    async with SandboxPool(slots=slots, allow_unsafe=allow_unsafe) as pool:
-        yield Judge(engine=model.engine, sandbox=pool, profile=model.profile).judge

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from tirjudge.options import AllowUnsafeSandbox, ChatApiKey, ChatModel, ChatUrl, Checkpoint, Engines, Slots
+from tirjudge.options import (
+    AllowUnsafeSandbox,
+    ChatApiKey,
+    ChatModel,
+    ChatUrl,
+    Checkpoint,
+    Engines,
+    FormatName,
+    JudgeAddress,
+    Slots,
+    ToolNames,
+)
+from tirjudge.types import PYTHON
 
 if TYPE_CHECKING:
     from tirjudge_harness.judges import OpenJudge
@@ -64,6 +76,7 @@ class JudgeOptions:
 
     url: Url = None
     api_key: ApiKey = None
+    judge: JudgeAddress = None
     model: Checkpoint = None
     engine: Engines = None
     chat_url: ChatUrl = None
@@ -71,6 +84,8 @@ class JudgeOptions:
     chat_api_key: ChatApiKey = None
     slots: Slots = None
     allow_unsafe_sandbox: AllowUnsafeSandbox = False
+    tool: ToolNames = None
+    format: FormatName = None
 
     def opened(self, *, tools: Tools) -> AbstractAsyncContextManager[OpenJudge]:
         """That judge.
@@ -81,20 +96,9 @@ class JudgeOptions:
         Raises:
             InputError: options that do not go together.
         """
-        from tirjudge_harness.judges import open_judge
+        from tirjudge_harness.judges import open_chosen_judge
 
-        return open_judge(
-            url=self.url,
-            api_key=self.api_key,
-            checkpoint=self.model,
-            engine_urls=tuple(self.engine or ()),
-            chat_url=self.chat_url,
-            chat_model=self.chat_model,
-            chat_api_key=self.chat_api_key,
-            slots=self.slots,
-            allow_unsafe_sandbox=self.allow_unsafe_sandbox,
-            tools=tools is not Tools.OFF,
-        )
+        return open_chosen_judge(self, tools=() if tools is Tools.OFF else self.tool or (PYTHON,))
 
 
 BUNDLED = JudgeOptions()

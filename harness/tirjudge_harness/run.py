@@ -41,7 +41,7 @@ class StoredModel(BaseModel):
 class JudgeManifest(StoredModel):
     """Which judge."""
 
-    kind: Literal["server", "chat", "engine", "local"]
+    kind: str
     url: str | None = None
     """None: in the process of the run."""
     model: str

@@ -13,10 +13,15 @@ from statistics import fmean
 
 from tirjudge.concurrency import gather_fail_fast, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
+from tirjudge.engines.base import Engine
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.loop import RESERVED_TOKENS, Engine, Sandbox, run_rollout
+from tirjudge.formats import format_named
+from tirjudge.formats.base import Format
+from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
+from tirjudge.model import Model
 from tirjudge.profile import Profile
-from tirjudge.render import bindings, labels, render_prompt
+from tirjudge.tools.base import Tool, ToolContext
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
     JudgeRequest,
     Judgment,
@@ -54,14 +59,27 @@ OnTurn = Callable[[Sequence[int], TurnRecord], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A model, a place to run its programs, and the sizes that belong to the model."""
+    """A model, the tools that it may call, and the sizes that belong to the model."""
 
     engine: Engine
-    sandbox: Sandbox | None
-    """None: programs cannot be run, and only requests with `tools="off"` are taken."""
+    tools: Sequence[Tool] = ()
+    """That the model may call; none: only requests with `tools="off"` are taken."""
     profile: Profile = field(default_factory=Profile)
-    gate: WeightsLock = field(default_factory=WeightsLock, compare=False, repr=False)
+    weights: WeightsLock = field(default_factory=WeightsLock, compare=False, repr=False)
     """Every judgment, and every single rollout, is made inside of it, so that none is made by two versions of the weights."""
+
+    model: Model | None = field(default=None, compare=False, repr=False)
+    """What it was opened from; None: it was put together by hand."""
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """Where its programs run; None: it runs none."""
+        return next((tool.sandbox for tool in self.tools if isinstance(tool, PythonTool)), None)
+
+    @property
+    def format(self) -> Format:
+        """How requests are shown and answers are read."""
+        return format_named(self.profile.format)
 
     async def judge(
         self, request: JudgeRequest, *, on_turn: OnTurn | None = None, deadline: Deadline | None = None
@@ -80,8 +98,8 @@ class Judge:
                 verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made; nothing is decided.
         """
-        if self.sandbox is None and request.offers_tools:
-            raise ValueError(f'tools: "{request.tools}" given, but this judge runs without a sandbox; "off" would do')
+        if not self.tools and request.offers_tools:
+            raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
         session = _Session(judge=self, request=request, on_turn=on_turn, deadline=deadline)
@@ -120,13 +138,13 @@ class Judge:
             order: indexes of the responses to show, in this order; one for pointwise.
             session: unique to this rollout.
             number: which of the rollouts on this order it is; each has a seed of its own.
-            read_probabilities: as in `run_rollout`.
-            deadline, on_turn: as in `run_rollout`.
+            read_probabilities: as in `RolloutSpec`.
+            deadline, on_turn: as in `RolloutSpec`.
 
         Raises:
             PromptTooLong, EngineUnavailable, SandboxUnavailable: as in `run_rollout`.
         """
-        async with self.gate.enter():
+        async with self.weights.enter():
             return await self._roll(
                 request,
                 prompt_ids=await self.encode(request, order=order),
@@ -155,23 +173,16 @@ class Judge:
         temperature = request.temperature
         if temperature is None:
             temperature = 0.0 if request.votes == 1 else self.profile.vote_temperature
-        shown = [request.responses[index] for index in order]
-        return await run_rollout(
-            prompt_ids,
+        seed = _seed(request.seed, prompt_ids, rollout_name(order, number))
+        spec = RolloutSpec(
             mode=request.mode,
-            labels=labels(request.mode, len(order)),
+            labels=self.format.labels(request.mode, len(order)),
+            format=self.format,
             engine=self.engine,
-            sandbox=self.sandbox if request.offers_tools else None,
-            bindings=bindings(
-                request.mode, prompt=prompt_text(request.prompt), responses=shown, reference=request.reference
-            ),
+            tools=self.tools if request.offers_tools else (),
+            context=ToolContext(bindings=self.format.bindings(request, order=order)),
             profile=self.profile,
-            sampling=Sampling(
-                max_tokens=0,
-                temperature=temperature,
-                seed=_seed(request.seed, prompt_ids, rollout_name(order, number)),
-                logprobs=logprobs,
-            ),
+            sampling=Sampling(max_tokens=0, temperature=temperature, seed=seed, logprobs=logprobs),
             session=session,
             max_tool_calls=request.max_tool_calls,
             force_verdict=request.force_verdict,
@@ -179,6 +190,7 @@ class Judge:
             deadline=deadline,
             on_turn=on_turn,
         )
+        return await run_rollout(prompt_ids, spec)
 
     async def encode(self, request: JudgeRequest, *, order: Sequence[int]) -> list[int]:
         """The prompt that shows the responses in `order`, as ids; less of each text is shown until the context is enough."""
@@ -203,15 +215,10 @@ class Judge:
         self, request: JudgeRequest, *, order: Sequence[int], prompt_chars: int, response_chars: int
     ) -> list[int]:
         """The prompt with no more than so many characters of the question, and of each response."""
-        text = render_prompt(
-            request.mode,
-            prompt=prompt_text(request.prompt),
-            responses=[request.responses[index] for index in order],
-            reference=request.reference,
-            criteria=request.criteria or (),
-            rubric=request.rubric,
-            tools=request.offers_tools,
-            max_tool_calls=request.max_tool_calls,
+        text = self.format.render(
+            request,
+            order=order,
+            tools=self.tools if request.offers_tools else (),
             prompt_chars=prompt_chars,
             response_chars=response_chars,
             control_tokens=await self.engine.tokenizer.control_tokens(),
@@ -241,7 +248,7 @@ class _Session:
 
     async def decide_inside(self) -> Verdict:
         """The verdict, by one version of the weights."""
-        async with self.judge.gate.enter() as self.model_version:
+        async with self.judge.weights.enter() as self.model_version:
             return await self.decide()
 
     async def decide(self) -> Verdict:
@@ -318,7 +325,7 @@ class _Session:
             return None
 
         async def tell(turn: Turn) -> None:
-            await on_turn(order, _turn_record(turn))
+            await on_turn(order, turn.record)
 
         return tell
 
@@ -398,19 +405,10 @@ def _is_empty(vote: Vote) -> bool:
     return vote.rollout.label is None and not vote.rollout.turns
 
 
-def _turn_record(turn: Turn) -> TurnRecord:
-    return TurnRecord(
-        text=turn.completion.text,
-        code=turn.code,
-        output=turn.output,
-        outcome=None if turn.result is None else turn.result.outcome,
-    )
-
-
 def _record(vote: Vote, *, mode: Mode) -> RolloutRecord:
     return RolloutRecord(
         order=list(vote.order),
-        turns=[_turn_record(turn) for turn in vote.rollout.turns],
+        turns=[turn.record for turn in vote.rollout.turns],
         stop_reason=vote.rollout.stop_reason,
         verdict=rollout_verdict(vote, mode=mode),
     )

@@ -10,6 +10,26 @@ import typer
 Checkpoint = Annotated[
     Path | None, typer.Option("--model", envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")
 ]
+JudgeAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        envvar="TIRJUDGE_JUDGE",
+        help="KIND:ADDRESS of a model: embedded:PATH, vllm:URL[,URL], chat:URL#MODEL, or an engine of another package.",
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        envvar="TIRJUDGE_FORMAT",
+        help="How the model is asked; default: as its checkpoint says, or tirjudge/1.",
+    ),
+]
+ToolNames = Annotated[
+    list[str] | None,
+    typer.Option("--tool", envvar="TIRJUDGE_TOOL", help="A tool that the model may call; repeatable; default: python."),
+]
 Engines = Annotated[
     list[str] | None,
     typer.Option(

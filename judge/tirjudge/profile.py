@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tirjudge.errors import CheckpointError
-from tirjudge.render import prompts_sha256
+from tirjudge.formats import DEFAULT_FORMAT, format_named
 
 LOOP_VERSION = 1
-"""Raised when the loop or the observation text changes in a way that a trained judge would notice."""
+"""What older files say instead of `format: tirjudge/1`."""
 
 
 class Profile(BaseModel):
@@ -42,12 +42,53 @@ class Profile(BaseModel):
     """Most responses in one listwise prompt."""
     vote_temperature: float = Field(default=1.0, ge=0.0)
     """Temperature when several votes are asked for and the request names none."""
-    loop_version: int | None = None
-    """The loop that the checkpoint was trained for; None: it was not trained for ours."""
-    prompts_sha256: str | None = None
-    """The prompts that the checkpoint was trained on; None: it was not trained on ours."""
+    format: str | None = None
+    """The format that it is asked in, such as `tirjudge/1`; None: the default one, which it was not trained for. Older files
+    say `loop_version: 1` for `tirjudge/1`."""
+    format_sha256: str | None = None
+    """Hash of the format that it was trained on; None: it was not trained on one. Older files call it `prompts_sha256`."""
     tokenizer_sha256: str | None = None
     """`tokenizer_sha256` of the tokenizer that it was trained with; None: nobody noted it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_older_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        version = values.pop("loop_version", None)
+        if version not in (None, LOOP_VERSION):
+            raise ValueError(f"trained for loop version {version}, this is {LOOP_VERSION}")
+        if version is not None:
+            values.setdefault("format", DEFAULT_FORMAT)
+        if (older := values.pop("prompts_sha256", None)) is not None:
+            values.setdefault("format_sha256", older)
+        return values
+
+    def asked_in(self, format: str) -> Profile:
+        """The same model, asked in that format.
+
+        Raises:
+            CheckpointError: it was trained for another one.
+        """
+        if self.format not in (None, format):
+            raise CheckpointError(f"format: {format} given, but {self.name} was trained for {self.format}")
+        return self.model_copy(update={"format": format})
+
+    def as_first_written(self) -> dict[str, Any]:
+        """Under the names of `loop_version: 1`, so that hashes of records made before and after agree."""
+        values = self.model_dump(mode="json")
+        format, sha256 = values.pop("format"), values.pop("format_sha256")
+        return {
+            **values,
+            "loop_version": LOOP_VERSION if format == DEFAULT_FORMAT else format,
+            "prompts_sha256": sha256,
+        }
+
+    @property
+    def was_trained_on_format(self) -> bool:
+        """Whether it was trained to judge; such a model answers everything with a verdict."""
+        return self.format_sha256 is not None
 
 
 class Lineage(BaseModel):
@@ -108,9 +149,11 @@ def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
         raise CheckpointError(f"{path}: {_first_problem(error)}") from error
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    if file.loop_version not in (None, LOOP_VERSION):
-        raise CheckpointError(f"{path}: trained for loop version {file.loop_version}, this is {LOOP_VERSION}")
-    if file.prompts_sha256 not in (None, prompts_sha256()):
+    try:
+        found = format_named(file.format)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if file.format_sha256 not in (None, found.sha256):
         raise CheckpointError(
             f"{path}: trained on other prompts than these; retrain it or use the release it came with"
         )

@@ -37,6 +37,9 @@ from pydantic_core import CoreSchema
 MAX_RESPONSES = 1024
 """The most responses one request may carry; listwise judges them in groups."""
 
+PYTHON = "python"
+"""Name of the tool that runs programs."""
+
 MAX_CRITERIA = 64
 """The most criteria one request may carry."""
 
@@ -166,14 +169,38 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecResult:
-    """How one program went. The outcome comes from the operating system, never from the program's own output."""
+class ToolCall:
+    """What a turn asks to be run."""
+
+    tool: str
+    """Name of the tool, such as `python`."""
+    source: str | None
+    """What the model wrote for it, such as a program; None: it asked for a run and wrote nothing that can be run."""
+    problem: str | None = None
+    """What the model is told where there is no source."""
+    opening: str = ""
+    """What the format puts before the output because the model did not write it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How one call of a tool went."""
 
     outcome: Outcome
     stdout: str = ""
-    """What the program printed, cut to the output limit."""
+    """What the tool gives back; of a program what it printed, cut to the output limit."""
     error: str | None = None
-    """The last line of the error, at most 500 characters; None when the program ended well."""
+    """The last line of the error, at most 500 characters; None when the call ended well."""
+    wall_s: float = 0.0
+    """From the start of the call to its end."""
+    queue_s: float = 0.0
+    """Time spent waiting for a free slot, not part of `wall_s`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult(ToolResult):
+    """How one program went. The outcome comes from the operating system, never from the program's own output."""
+
     truncated: bool = False
     """Whether stdout was cut."""
     exit_code: int | None = None
@@ -181,10 +208,6 @@ class ExecResult:
     signal: int | None = None
     """The signal that ended the program; None when it exited by itself."""
     cpu_s: float = 0.0
-    wall_s: float = 0.0
-    """From the start of the program to its end."""
-    queue_s: float = 0.0
-    """Time spent waiting for a free slot, not part of `wall_s`."""
     max_rss_kb: int = 0
     level: str = ""
     """The isolation the program really ran under, such as `namespaces`; `unsafe` when there was none."""
@@ -198,19 +221,35 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One completion, and the program it asked for."""
+    """One completion, and the tool call that it asked for."""
 
     completion: Completion
-    code: str | None = None
-    """The program; None when the turn holds none, or was not allowed one."""
-    result: ExecResult | None = None
-    """How the run went that the turn asked for; None when it asked for none, or was not allowed one."""
+    call: ToolCall | None = None
+    """What the turn asks for; None when it asks for nothing. `result` says whether it was allowed."""
+    result: ToolResult | None = None
+    """How the call went; None when there is none, or when it was not allowed."""
     output: str | None = None
     """What the model was shown of that; None exactly when `result` is."""
     observation_ids: tuple[int, ...] = ()
-    """The output between its fences, encoded once; follows the completion."""
+    """The output between its delimiters, encoded once; follows the completion."""
     engine_s: float = 0.0
     """How long the engine took for the completion, its own queue included."""
+
+    @property
+    def code(self) -> str | None:
+        """The source that was run, or could not be; None when nothing was allowed to run."""
+        return None if self.call is None or self.result is None else self.call.source
+
+    @property
+    def record(self) -> TurnRecord:
+        """What goes on record."""
+        return TurnRecord(
+            text=self.completion.text,
+            code=self.code,
+            output=self.output,
+            outcome=None if self.result is None else self.result.outcome,
+            tool=None if self.call is None or self.result is None or self.call.tool == PYTHON else self.call.tool,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +307,11 @@ class Rollout:
     def num_programs(self) -> int:
         """How many programs really ran."""
         return sum(turn.result is not None and turn.result.outcome is not Outcome.REFUSED for turn in self.turns)
+
+    @property
+    def num_failed_calls(self) -> int:
+        """How many of the calls did not end well, the refused ones included."""
+        return sum(turn.result is not None and not turn.result.outcome.is_ok for turn in self.turns)
 
     @property
     def forced(self) -> bool:
@@ -459,6 +503,18 @@ class TurnRecord(Wire):
     output: str | None
     """What the model was shown of the program's output; None when nothing was run."""
     outcome: Outcome | None
+    tool: str | None = Field(default=None, exclude_if=lambda tool: tool is None)
+    """Name of the tool; None, and left out: Python, or nothing was run."""
+
+    @property
+    def was_called(self) -> bool:
+        """Whether the turn asked for a run within the budget."""
+        return self.outcome is not None
+
+    @property
+    def ran(self) -> bool:
+        """Whether a program really ran; a refused one did not."""
+        return self.outcome not in (None, Outcome.REFUSED)
 
 
 class RolloutVerdict(Wire):
@@ -481,6 +537,28 @@ class RolloutRecord(Wire):
     turns: list[TurnRecord]
     stop_reason: StopReason
     verdict: RolloutVerdict | None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of the calls within the budget, the refused ones included."""
+        return [turn.outcome for turn in self.turns if turn.outcome is not None]
+
+    @property
+    def num_programs(self) -> int:
+        """How many programs really ran."""
+        return sum(turn.ran for turn in self.turns)
+
+    @property
+    def ran_program(self) -> bool:
+        return self.num_programs > 0
+
+    def counts(self, *, needs_program: bool) -> bool:
+        """Whether its verdict counts.
+
+        Args:
+            needs_program: whether one only counts if a program ran (`tools="on"`).
+        """
+        return self.verdict is not None and (self.ran_program or not needs_program)
 
 
 class Usage(Wire):

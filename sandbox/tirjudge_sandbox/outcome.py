@@ -7,7 +7,7 @@ import os
 import re
 import signal
 
-from tirjudge.observation import TRUNCATED
+from tirjudge.formats.texts import TRUNCATED
 from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import STDERR_BYTES, Limits

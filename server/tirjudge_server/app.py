@@ -12,7 +12,7 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 
-from tirjudge.opening import Model
+from tirjudge.model import Model
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tirjudge.engines.fleet import FleetEngine
 from tirjudge.engines.fleet_urls import EngineUrls
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.http.workers import Worker, service_url
-from tirjudge.loop import Sandbox
-from tirjudge.opening import Model, bundled_checkpoint, open_model
+from tirjudge.model import EngineOptions, Model, bundled_checkpoint
+from tirjudge.opening import open_model
 from tirjudge.profile import Profile, load_profile
+from tirjudge.tools.python import Sandbox
 from tirjudge_sandbox import PoolStats, SandboxPool
 from tirjudge_sandbox.remote import RemoteSandbox
 from tirjudge_server.settings import OptionsClash, ServerSettings
@@ -40,11 +40,6 @@ def is_run_by_vllm(settings: ServerSettings) -> bool:
     return bool(elsewhere) or settings.vllm_arguments is not None
 
 
-def engine_workers(model: Model) -> Sequence[Worker]:
-    """The engines behind URLs."""
-    return model.engine.workers if isinstance(model.engine, FleetEngine) else ()
-
-
 @asynccontextmanager
 async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
     """The model, in this process or behind URLs; workers that are to be started are, and ended afterwards.
@@ -64,20 +59,26 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         async with (
             open_workers(served, workers=settings.workers) as started,
             open_model(
-                profile, engine_urls=lambda: started.urls, engine_key=started.key, on_hung_engine=started.restart
+                "vllm",
+                options=EngineOptions(
+                    profile=profile, urls=lambda: started.urls, key=started.key, on_hung=started.restart
+                ),
+                format=settings.format,
             ) as model,
         ):
             yield model
     elif given:
         urls = EngineUrls(settings.engine_urls, file=settings.engines_file)
-        async with open_model(
-            checkpoint, engine_urls=urls, engine_key=settings.engine_key, engine_wait_s=settings.engine_wait_s
-        ) as model:
+        options = EngineOptions(profile=checkpoint, urls=urls, key=settings.engine_key, wait_s=settings.engine_wait_s)
+        async with open_model("vllm", options=options, format=settings.format) as model:
             yield model
     else:
         if settings.profile is not None:
             raise OptionsClash("--profile: given without an engine behind a URL; --model alone would do")
-        async with open_model(checkpoint, vllm_arguments=settings.vllm_arguments) as model:
+        kind = "embedded" if settings.vllm_arguments is None else "vllm-inprocess"
+        address = settings.judge or f"{kind}:{checkpoint or ''}"
+        options = EngineOptions(vllm_arguments=settings.vllm_arguments or ())
+        async with open_model(address, options=options, format=settings.format) as model:
             yield model
 
 

@@ -14,7 +14,7 @@ from tirjudge.errors import (
     logged,
 )
 from tirjudge.judge import Judge
-from tirjudge.loop import Sandbox
+from tirjudge.tools.python import Sandbox
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_server.circuit import Circuit
 

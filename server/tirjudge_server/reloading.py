@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tirjudge.errors import CheckpointError
 from tirjudge.http.protocol import invalid
-from tirjudge.opening import Model
+from tirjudge.model import Model
 from tirjudge.types import Text, Wire
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService

@@ -96,7 +96,7 @@ class JudgeService:
     @property
     def fingerprint(self) -> str | None:
         """A hash of the model that judges now; None if it is not known."""
-        return self.judge.gate.version
+        return self.judge.weights.version
 
     async def answer(self, request: JudgeRequest, *, call: Call, on_turn: OnTurn | None = None) -> Judgment:
         """The judgment that answers a request: made before, in flight already, or made now. Its id is `call`'s only if

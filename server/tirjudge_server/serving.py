@@ -12,12 +12,14 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.judge import Judge
-from tirjudge.opening import checkpoint_folder
+from tirjudge.model import checkpoint_folder
+from tirjudge.opening import open_judge
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
+from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
-from tirjudge_server.opening import engine_workers, is_run_by_vllm, open_judging, open_programs
+from tirjudge_server.opening import is_run_by_vllm, open_judging, open_programs
 from tirjudge_server.records.database import default_path
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
@@ -61,7 +63,9 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(open_judging(settings))
         programs = await opened.enter_async_context(open_programs(settings))
-        judge = Judge(engine=model.engine, sandbox=programs.sandbox, profile=model.profile, gate=model.gate)
+        python = PythonTool(programs.sandbox)
+        tools = [python if name == PYTHON else name for name in settings.tools]
+        judge = await opened.enter_async_context(open_judge(model, tools=tools))
         versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)
         records = access = None
         if settings.records != NONE:
@@ -85,7 +89,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             memory=records,
             isolation=programs.level,
             engine_ended=lambda: model.ended,
-            workers=lambda: {"engine": engine_workers(model), "sandbox": programs.workers},
+            workers=lambda: {"engine": model.engine.workers, "sandbox": programs.workers},
         )
         metrics = ServerMetrics(service, pool=programs.stats, fallbacks=settings.dialect_settings.fallbacks)
         service.judge = instrument(judge, metrics)

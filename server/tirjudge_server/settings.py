@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.types import PYTHON
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import FileQuota
@@ -22,6 +23,12 @@ NONE = "none"
 class ServerSettings:
     checkpoint: Path | None = None
     """None: the bundled judge. With `workers` or `vllm_arguments` it may be the name of a model on the hub."""
+    judge: str | None = None
+    """`KIND:ADDRESS` of the model, instead of `checkpoint`; None: `checkpoint` says."""
+    format: str | None = None
+    """How the model is asked; None: as its profile says."""
+    tools: tuple[str, ...] = (PYTHON,)
+    """Names of the tools that the model may call."""
     profile: Path | None = None
     """Folder with the profile to judge with; None: that of the checkpoint."""
     engine_urls: tuple[str, ...] = ()

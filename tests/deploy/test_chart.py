@@ -283,7 +283,7 @@ def test_the_autoscaler_goes_by_a_metric_that_servers_tell_and_the_docs_explain(
     scaler = of_kind(rendered(SECRETS), "HorizontalPodAutoscaler")["server"]["spec"]
     [metric] = scaler["metrics"]
     name = metric["pods"]["metric"]["name"]
-    told = ServerMetrics(JudgeService(Judge(engine=ScriptedEngine(()), sandbox=None))).text().decode()
+    told = ServerMetrics(JudgeService(Judge(engine=ScriptedEngine(()), tools=()))).text().decode()
     assert f"\n{name} " in told
     deployment = of_kind(rendered(SECRETS), "Deployment")["server"]
     assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]

@@ -88,7 +88,7 @@ def longest(sequence: str) -> str:
 
 def opened(script: Callable[[str], str] = longest, *, asked: list[JudgeRequest] | None = None) -> OpenJudge:
     """A judge that is scripted, all around it real."""
-    judge = Judge(engine=ScriptedEngine(script), sandbox=None, profile=Profile(name="scripted"))
+    judge = Judge(engine=ScriptedEngine(script), tools=(), profile=Profile(name="scripted"))
 
     async def ask(request: JudgeRequest) -> Judgment:
         if asked is not None:

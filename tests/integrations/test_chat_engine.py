@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from tests.integrations.conftest import Serve
-from tirjudge.engines.chat import open_chat_model
 from tirjudge.judge import Judge
+from tirjudge.opening import open_model
 from tirjudge.types import JudgeRequest, Mode
 
 ONE = JudgeRequest(mode=Mode.POINTWISE, prompt="What is 2 + 2?", responses=["4"], tools="off")
@@ -16,8 +16,8 @@ ONE = JudgeRequest(mode=Mode.POINTWISE, prompt="What is 2 + 2?", responses=["4"]
 
 async def test_a_model_behind_our_own_chat_endpoint_judges(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="tirjudge"), serve("Right. <score>9</score>") as served:
-        async with open_chat_model(served.url, model="judge") as model:
-            judgment = await Judge(engine=model.engine, sandbox=None, profile=model.profile).judge(ONE)
+        async with open_model(f"chat:{served.url}#judge") as model:
+            judgment = await Judge(engine=model.engine, tools=(), profile=model.profile).judge(ONE)
     assert (judgment.verdict.scores, judgment.verdict.probabilities) == ([9.0], None)
     assert judgment.rollouts[0].turns[0].text == "Right. <score>9</score>"
     assert judgment.usage.output_tokens == len("Right. <score>9</score>")

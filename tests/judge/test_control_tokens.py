@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens
 from tirjudge.engines.scripted import ByteTokenizer
 from tirjudge.engines.tokenization import LocalTokenizer
-from tirjudge.observation import shown_output
-from tirjudge.render import neutralise, render_prompt
+from tirjudge.formats.texts import neutralise
+from tirjudge.formats.tirjudge_1 import render_prompt, shown_output
 from tirjudge.types import ExecResult, Mode, Outcome
 
 SERVED = {

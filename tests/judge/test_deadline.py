@@ -11,7 +11,9 @@ from tirjudge.deadline import NEVER, Deadline
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.judge import Judge
-from tirjudge.loop import OUT_OF_TIME, Bindings, Sandbox
+from tirjudge.loop import OUT_OF_TIME
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Outcome, StopReason
 
 PROGRAM = "Let me see.\n```python\nprint(1)\n```\n```output"
@@ -34,7 +36,7 @@ def engine(*texts: str, **delays: float) -> ScriptedEngine:
 
 
 def judge(engine: ScriptedEngine, *, sandbox: Sandbox | None = None) -> Judge:
-    return Judge(engine=engine, sandbox=sandbox or Prints())
+    return Judge(engine=engine, tools=[PythonTool(sandbox or Prints())])
 
 
 def pairwise(**fields: object) -> JudgeRequest:

@@ -83,19 +83,19 @@ async def test_two_exchanges_come_one_after_the_other() -> None:
 
 async def test_a_judgment_says_by_which_version_it_was_made() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"] * 3, label_probs={"A": 0.9, "B": 0.1})
-    judge = Judge(engine=engine, sandbox=None, gate=WeightsLock(version="0123"))
+    judge = Judge(engine=engine, tools=(), weights=WeightsLock(version="0123"))
     assert (await judge.judge(REQUEST)).model_version == "0123"
-    async with judge.gate.closed():
-        judge.gate.version = "4567"
+    async with judge.weights.closed():
+        judge.weights.version = "4567"
     assert (await judge.judge(REQUEST)).model_version == "4567"
-    unknown = Judge(engine=engine, sandbox=None)
+    unknown = Judge(engine=engine)
     assert (await unknown.judge(REQUEST)).model_version is None
 
 
 async def test_single_rollouts_wait_at_the_gate_too() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"], label_probs={"A": 0.9, "B": 0.1})
-    judge = Judge(engine=engine, sandbox=None)
-    async with judge.gate.closed():
+    judge = Judge(engine=engine)
+    async with judge.weights.closed():
         rolling = asyncio.create_task(judge.rollout(REQUEST, order=(0, 1), session="s"))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_single_rollouts_wait_at_the_gate_too() -> None:
 
 
 async def test_a_judgment_that_waits_past_its_deadline_says_so() -> None:
-    judge = Judge(engine=ScriptedEngine([]), sandbox=None)
-    async with judge.gate.closed():
+    judge = Judge(engine=ScriptedEngine([]), tools=())
+    async with judge.weights.closed():
         with pytest.raises(DeadlineExceeded):
             await judge.judge(REQUEST.model_copy(update={"deadline_s": 0.05}))

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import MAX_ROLLOUTS, Judge, content_order
-from tirjudge.loop import Bindings
 from tirjudge.profile import Profile
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import ExecResult, JudgeRequest, Mode, Outcome, TurnRecord
 
 
@@ -41,7 +42,7 @@ def num_rollouts(engine: ScriptedEngine) -> int:
 
 
 def judge(engine: ScriptedEngine, profile: Profile | None = None) -> Judge:
-    return Judge(engine=engine, sandbox=Echo(), profile=profile or Profile(name="m"))
+    return Judge(engine=engine, tools=[PythonTool(Echo())], profile=profile or Profile(name="m"))
 
 
 def pairwise(**fields) -> JudgeRequest:
@@ -161,7 +162,7 @@ async def test_usage_counts_every_token_once() -> None:
 
 
 async def test_a_judge_without_a_sandbox_takes_only_requests_without_tools() -> None:
-    bare = Judge(engine=picks_longest(), sandbox=None)
+    bare = Judge(engine=picks_longest(), tools=())
     with pytest.raises(ValueError, match=r'tools: "auto" given.*"off" would do'):
         await bare.judge(pairwise())
     assert (await bare.judge(pairwise(tools="off"))).verdict.best == 1
@@ -237,7 +238,7 @@ async def test_a_large_request_has_only_so_many_rollouts_under_way() -> None:
     def script(sequence: str) -> str:
         return "<score>5</score>" if "```\n" in sequence[-8:] else "```python\nx\n```\n```output"
 
-    counting = Judge(engine=ScriptedEngine(script, label_probs={"5": 0.9}), sandbox=Counting())
+    counting = Judge(engine=ScriptedEngine(script, label_probs={"5": 0.9}), tools=[PythonTool(Counting())])
     await counting.judge(JudgeRequest(mode=Mode.POINTWISE, prompt="p", responses=["r"] * 50))
     assert 1 < most <= MAX_ROLLOUTS
 

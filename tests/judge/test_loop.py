@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tirjudge.engines.base import read_labels
 from tirjudge.engines.scripted import END_OF_TURN, ScriptedEngine
 from tirjudge.errors import PromptTooLong, SandboxUnavailable
-from tirjudge.loop import Bindings, _encode_observation, read_labels, run_rollout
-from tirjudge.observation import observation_text
+from tirjudge.formats.tirjudge_1 import FORMAT, observation_text
+from tirjudge.loop import RolloutSpec, encode_observation, run_rollout
 from tirjudge.profile import Profile
-from tirjudge.types import ExecResult, Mode, Outcome, Rollout, Sampling, StopReason
+from tirjudge.tools.base import Bindings, ToolContext
+from tirjudge.tools.python import PythonTool
+from tirjudge.types import ExecResult, Mode, Outcome, Rollout, Sampling, StopReason, ToolCall
 
 PROMPT = list(b"judge this: ")
 PROGRAM = "Let me see.\n```python\nprint(1)\n```\n```output"
@@ -42,15 +45,18 @@ async def roll(
     sandbox = Programs(*results)
     rollout = await run_rollout(
         PROMPT,
-        mode=Mode.PAIRWISE,
-        labels=("A", "B"),
-        engine=engine,
-        sandbox=sandbox if tools else None,
-        bindings={},
-        profile=profile or Profile(),
-        sampling=Sampling(max_tokens=0, seed=3),
-        session="s",
-        **kw,
+        RolloutSpec(
+            mode=Mode.PAIRWISE,
+            labels=("A", "B"),
+            format=FORMAT,
+            engine=engine,
+            tools=[PythonTool(sandbox)] if tools else [],
+            context=ToolContext(),
+            profile=profile or Profile(),
+            sampling=Sampling(max_tokens=0, seed=3),
+            session="s",
+            **kw,
+        ),
     )
     assert len(sandbox.ran) == sum(t.code not in (None, "") for t in rollout.turns)
     return rollout
@@ -217,7 +223,10 @@ async def test_ids_mask_and_logprobs_align_whatever_is_said(texts: list[str], ou
 @pytest.mark.parametrize("num_tokens", range(25))
 async def test_an_observation_is_cut_to_any_budget_however_small(num_tokens: int) -> None:
     tokenizer = ScriptedEngine([]).tokenizer
-    output, ids = await _encode_observation(printed("x" * 200), opening="", tokenizer=tokenizer, num_tokens=num_tokens)
+    call = ToolCall(tool="python", source="print()")
+    output, ids = await encode_observation(
+        printed("x" * 200), call=call, format=FORMAT, tokenizer=tokenizer, num_tokens=num_tokens
+    )
     assert len(ids) <= max(num_tokens, len(observation_text("")))
     assert observation_text(output).encode() == bytes(ids)
 

@@ -1,6 +1,7 @@
 """What the model is shown of a program's output. The text is part of the model: a change here needs a retrained judge."""
 
-from tirjudge.observation import cut, observation_text, shown_output
+from tirjudge.formats.texts import cut
+from tirjudge.formats.tirjudge_1 import observation_text, shown_output
 from tirjudge.types import ExecResult, Outcome
 
 

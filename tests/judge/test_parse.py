@@ -1,13 +1,21 @@
 """What the model wrote becomes a program or a verdict."""
 
+from collections.abc import Collection, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.parse import asks_for_run, parse_code, parse_verdict
+from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code
 from tirjudge.types import Mode
 
 AB = ("A", "B")
+
+
+def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
+    """The label that is found."""
+    found = find_verdict(texts, mode=mode, labels=labels)
+    return None if found is None else found.label
 
 
 def verdict(*texts: str, mode: Mode = Mode.PAIRWISE) -> str | None:

@@ -11,7 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from tirjudge.errors import CheckpointError
-from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.formats.tirjudge_1 import prompts_sha256
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import (
     LOOP_VERSION,
     CheckpointFile,
@@ -21,7 +22,6 @@ from tirjudge.profile import (
     read_checkpoint_file,
     tokenizer_sha256,
 )
-from tirjudge.render import prompts_sha256
 
 TRAINED = {"name": "j", "loop_version": LOOP_VERSION, "prompts_sha256": prompts_sha256()}
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.render import bindings, elide, fill, labels, neutralise, render_prompt
+from tirjudge.formats.texts import elide, fill, neutralise
+from tirjudge.formats.tirjudge_1 import bindings, labels, render_prompt
 from tirjudge.types import Criterion, Mode, label_of
 
 GOLDEN = Path(__file__).parent / "golden"

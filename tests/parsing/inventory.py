@@ -20,10 +20,10 @@ from tirjudge.cohort import standings
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.chat import BORDER, messages_of, places_of
 from tirjudge.engines.chat_wire import ChatChoice
+from tirjudge.formats.texts import neutralise
+from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code, render_prompt
 from tirjudge.http.rewards import Strategy
 from tirjudge.integrations.detemplate import detemplate
-from tirjudge.parse import asks_for_run, find_verdict, parse_code
-from tirjudge.render import neutralise, render_prompt
 from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
 from tirjudge.verdict import Vote, pointwise_verdict
@@ -293,20 +293,20 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; after a few steps each drops twice as many",
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
-    "tirjudge.loop:read_labels.descend": _OURS,
-    "tirjudge.parse:_PYTHON_BLOCK": Case(lambda text: (parse_code(text), asks_for_run(text)), ODD | FENCES),
-    "tirjudge.parse:find_verdict": Case(
+    "tirjudge.engines.base:read_labels.descend": _OURS,
+    "tirjudge.formats.tirjudge_1:_block": Case(lambda text: (parse_code(text), asks_for_run(text)), ODD | FENCES),
+    "tirjudge.formats.tirjudge_1:find_verdict": Case(
         lambda text: find_verdict([text], mode=Mode.POINTWISE, labels=("1",)),
         ODD
         | runs("<score>", "<score> ", "<score>1 </score", "<score>1</score>")
         | runs(" ", "1", "1 ", before="<score>"),
     ),
-    "tirjudge.render:_DELIMITERS": Case(
+    "tirjudge.formats.texts:_DELIMITERS": Case(
         neutralise,
         ODD | FENCES | runs("<", "<|", "</", "<response_", "<response_a>", "[/", "[INST]", "a", before="<response_"),
     ),
-    "tirjudge.render:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
-    "tirjudge.render:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
+    "tirjudge.formats.tirjudge_1:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
+    "tirjudge.formats.texts:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
     "tirjudge.http.trace_context:_TRACEPARENT": _BOUNDED,
     "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(

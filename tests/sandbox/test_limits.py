@@ -2,7 +2,7 @@
 
 import pytest
 
-from tirjudge.observation import TRUNCATED
+from tirjudge.formats.texts import TRUNCATED
 from tirjudge.types import Outcome
 from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 

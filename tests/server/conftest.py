@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge.weights_lock import WeightsLock
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
@@ -30,7 +31,7 @@ def make_service(pool: SandboxPool) -> MakeService:
         texts: Iterable[str] | Callable[[str], str], *, fingerprint: str | None = None, **options: Any
     ) -> JudgeService:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        judge = Judge(engine=engine, sandbox=pool, gate=WeightsLock(version=fingerprint))
+        judge = Judge(engine=engine, tools=[PythonTool(pool)], weights=WeightsLock(version=fingerprint))
         return JudgeService(judge, isolation=pool.level, **options)
 
     return make

@@ -29,7 +29,7 @@ KEYLESS = AllowedHosts(bound="127.0.0.1")
 
 def judge(hosts: AllowedHosts | None = KEYLESS) -> FastAPI:
     engine = ScriptedEngine(lambda _: "<preference>A</preference>")
-    return create_app(JudgeService(Judge(engine=engine, sandbox=None)), hosts=hosts)
+    return create_app(JudgeService(Judge(engine=engine)), hosts=hosts)
 
 
 def post(*fields: str, target: str = "/v1/judge", version: str = "1.1", host: str | None = "localhost:8400") -> bytes:

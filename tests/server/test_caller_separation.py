@@ -266,7 +266,7 @@ def says(sequence: str) -> str:
 async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
     own = Two()
     own.engine = Watched(says, delay_s=0.02, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-    judge = Judge(engine=own.engine, sandbox=None, gate=WeightsLock(version="f" * 16), profile=Profile(name="judge"))
+    judge = Judge(engine=own.engine, tools=(), weights=WeightsLock(version="f" * 16), profile=Profile(name="judge"))
     versions = versions_of(judge, fingerprint="f" * 16, isolation=None)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
         access = Access(records.database)

@@ -8,6 +8,7 @@ from typing import Any
 from tirjudge.client import AsyncClient
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
@@ -31,8 +32,8 @@ async def test_64_requests_at_once_are_judged_in_order_of_arrival(make_service, 
 
 
 async def test_64_requests_over_sockets_are_all_answered(pool, random_checkpoint, listen) -> None:
-    async with open_model(random_checkpoint) as model:
-        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
+    async with open_model(f"embedded:{random_checkpoint}") as model:
+        judge = Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile)
         async with (
             listen(create_app(JudgeService(judge, max_concurrency=8, max_queue=64))) as url,
             AsyncClient(url) as client,

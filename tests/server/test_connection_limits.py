@@ -50,7 +50,7 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def start(app: FastAPI | None = None, *, limits: ConnectionLimits, **options: Any) -> Callable[[], Any]:
             engine = ScriptedEngine(lambda _: "<preference>A</preference>")
-            app = app or create_app(JudgeService(Judge(engine=engine, sandbox=None)))
+            app = app or create_app(JudgeService(Judge(engine=engine)))
             port = await stack.enter_async_context(serving(app, limits=limits, **options))
             context = TRUSTS_ALL if "certificate" in options else None
 

@@ -15,6 +15,7 @@ import pytest
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Completion, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
@@ -74,7 +75,7 @@ def _verdict(sequence: str) -> str:
 
 @pytest.fixture
 async def url(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> AsyncIterator[str]:
-    judge = Judge(engine=Engine(), sandbox=pool)
+    judge = Judge(engine=Engine(), tools=[PythonTool(pool)])
     versions = versions_of(judge, fingerprint="scripted", isolation=pool.level)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
         service = JudgeService(judge, memory=records, isolation=pool.level)

@@ -74,7 +74,7 @@ async def whole(tmp_path: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClien
 
 @asynccontextmanager
 async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    judge = Judge(engine=ScriptedEngine(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9}), sandbox=None)
+    judge = Judge(engine=ScriptedEngine(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9}), tools=())
     versions = versions_of(judge, fingerprint="scripted", isolation=None)
     async with open_records(str(folder / "records.db"), versions=versions) as records:
         service = JudgeService(judge, memory=records)

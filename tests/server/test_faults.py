@@ -28,6 +28,7 @@ from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxUnavailable
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, StopReason
 from tirjudge_server import readiness
 from tirjudge_server.app import create_app
@@ -106,7 +107,7 @@ def test_an_engine_killed_mid_turn_fails_the_judgment_and_is_found_again(start) 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_engine_that_hangs_is_given_up_at_the_deadline(pool, connect, stream: bool) -> None:
     engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
-    service = JudgeService(Judge(engine=engine, sandbox=pool), max_deadline_s=0.4)
+    service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), max_deadline_s=0.4)
     async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
         response = await client.post("/v1/judge", json=asked(stream=stream).model_dump(mode="json"))
     assert "deadline_exceeded" in response.text
@@ -116,7 +117,7 @@ async def test_an_engine_that_hangs_is_given_up_at_the_deadline(pool, connect, s
 
 async def test_those_who_wait_behind_a_hanging_engine_are_answered_at_their_deadline() -> None:
     engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
-    service = JudgeService(Judge(engine=engine, sandbox=None), max_concurrency=2, max_deadline_s=0.4)
+    service = JudgeService(Judge(engine=engine), max_concurrency=2, max_deadline_s=0.4)
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(
             *(service.answer(asked(prompt=str(n)), call=Call()) for n in range(20)), return_exceptions=True
@@ -191,10 +192,10 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
 async def test_garbage_from_the_engine_is_a_failure_of_ours_and_never_a_verdict(
     pool, connect, random_checkpoint, garbage: str
 ) -> None:
-    async with open_model(random_checkpoint) as model:
+    async with open_model(f"embedded:{random_checkpoint}") as model:
         worker = create_worker(model.engine, name="random")
         engine = VLLMEngine("http://worker", transport=Corrupting(worker, spoil=GARBAGE[garbage]))
-        service = JudgeService(Judge(engine=engine, sandbox=pool, profile=model.profile))
+        service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)], profile=model.profile))
         async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
             response = await client.post("/v1/judge", json=asked().model_dump(mode="json"))
         await engine.aclose()
@@ -278,7 +279,7 @@ async def test_a_dead_engine_is_not_asked_by_everybody_and_is_found_again_by_a_t
     monkeypatch.setattr(readiness, "RETRY_S", 0.05)
     said: list[str] = []
     engine = ScriptedEngine(lambda sequence: said[-1] if said else gone(), label_probs={"A": 0.9})
-    service = JudgeService(Judge(engine=engine, sandbox=None))
+    service = JudgeService(Judge(engine=engine))
     for number in range(NUM_FAILURES):
         with pytest.raises(EngineUnavailable, match="gone"):
             await service.answer(asked(prompt=str(number)), call=Call())
@@ -305,7 +306,7 @@ def gone() -> str:
 
 async def test_those_in_the_queue_are_told_as_soon_as_the_engine_is_known_to_be_dead() -> None:
     engine = ScriptedEngine(lambda _: gone(), delay_s=0.05)
-    service = JudgeService(Judge(engine=engine, sandbox=None), max_concurrency=1)
+    service = JudgeService(Judge(engine=engine), max_concurrency=1)
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(
             *(service.answer(asked(prompt=str(n)), call=Call()) for n in range(30)), return_exceptions=True

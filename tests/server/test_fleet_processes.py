@@ -19,7 +19,9 @@ import pytest
 from tests.server.fleet_judging import decided, judge_all, requests
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, open_model
+from tirjudge.model import EngineOptions, bundled_checkpoint
+from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest
 from tirjudge_sandbox import SandboxPool
 
@@ -59,10 +61,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @asynccontextmanager
 async def opened(urls: Callable[[], Sequence[str]]):
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(open_model(bundled_checkpoint(), engine_urls=urls))
+        model = await stack.enter_async_context(
+            open_model("vllm", options=EngineOptions(profile=bundled_checkpoint(), urls=urls))
+        )
         pool = await stack.enter_async_context(SandboxPool(slots=2))
         assert isinstance(model.engine, FleetEngine)
-        yield Judge(engine=model.engine, sandbox=pool, profile=model.profile, gate=model.gate), model.engine
+        yield (
+            Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile, weights=model.weights),
+            model.engine,
+        )
 
 
 async def test_the_load_is_even_and_a_worker_that_is_killed_changes_no_verdict(start: Start) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call, Priority
@@ -30,7 +31,7 @@ def asked(**fields: Any) -> JudgeRequest:
 
 def slow_service(pool: Any = None, *, delay_s: float = 0.2, **options: Any) -> JudgeService:
     engine = ScriptedEngine(repeat("<preference>A</preference>"), label_probs={"A": 0.9, "B": 0.1}, delay_s=delay_s)
-    return JudgeService(Judge(engine=engine, sandbox=pool), **options)
+    return JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), **options)
 
 
 def num_judged(service: JudgeService) -> int:
@@ -137,11 +138,11 @@ async def test_who_asks_after_the_last_one_left_gets_a_judgment_of_their_own() -
 async def test_a_failure_is_shared_and_then_forgotten() -> None:
     service = slow_service()
     texts = iter(["<preference>A</preference>"])
-    service.judge = Judge(engine=ScriptedEngine((), delay_s=0.05), sandbox=None)
+    service.judge = Judge(engine=ScriptedEngine((), delay_s=0.05), tools=())
     answers = [service.answer(asked(), call=Call()) for _ in range(2)]
     for failure in await asyncio.gather(*answers, return_exceptions=True):
         assert isinstance(failure, EngineUnavailable)
-    service.judge = Judge(engine=ScriptedEngine(texts, label_probs={"A": 1.0}), sandbox=None)
+    service.judge = Judge(engine=ScriptedEngine(texts, label_probs={"A": 1.0}), tools=())
     assert (await service.answer(asked(), call=Call())).verdict.status == "decided"
 
 
@@ -266,7 +267,7 @@ async def test_each_judgment_is_told_once_to_whoever_watches() -> None:
     service.on_end.append(lambda request, call, outcome: seen.append(outcome))
     first, second = await asyncio.gather(*(service.answer(asked(), call=Call()) for _ in range(2)))
     assert seen == [first]
-    service.judge = Judge(engine=ScriptedEngine(()), sandbox=None)
+    service.judge = Judge(engine=ScriptedEngine(()), tools=())
     with pytest.raises(EngineUnavailable):
         await service.answer(asked(prompt="q"), call=Call())
     assert isinstance(seen[1], EngineUnavailable)

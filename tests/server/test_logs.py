@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge_server.app import create_app
 from tirjudge_server.telemetry.logs import FIELDS, JsonLines
 
@@ -101,14 +102,15 @@ async def test_no_line_holds_what_people_or_the_model_wrote(make_service, connec
     program = f'```python\nraise SystemExit("{SECRET}")\n```\n```output'
     service = make_service([program, f"{SECRET} {A}"])
     service.judge = Judge(
-        engine=ScriptedEngine([program, f"{SECRET} {A}"], label_probs={"A": 1.0}), sandbox=service.judge.sandbox
+        engine=ScriptedEngine([program, f"{SECRET} {A}"], label_probs={"A": 1.0}),
+        tools=[PythonTool(service.judge.sandbox)],
     )
     async with connect(create_app(service)) as client:
         assert (await client.post("/v1/judge", json=asked)).status_code == 200
         assert (await client.post("/v1/judge", json=asked | {"seed": 1})).status_code == 503
         assert (await client.post("/v1/judge", json=asked | {"mode": SECRET})).status_code == 400
         assert (await client.post("/v1/judge", json=asked | {"model": SECRET})).status_code == 404
-        service.judge = Judge(engine=Broken(()), sandbox=service.judge.sandbox)
+        service.judge = Judge(engine=Broken(()), tools=[PythonTool(service.judge.sandbox)])
         bearer = {"authorization": f"Bearer {SECRET}"}
         assert (await client.post("/v1/judge", json=asked | {"seed": 2}, headers=bearer)).status_code == 500
         assert (await client.get(f"/{SECRET}?key={SECRET}")).status_code == 404

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
@@ -40,7 +41,7 @@ def serve(pool: SandboxPool) -> Callable[..., tuple[JudgeService, FastAPI]]:
 
     def make(texts: Iterable[str], *, delay_s: float = 0.0, **options: Any) -> tuple[JudgeService, FastAPI]:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}, delay_s=delay_s)
-        service = JudgeService(Judge(engine=engine, sandbox=pool), **options)
+        service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), **options)
         metrics = ServerMetrics(service, pool=pool.stats)
         service.judge = instrument(service.judge, metrics)
         return service, create_app(service, metrics=metrics)
@@ -211,7 +212,7 @@ async def test_a_bug_is_a_500_and_a_failure(serve, connect: Connect) -> None:
         async def generate(self, *arguments: Any, **more: Any) -> Any:
             raise ZeroDivisionError
 
-    service.judge = Judge(engine=Broken(()), sandbox=None)
+    service.judge = Judge(engine=Broken(()), tools=())
     async with connect(app) as client:
         assert (await client.post("/v1/judge", json=PLAIN)).status_code == 500
         told = await read(client)

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.failure import Fallbacks, MissingScore
 from tirjudge_server.service import JudgeService
@@ -35,7 +36,7 @@ def told(pool: SandboxPool) -> dict[str, tuple[str, set[str], str]]:
     fallbacks = Fallbacks()
     fallbacks.add("openrlhf", MissingScore.DEADLINE, reason="")
     workers = {part: [Worker(f"http://{part}:1")] for part in ("engine", "sandbox")}
-    service = JudgeService(Judge(engine=ScriptedEngine(()), sandbox=pool), workers=lambda: workers)
+    service = JudgeService(Judge(engine=ScriptedEngine(()), tools=[PythonTool(pool)]), workers=lambda: workers)
     metrics = ServerMetrics(service, pool=pool.stats, fallbacks=fallbacks)
     labels = {
         metric._name: set(metric._labelnames)

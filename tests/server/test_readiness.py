@@ -11,6 +11,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge_server import readiness
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
@@ -29,8 +30,8 @@ async def test_ready_only_after_a_whole_judgment(make_service, connect) -> None:
 
 
 async def test_an_engine_that_ended_for_good_is_unhealthy(pool, connect, random_checkpoint) -> None:
-    async with open_model(random_checkpoint) as model:
-        judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile)
+    async with open_model(f"embedded:{random_checkpoint}") as model:
+        judge = Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile)
         app = create_app(JudgeService(judge, engine_ended=lambda: model.ended))
         async with connect(app) as client:
             assert (await client.get("/health")).json()["status"] == "ok"

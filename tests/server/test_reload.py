@@ -20,8 +20,10 @@ from tests.vllm.checkpoint import move_weights
 from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import Model, bundled_checkpoint, fingerprint, open_model
+from tirjudge.model import Model, bundled_checkpoint, fingerprint
+from tirjudge.opening import open_model
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.access import Access
@@ -79,7 +81,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
     @asynccontextmanager
     async def serving(*, guarded: bool = True) -> AsyncIterator[Server]:
         async with open_model() as model:
-            judge = Judge(engine=model.engine, sandbox=pool, profile=model.profile, gate=model.gate)
+            judge = Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile, weights=model.weights)
             versions = versions_of(judge, fingerprint=model.fingerprint, isolation=pool.level)
             async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
                 names = {"root": ["admin"], "user": ["judge", "read"]} if guarded else {}
@@ -102,7 +104,7 @@ async def test_forty_judgments_in_flight_are_each_made_by_one_version_and_say_wh
     old, new = fingerprint(bundled_checkpoint()), fingerprint(other)
     async with serve() as server:
         asking = [asyncio.create_task(server.ask(number=number)) for number in range(NUM_JUDGMENTS)]
-        while server.model.gate.num_inside < 8:  # noqa: ASYNC110
+        while server.model.weights.num_inside < 8:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         reloaded = await server.reload(other)
         assert reloaded.json() == {
@@ -132,7 +134,7 @@ async def test_forty_judgments_in_flight_are_each_made_by_one_version_and_say_wh
 async def judged_by(folder: Path, *, numbers: Sequence[int], pool: SandboxPool) -> dict[int, Judgment]:
     engine = EmbeddedEngine.load(folder)
     try:
-        judge = Judge(engine=engine, sandbox=pool, profile=load_profile(folder))
+        judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(folder))
         made = await asyncio.gather(*(judge.judge(request(number=number)) for number in numbers))
         return dict(zip(numbers, made, strict=True))
     finally:

@@ -32,6 +32,7 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server import serving
 from tirjudge_server.app import create_app
@@ -92,7 +93,7 @@ def serve(pool: SandboxPool, connect) -> Callable[..., httpx2.AsyncClient]:
 
     def make(seen: Seen, texts: Iterable[str]) -> httpx2.AsyncClient:
         engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        service = JudgeService(instrument(Judge(engine=engine, sandbox=pool), seen.tracing))
+        service = JudgeService(instrument(Judge(engine=engine, tools=[PythonTool(pool)]), seen.tracing))
         return connect(create_app(service, tracing=seen.tracing))
 
     return make
@@ -286,7 +287,7 @@ async def test_the_engine_is_sent_the_span_that_asks_it(
     async with listen(worker) as url:
         engine = VLLMEngine(url)
         service = JudgeService(
-            instrument(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint)), seen.tracing)
+            instrument(Judge(engine=engine, tools=(), profile=load_profile(random_checkpoint)), seen.tracing)
         )
         async with connect(create_app(service, tracing=seen.tracing)) as client:
             answer = await client.post("/v1/judge", json=PLAIN, headers={"traceparent": TRACEPARENT})
@@ -304,7 +305,7 @@ async def test_without_tracing_the_engine_is_sent_the_span_of_the_caller(
     async with listen(worker) as url:
         engine = VLLMEngine(url)
         async with connect(
-            create_app(JudgeService(Judge(engine=engine, sandbox=None, profile=load_profile(random_checkpoint))))
+            create_app(JudgeService(Judge(engine=engine, tools=(), profile=load_profile(random_checkpoint))))
         ) as client:
             headers = {} if given is None else {"traceparent": given}
             assert (await client.post("/v1/judge", json=PLAIN, headers=headers)).status_code == 200

@@ -7,8 +7,9 @@ import pytest
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import bundled_profile
@@ -24,7 +25,7 @@ async def judge() -> AsyncIterator[Judge]:
     engine = EmbeddedEngine.load(bundled_checkpoint())
     try:
         async with SandboxPool(slots=2) as pool:
-            yield Judge(engine=engine, sandbox=pool, profile=load_profile(bundled_checkpoint()))
+            yield Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(bundled_checkpoint()))
     finally:
         engine.close()
 

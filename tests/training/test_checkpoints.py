@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import CheckpointError
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import Lineage, load_profile, read_checkpoint_file
 from tirjudge.types import Sampling
 from tirjudge_training.bundled.tokenizer import chat

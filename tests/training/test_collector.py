@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge.judge import Judge
-from tirjudge.loop import Bindings
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Completion, ExecResult, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collected, Collector, PseudoLabels
@@ -55,7 +56,7 @@ class FixedPolicy:
     version = 5
 
     def __init__(self, engine: ScriptedEngine, sandbox: SandboxPool | None = None) -> None:
-        self.judge = Judge(engine=engine, sandbox=sandbox)
+        self.judge = Judge(engine=engine, tools=[PythonTool(sandbox)])
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
         raise AssertionError("it is never trained")

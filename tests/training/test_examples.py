@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import islice
 from random import Random
 
 import pytest
 
-from tirjudge.parse import parse_code, parse_verdict
-from tirjudge.render import bindings, labels
+from tirjudge.formats.tirjudge_1 import bindings, find_verdict, labels, parse_code
 from tirjudge.types import Mode, label_of
 from tirjudge_training.synthetic import phrasings
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -19,6 +19,12 @@ from tirjudge_training.synthetic.programs import Places, run_own
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING
 
 NUM_EXAMPLES = 1500
+
+
+def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
+    """The label that is found."""
+    found = find_verdict(texts, mode=mode, labels=labels)
+    return None if found is None else found.label
 
 
 def draw(

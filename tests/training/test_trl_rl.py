@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.tiny import EOS, FixedCollector, made_up_groups, save_tiny, trajectory
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.types import Mode, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collector

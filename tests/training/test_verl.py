@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.training.verl_environment import verl_python
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_training import verl_config
 from tirjudge_training.items import TrainingItem

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.types import Mode, StopReason
 from tirjudge_training.groups import Collected, RolloutGroup
 from tirjudge_training.rewards import RolloutReward

@@ -22,8 +22,9 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config  # pyrigh
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Mode, Sampling
 from tirjudge_training.dapo import dapo_loss, group_advantages
 from tirjudge_training.items import TrainingItem
@@ -228,7 +229,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
     worker = _worker(config, tokenizer=tokenizer, client=EmbeddedServers(engine))
     found = []
     async with SandboxPool(slots=1) as pool:
-        judge = Judge(engine=engine, sandbox=pool, profile=load_profile(checkpoint))
+        judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(checkpoint))
         for row, item in enumerate(items()):
             for number in range(NUM_SESSIONS):
                 outputs = await _session(worker, {name: values[row] for name, values in rows.items()}, number=number)

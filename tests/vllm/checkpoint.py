@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tirjudge.engines.checkpoint import read_safetensors
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge_training.checkpoints import load_tokenizer, save_tokenizer
 
 

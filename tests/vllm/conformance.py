@@ -9,13 +9,13 @@ import asyncio
 
 import pytest
 
+from tirjudge.engines.base import Engine, read_labels
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_answer import REPETITION
 from tirjudge.errors import PromptTooLong
-from tirjudge.loop import Engine, read_labels
-from tirjudge.parse import stop_strings
+from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
 from tirjudge.request_context import coming_from
-from tirjudge.types import Completion, Mode, Sampling
+from tirjudge.types import Completion, Sampling
 
 PROMPT = (
     "Zwölf words 🙂: which of the answers has fewer words?\n\nAnswer A: Cats sleep.\n\nAnswer B: Cats sleep all day."
@@ -54,7 +54,7 @@ async def test_prompts_and_texts_are_encoded_as_the_embedded_engine_does(engine:
     "sampling",
     [
         Sampling(max_tokens=40),
-        Sampling(max_tokens=200, stop=stop_strings(Mode.PAIRWISE, tools=True)),
+        Sampling(max_tokens=200, stop=("</preference>", OUTPUT_FENCE)),
         Sampling(max_tokens=60, stop=("e",)),
         Sampling(max_tokens=1, allowed_token_ids=(40, 41), logprob_token_ids=(40, 41, 7)),
     ],

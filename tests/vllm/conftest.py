@@ -13,7 +13,7 @@ from tests.vllm.environment import NoEnvironment, vllm_python
 from tests.vllm.server import VLLMServer, vllm_server
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 
 
 @pytest.fixture(scope="session")

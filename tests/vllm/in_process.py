@@ -19,7 +19,8 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_inprocess import AsyncVLLMEngine, open_in_process
 from tirjudge.errors import CheckpointError
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, fingerprint, open_model
+from tirjudge.model import EngineOptions, bundled_checkpoint, fingerprint
+from tirjudge.opening import open_model
 from tirjudge.types import JudgeRequest, Mode, Sampling
 from tirjudge_server.opening import open_judging
 from tirjudge_server.settings import ServerSettings
@@ -74,7 +75,7 @@ async def test_a_server_judges_with_it():
     arguments = (*given, "--block-size", str(BLOCK_TOKENS), "--max-num-seqs", "4")
     async with open_judging(ServerSettings(checkpoint=MODEL, vllm_arguments=arguments)) as model:
         request = JudgeRequest(mode=Mode.PAIRWISE, prompt="Say hi.", responses=["hi", "ho"], tools="off", votes=3)
-        judge = Judge(engine=model.engine, sandbox=None, profile=model.profile, gate=model.gate)
+        judge = Judge(engine=model.engine, tools=(), profile=model.profile, weights=model.weights)
         judgment = await judge.judge(request)
         assert (judgment.model_version, model.ended) == (fingerprint(MODEL), None)
         assert len(judgment.rollouts) >= 2
@@ -84,7 +85,9 @@ async def test_a_server_judges_with_it():
 
 async def test_what_vllm_does_not_know_is_named():
     with pytest.raises(CheckpointError, match="--max-modle-len"):
-        async with open_model(MODEL, vllm_arguments=["--max-modle-len", "5"]):
+        async with open_model(
+            f"vllm-inprocess:{MODEL}", options=EngineOptions(vllm_arguments=["--max-modle-len", "5"])
+        ):
             pass
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.judge import Judge
-from tirjudge.loop import Engine, Sandbox, Tokenizer
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
@@ -81,7 +82,7 @@ async def judge_all(
     checkpoint: Path | None = None,
 ) -> list[Judgment]:
     """Their judgments, in order, so many side by side."""
-    judge = Judge(engine=engine, sandbox=sandbox, profile=load_profile(checkpoint or bundled_checkpoint()))
+    judge = Judge(engine=engine, tools=[PythonTool(sandbox)], profile=load_profile(checkpoint or bundled_checkpoint()))
     places = asyncio.Semaphore(concurrency)
 
     async def one(request: JudgeRequest) -> Judgment:

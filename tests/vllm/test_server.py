@@ -17,7 +17,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.fleet import FleetEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.request_context import coming_from
 from tirjudge.types import Sampling
 from tirjudge_sandbox import SandboxPool

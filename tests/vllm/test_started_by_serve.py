@@ -23,7 +23,7 @@ from tests.vllm.checkpoint import move_weights
 from tests.vllm.judging import held_out_requests, judge_all
 from tests.vllm.server import SETTINGS, SMALL, STARTS_IN_S, started_with
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.opening import fingerprint
+from tirjudge.model import fingerprint
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_sandbox import SandboxPool
 

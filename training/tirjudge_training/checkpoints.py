@@ -237,8 +237,8 @@ def _card(folder: Path, *, num_parameters: int) -> str:
         "parameters": f"{num_parameters:,}",
         "weights (SHA-256)": weights_sha256(folder),
         "tokenizer (SHA-256)": file.tokenizer_sha256,
-        "prompts (SHA-256)": file.prompts_sha256,
-        "loop version": file.loop_version,
+        "format": file.format,
+        "format (SHA-256)": file.format_sha256,
         "context": f"{file.context_tokens} tokens",
         **{
             name.replace("_", " "): value for name, value in (file.lineage.model_dump() if file.lineage else {}).items()

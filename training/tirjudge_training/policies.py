@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tirjudge.judge import Judge
-from tirjudge.loop import Sandbox
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import Sandbox, python_tools
 
 if TYPE_CHECKING:
     from tirjudge.engines.embedded import EmbeddedEngine
@@ -85,7 +85,7 @@ class EmbeddedPolicy:
             max_batch=self._max_batch,
             context_tokens=profile.context_tokens,
         )
-        self._judge = Judge(engine=self._engine, sandbox=self._sandbox, profile=profile)
+        self._judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
         return self
 
     async def __aexit__(self, *_: object) -> None:

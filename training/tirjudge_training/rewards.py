@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tirjudge.render import labels
+from tirjudge.formats.tirjudge_1 import labels
 from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.types import Mode, Rollout, StopReason
 from tirjudge_training.items import TrainingItem

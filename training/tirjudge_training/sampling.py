@@ -16,12 +16,12 @@ from time import perf_counter
 from typing import Literal
 
 from tirjudge.concurrency import gather_fail_fast
+from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
+from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
 from tirjudge.judge import Judge
-from tirjudge.observation import observation_text
-from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
@@ -168,11 +168,11 @@ class Student:
     def load(cls, checkpoint: Path) -> Student:
         """The student that starts from a checkpoint folder."""
         tokenizer = LocalTokenizer.load(checkpoint)
-        judge = Judge(engine=_Reader(tokenizer), sandbox=None, profile=load_profile(checkpoint))
+        judge = Judge(engine=_Reader(tokenizer), tools=(), profile=load_profile(checkpoint))
         return cls(judge=judge, tokenizer=tokenizer, end_of_turn=min(read_eos_token_ids(checkpoint)))
 
 
-class _Reader:
+class _Reader(BaseEngine):
     """An engine whose tokenizer alone is used."""
 
     eos_token_ids: frozenset[int] = frozenset()

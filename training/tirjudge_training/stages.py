@@ -25,8 +25,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, checkpoint_folder, fingerprint, open_model, tokenizer_sha256_of
+from tirjudge.model import EngineOptions, bundled_checkpoint, checkpoint_folder, fingerprint, tokenizer_sha256_of
+from tirjudge.opening import address_of, open_judge
 from tirjudge.profile import Lineage, load_profile
+from tirjudge.tools.base import ToolOptions
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
 from tirjudge_training.gate import Decided, compare
 from tirjudge_training.items import TrainingItem
@@ -489,20 +491,13 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Callback) -> Non
 @asynccontextmanager
 async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) -> AsyncIterator[Judge]:
     """The teacher's judge, with a real sandbox."""
-    from tirjudge_sandbox import SandboxPool
-
-    async with AsyncExitStack() as stack:
-        slots, allow_unsafe = recipe.sandbox.slots, recipe.sandbox.allow_unsafe
-        sandbox = await stack.enter_async_context(SandboxPool(slots=slots, allow_unsafe=allow_unsafe))
-        if teacher.chat_url is not None and teacher.chat_model is not None:
-            from tirjudge.engines.chat import open_chat_model
-
-            opening = open_chat_model(teacher.chat_url, model=teacher.chat_model, api_key=key)
-        else:
-            folder = None if teacher.checkpoint is None else _folder_of(teacher.checkpoint)
-            opening = open_model(folder, engine_urls=None if teacher.engine_url is None else [teacher.engine_url])
-        model = await stack.enter_async_context(opening)
-        yield Judge(engine=model.engine, sandbox=sandbox, profile=model.profile)
+    folder = None if teacher.checkpoint is None else _folder_of(teacher.checkpoint)
+    urls = () if teacher.engine_url is None else [teacher.engine_url]
+    address = address_of(checkpoint=folder, engine_urls=urls, chat_url=teacher.chat_url, chat_model=teacher.chat_model)
+    tool_options = ToolOptions(slots=recipe.sandbox.slots, allow_unsafe_sandbox=recipe.sandbox.allow_unsafe)
+    options = EngineOptions(profile=folder, key=key if teacher.chat_url else None)
+    async with open_judge(address, options=options, tool_options=tool_options) as judge:
+        yield judge
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:

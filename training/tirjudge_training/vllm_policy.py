@@ -13,8 +13,8 @@ from typing import Any
 
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
-from tirjudge.loop import Sandbox
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import Sandbox, python_tools
 
 
 class VLLMPolicy:
@@ -47,7 +47,7 @@ class VLLMPolicy:
         profile = load_profile(self._checkpoint)
         context_tokens = min(served.context_tokens, profile.context_tokens)
         profile = profile.model_copy(update={"context_tokens": context_tokens})
-        self.judge = Judge(engine=self._engine, sandbox=self._sandbox, profile=profile)
+        self.judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
         if self._rank == 0:
             await self._engine.reload(self._checkpoint, version=str(self._checkpoint))
         _wait_for_all()

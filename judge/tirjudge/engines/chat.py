@@ -29,6 +29,7 @@ from typing import Literal
 import httpx2
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
+from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.chat_endpoint import ChatEndpoint
 from tirjudge.engines.chat_wire import (
     ChatChoice,
@@ -38,9 +39,9 @@ from tirjudge.engines.chat_wire import (
     Token,
 )
 from tirjudge.errors import EngineUnavailable
+from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
 from tirjudge.http.trace_context import trace_headers
-from tirjudge.opening import Model
-from tirjudge.parse import OUTPUT_FENCE
+from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling, TokenAlternatives, TokenUsage
 
@@ -53,7 +54,6 @@ ANSWER_TOKENS = 2048
 """Longest answer to the question for the verdict; models that think do so before it."""
 
 OUTPUT_OF_PROGRAM = "Output of your program:\n"
-QUESTION = "Give your verdict now and write nothing else: <{tag}>X</{tag}>, where X is one of {labels}."
 
 ENDED: Mapping[str, Literal["stop", "length"]] = {"stop": "stop", "length": "length", "content_filter": "stop"}
 """How endpoints say that a turn ended; a filter ends one like the model itself."""
@@ -87,7 +87,7 @@ class CharacterTokenizer:
         return "".join(chr(i) for i in token_ids if i != BORDER)
 
 
-class ChatEngine:
+class ChatEngine(BaseEngine):
     """One model behind one endpoint.
 
     Args:
@@ -104,6 +104,8 @@ class ChatEngine:
     """
 
     eos_token_ids: frozenset[int] = frozenset()
+
+    facts = EngineFacts(constrains=False)
 
     def __init__(
         self,
@@ -139,12 +141,12 @@ class ChatEngine:
         return await self._complete(messages_of(token_ids), sampling=sampling, session=session)
 
     async def ask_verdict(
-        self, token_ids: Sequence[int], *, tag: str, labels: Sequence[str], session: str
+        self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
         """What the model says when it is asked for its verdict alone. Raises as `generate` does."""
-        question = {"role": "user", "content": QUESTION.format(tag=tag, labels=", ".join(labels))}
-        sampling = Sampling(max_tokens=ANSWER_TOKENS * CHARS_PER_TOKEN, stop=(f"</{tag}>",))
-        return await self._complete(_merged([*messages_of(token_ids), question]), sampling=sampling, session=session)
+        messages = [*messages_of(token_ids), {"role": "user", "content": question}]
+        sampling = Sampling(max_tokens=ANSWER_TOKENS * CHARS_PER_TOKEN, stop=tuple(stop))
+        return await self._complete(_merged(messages), sampling=sampling, session=session)
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
@@ -262,25 +264,6 @@ def _logprobs(token: Token) -> dict[str, float]:
     return {each.raw.decode(errors="replace"): each.logprob for each in (*token.top_logprobs, token)}
 
 
-@asynccontextmanager
-async def open_chat_model(url: str, *, model: str, api_key: str | None = None) -> AsyncIterator[Model]:
-    """Open a chat endpoint's model, and close it afterwards. Nothing is asked of it yet.
-
-    Args:
-        url: up to `/v1`, or whole.
-        model: its name there.
-        api_key: sent as a bearer token; None: nothing.
-
-    Raises:
-        EngineUnavailable: `url` is no URL.
-    """
-    engine = ChatEngine(url, model=model, api_key=api_key)
-    try:
-        yield Model(engine=engine, profile=chat_profile(model))
-    finally:
-        await engine.aclose()
-
-
 def chat_profile(model: str) -> Profile:
     """Sizes for a model whose tokens are out of sight: all in characters."""
     return Profile(
@@ -289,3 +272,19 @@ def chat_profile(model: str) -> Profile:
         rollout_tokens=16_384 * CHARS_PER_TOKEN,
         observation_tokens=1024 * CHARS_PER_TOKEN,
     )
+
+
+@asynccontextmanager
+async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
+    """`URL#MODEL`. Nothing is asked of the endpoint yet."""
+    url, _, name = address.rpartition("#")
+    if not url or not name:
+        raise ValueError(f"chat:{address} given; URL#MODEL is needed, such as chat:https://api.openai.com/v1#gpt-5")
+    engine = ChatEngine(url, model=name, api_key=options.key)
+    try:
+        yield Model(engine=engine, profile=chat_profile(name))
+    finally:
+        await engine.aclose()
+
+
+ENGINE = EngineKind(name="chat", address="URL#MODEL", open=_open)

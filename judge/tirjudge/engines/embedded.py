@@ -17,9 +17,9 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +27,15 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.checkpoint import Qwen3Config, read_eos_token_ids, read_json, read_safetensors
 from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, fingerprint, identity_of
+from tirjudge.profile import load_profile
 from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
+from tirjudge.weights_lock import WeightsLock
 
 MAX_BATCH = 16
 
@@ -381,7 +385,7 @@ class _Swap:
     future: Future[None]
 
 
-class EmbeddedEngine:
+class EmbeddedEngine(BaseEngine):
     """Serves many rollouts at once on one thread of its own; requests join and leave the batch between steps.
 
     Args:
@@ -396,6 +400,8 @@ class EmbeddedEngine:
         version: of the weights, as `swap` was told; None: those that it began with.
         num_steps: forward passes since the start.
     """
+
+    facts = EngineFacts(reloads=True)
 
     def __init__(
         self,
@@ -739,3 +745,20 @@ def _draw(logprobs: np.ndarray, *, temperature: float, top_p: float, rng: np.ran
         weights[order[beyond]] = 0
     cumulative = weights.cumsum(dtype=np.float64)
     return int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
+
+
+@asynccontextmanager
+async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
+    """A checkpoint folder; without an address the bundled judge."""
+    folder = checkpoint_folder(Path(address) if address else None)
+    profile = load_profile(checkpoint_folder(options.profile or folder))
+    engine = EmbeddedEngine.load(folder)
+    try:
+        yield Model(
+            engine=engine, profile=profile, weights=WeightsLock(version=fingerprint(folder)), **identity_of(folder)
+        )
+    finally:
+        engine.close()
+
+
+ENGINE = EngineKind(name="embedded", address="[PATH of a checkpoint]", open=_open)

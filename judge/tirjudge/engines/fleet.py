@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from tirjudge.control_tokens import ControlTokens
+from tirjudge.engines.base import BaseEngine, EngineFacts, Tokenizer
 from tirjudge.engines.fleet_worker import EngineWorker, RemoteEngine, Weights, WorkerIdentity, cancelled, in_time
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
 from tirjudge.http.workers import least_busy
-from tirjudge.loop import Tokenizer
 from tirjudge.types import Completion, Sampling
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ T = TypeVar("T")
 UrlSource = Callable[[], Sequence[str]]
 
 
-class FleetEngine:
+class FleetEngine(BaseEngine):
     """Engines behind URLs.
 
     Args:
@@ -66,8 +66,6 @@ class FleetEngine:
         on_hung: is told the URL of one that hangs, once it is left out.
         wait_s: for how long `ready` tries again while none can be reached, or is healthy: one may take minutes to start.
 
-    Attributes:
-        workers: those in use or left out for now, in the order of their URLs.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class FleetEngine:
         on_hung: Callable[[str], None] | None = None,
         wait_s: float = 0.0,
     ) -> None:
-        self.workers: list[EngineWorker] = []
+        self._workers: list[EngineWorker] = []
         self.tokenizer = FleetTokenizer(self)
         self._urls = urls
         self._connect = connect
@@ -93,10 +91,17 @@ class FleetEngine:
         self._draining: set[asyncio.Task[None]] = set()
         self._rotation = itertools.count()
 
+    facts = EngineFacts(reloads=True)
+
+    @property
+    def workers(self) -> Sequence[EngineWorker]:
+        """Those in use or left out for now, in the order of their URLs."""
+        return self._workers
+
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Those that any of them knows."""
-        return frozenset[int]().union(*(worker.engine.eos_token_ids for worker in self.workers))
+        return frozenset[int]().union(*(worker.engine.eos_token_ids for worker in self._workers))
 
     async def ready(self) -> ServedModel:
         """What the workers serve: most of those that can be reached. The others are left out, and watched.
@@ -109,11 +114,11 @@ class FleetEngine:
         deadline = asyncio.get_running_loop().time() + self._wait_s
         said = ""
         while True:
-            self.workers, gone = self._at_urls()
+            self._workers, gone = self._at_urls()
             await asyncio.gather(*map(_close, gone))
-            if not self.workers:
+            if not self._workers:
                 raise ValueError("engines: no URL given, at least one is needed")
-            found = await asyncio.gather(*(worker.identify() for worker in self.workers), return_exceptions=True)
+            found = await asyncio.gather(*(worker.identify() for worker in self._workers), return_exceptions=True)
             identities = [answer for answer in found if isinstance(answer, WorkerIdentity)]
             if identities:
                 break
@@ -126,7 +131,7 @@ class FleetEngine:
                 logger.warning("%s; waiting for one, for %.0f s at most", said, left_s)
             await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
-        for worker, answer in zip(self.workers, found, strict=True):
+        for worker, answer in zip(self._workers, found, strict=True):
             problem = answer.difference(self._identity) if isinstance(answer, WorkerIdentity) else str(answer)
             if problem is not None:
                 self._leave_out(worker, problem)
@@ -137,7 +142,7 @@ class FleetEngine:
         """Ends what is under way."""
         ending = [*self._draining, *([] if self._watching is None else [self._watching])]
         await asyncio.gather(*(cancelled(task) for task in ending))
-        workers, self.workers = self.workers, []
+        workers, self._workers = self._workers, []
         for worker in workers:
             worker.give_up()
         await asyncio.gather(*(_close(worker) for worker in workers))
@@ -178,7 +183,7 @@ class FleetEngine:
         asked: list[EngineWorker] = []
         failure: TirjudgeError | None = None
         while len(asked) < MAX_WORKERS_ASKED:
-            free = [worker for worker in self.workers if worker.problem is None and worker not in asked]
+            free = [worker for worker in self._workers if worker.problem is None and worker not in asked]
             if not free:
                 self._hurry()
                 break
@@ -208,7 +213,7 @@ class FleetEngine:
 
     async def _reload(self, weights: Weights) -> None:
         before, self._weights = self._weights, weights
-        asked = [worker for worker in self.workers if worker.problem is None]
+        asked = [worker for worker in self._workers if worker.problem is None]
         outcomes = await asyncio.gather(*(worker.load(weights) for worker in asked), return_exceptions=True)
         failures = [outcome for outcome in outcomes if outcome is not None]
         if (
@@ -228,7 +233,7 @@ class FleetEngine:
 
     def _leave_out_strays(self) -> None:
         """Those that came back while the weights were exchanged may have others."""
-        for worker in self.workers:
+        for worker in self._workers:
             if worker.problem is None and worker.weights != self._weights:
                 self._leave_out(worker, "it has other weights than the others")
 
@@ -247,7 +252,7 @@ class FleetEngine:
 
     def _at_urls(self) -> tuple[list[EngineWorker], list[EngineWorker]]:
         """The workers at the URLs of now, and those that are gone from them."""
-        known = {worker.url: worker for worker in self.workers}
+        known = {worker.url: worker for worker in self._workers}
         urls = dict.fromkeys(self._urls())
         now = [known.get(url) or EngineWorker(url=url, engine=self._connect(url)) for url in urls]
         return now, [worker for url, worker in known.items() if url not in urls]
@@ -256,7 +261,7 @@ class FleetEngine:
         if worker.problem is None:
             logger.warning("engine worker %s is left out: %s", worker.url, problem)
         worker.weights, worker.problem, worker.seen_at = None, problem, None
-        if worker in self.workers:  # else it was removed, and nobody waits for it
+        if worker in self._workers:  # else it was removed, and nobody waits for it
             worker.leave_out(problem, look=partial(self._look, worker))
 
     async def _look(self, worker: EngineWorker) -> str | None:
@@ -304,11 +309,13 @@ class FleetEngine:
             self._on_hung(worker.url)
 
     def _hurry(self) -> None:
-        for worker in self.workers:
+        for worker in self._workers:
             worker.hurried.set()
 
     def _none_left(self) -> str:
-        problems = "; ".join(f"{worker.url}: {worker.problem}" for worker in self.workers if worker.problem is not None)
+        problems = "; ".join(
+            f"{worker.url}: {worker.problem}" for worker in self._workers if worker.problem is not None
+        )
         return f"no engine worker can be used: {problems}"
 
     def _none_of(self, failures: Iterable[object]) -> BaseException:
@@ -326,7 +333,7 @@ class FleetEngine:
         while True:
             await asyncio.sleep(WATCH_S)
             self._follow()
-            await asyncio.gather(*(self._watch_one(worker) for worker in self.workers if worker.problem is None))
+            await asyncio.gather(*(self._watch_one(worker) for worker in self._workers if worker.problem is None))
 
     async def _watch_one(self, worker: EngineWorker) -> None:
         """One that is silent may be busy: it is given up after a while, and never if it is the last; one that says that it
@@ -335,7 +342,7 @@ class FleetEngine:
             served = await asyncio.wait_for(worker.engine.ready(), WATCH_S)
         except TimeoutError:
             worker.num_missed, worker.seen_at = worker.num_missed + 1, None
-            has_others = any(other.problem is None for other in self.workers if other is not worker)
+            has_others = any(other.problem is None for other in self._workers if other is not worker)
             if worker.num_missed >= NUM_MISSED and worker.problem is None and has_others:
                 self._leave_out(worker, f"no answer within {WATCH_S:g} s, {worker.num_missed} times in a row")
                 worker.give_up()
@@ -358,9 +365,9 @@ class FleetEngine:
 
     def _follow(self) -> None:
         """Take up workers at new URLs, once they are ready, and remove those whose URL is gone."""
-        before = self.workers
-        self.workers, gone = self._at_urls()
-        for worker in self.workers:
+        before = self._workers
+        self._workers, gone = self._at_urls()
+        for worker in self._workers:
             if worker not in before:
                 worker.leave_out("it is new", look=partial(self._look, worker))
         for worker in gone:

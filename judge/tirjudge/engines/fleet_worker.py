@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tirjudge.engines.base import Engine
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.http.workers import Worker
-from tirjudge.loop import Engine
 
 PROBE = (
     "```python\nprint(len(response_a.split()) >= 12, 3.14159)\n```\n```output\nTrue\n```\n"

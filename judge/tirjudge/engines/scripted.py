@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
+from tirjudge.engines.base import BaseEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
@@ -33,7 +34,7 @@ class ByteTokenizer:
         return bytes(i for i in token_ids if i < END_OF_TURN).decode(errors="replace")
 
 
-class ScriptedEngine:
+class ScriptedEngine(BaseEngine):
     """Says its texts in turn, each cut at the first stop string, as a real engine would.
 
     Args:

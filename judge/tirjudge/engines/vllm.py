@@ -11,20 +11,24 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
+from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.http.workers import is_this_machine
+from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, identity_of
+from tirjudge.profile import Profile, load_profile
 from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
 
@@ -46,7 +50,7 @@ class ServedModel:
     """`max_model_len`: longest sequence, prompt and completion together."""
 
 
-class VLLMEngine:
+class VLLMEngine(BaseEngine):
     """One vLLM server, or one mini worker.
 
     Args:
@@ -56,6 +60,8 @@ class VLLMEngine:
         timeout_s: longest wait for one turn.
         transport: how requests travel; None: over the network.
     """
+
+    facts = EngineFacts(reloads=True)
 
     def __init__(
         self,
@@ -352,3 +358,33 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
     if response.status_code in (400, 413, 422):
         return TurnRefused(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
     return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
+
+
+@asynccontextmanager
+async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
+    """One server, or several that serve the same model: `URL[,URL]`, or as `options.urls` says."""
+    from tirjudge.engines.fleet import FleetEngine
+
+    connect = partial(VLLMEngine, api_key=options.key)
+    urls = [url for url in address.split(",") if url]
+    if options.urls is not None:
+        engine = FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
+    elif len(urls) > 1:
+        engine = FleetEngine(lambda: urls, connect=connect)
+    elif urls:  # nobody can stand in for it: to leave it out would only fail what it could still do
+        engine = connect(urls[0])
+    else:
+        raise ValueError("vllm: given without an address; such as vllm:http://gpu-1:8000")
+    folder = options.profile
+    try:
+        served = await engine.ready()
+        profile = Profile(name=served.name) if folder is None else load_profile(checkpoint_folder(folder))
+        context_tokens = min(served.context_tokens, profile.context_tokens)
+        # Only a folder with the tokenizer is that of the model; else it is the profile alone.
+        identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)
+        yield Model(engine=engine, profile=profile.model_copy(update={"context_tokens": context_tokens}), **identity)
+    finally:
+        await engine.aclose()
+
+
+ENGINE = EngineKind(name="vllm", address="URL[,URL]", open=_open)

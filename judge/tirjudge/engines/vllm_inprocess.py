@@ -9,6 +9,7 @@ What a reader would trip over, besides what `vllm_answer` says:
 from __future__ import annotations
 
 import argparse
+import asyncio
 import io
 import shlex
 import uuid
@@ -19,12 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.control_tokens import ControlTokens
+from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
 from tirjudge.http.trace_context import trace_headers
+from tirjudge.model import EngineKind, EngineOptions, Model, bundled_checkpoint, fingerprint, identity_of
+from tirjudge.profile import Profile, load_profile
 from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
+from tirjudge.weights_lock import WeightsLock
 
 DEFAULTS: Mapping[str, Any] = {
     "scheduling_policy": "priority",
@@ -97,7 +102,7 @@ def _importing() -> Iterator[None]:
         raise EngineUnavailable(f"vLLM in this process: {error}; `pip install vllm` would do") from error
 
 
-class AsyncVLLMEngine:
+class AsyncVLLMEngine(BaseEngine):
     """vLLM's engine in this process.
 
     Args:
@@ -106,6 +111,8 @@ class AsyncVLLMEngine:
     Attributes:
         served: what it serves, as a server would say it.
     """
+
+    facts = EngineFacts(reloads=True)
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
@@ -259,3 +266,25 @@ def _answer_of(output: Any, *, sampling: Sampling) -> VLLMAnswer:
         token_logprobs={i: first[i].logprob for i in sampling.logprob_token_ids},
         num_cached=output.num_cached_tokens or 0,
     )
+
+
+@asynccontextmanager
+async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
+    """A checkpoint folder or the name of a model on the hub; without an address the bundled judge."""
+    checkpoint = Path(address) if address else bundled_checkpoint()
+    folder = checkpoint if checkpoint.is_dir() else None
+    profile = Profile(name=str(checkpoint)) if folder is None else load_profile(folder)
+    identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)
+    version = None if folder is None else await asyncio.to_thread(fingerprint, folder)
+    arguments = {"max_model_len": profile.context_tokens, **options_of(options.vllm_arguments)}
+    async with open_in_process(checkpoint, **arguments) as engine:
+        context_tokens = min(engine.served.context_tokens, profile.context_tokens)
+        yield Model(
+            engine=engine,
+            profile=profile.model_copy(update={"context_tokens": context_tokens}),
+            weights=WeightsLock(version=version),
+            **identity,
+        )
+
+
+ENGINE = EngineKind(name="vllm-inprocess", address="PATH or hub name", open=_open)

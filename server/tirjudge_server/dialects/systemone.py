@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from tirjudge.render import fill
+from tirjudge.formats.texts import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
 from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend, text_of

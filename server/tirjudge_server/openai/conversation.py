@@ -12,10 +12,10 @@ from typing import Literal
 
 from tirjudge.deadline import Deadline
 from tirjudge.errors import DeadlineExceeded
+from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
 from tirjudge.http.protocol import invalid
-from tirjudge.loop import run_rollout
-from tirjudge.observation import observation_text
-from tirjudge.parse import OUTPUT_FENCE
+from tirjudge.loop import RolloutSpec, run_rollout
+from tirjudge.tools.base import ToolContext
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, Sampling, StopReason, Turn, TurnRecord
 from tirjudge_server.call import Call
 from tirjudge_server.openai.capacity import place
@@ -60,7 +60,7 @@ def check_model_chats(service: JudgeService) -> None:
     Raises:
         Refused: it cannot.
     """
-    if service.judge.profile.prompts_sha256 is None:
+    if not service.judge.profile.was_trained_on_format:
         return
     message = (
         "messages: nothing to judge was found in them, and this model was trained to judge, not to chat; send "
@@ -107,29 +107,25 @@ async def _run(
 
     async def tell(turn: Turn) -> None:
         if on_turn is not None:
-            await on_turn(turn_record(turn))
+            await on_turn(turn.record)
 
-    async with judge.gate.enter():
-        return await run_rollout(
-            await judge.engine.tokenizer.encode_prompt(text),
-            mode=Mode.POINTWISE,
-            labels=(),
-            engine=judge.engine,
-            sandbox=judge.sandbox if asked.tools else None,
-            bindings={"prompt": text},
-            profile=profile,
-            sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
-            session=f"chat_{uuid.uuid4().hex}",
-            max_tool_calls=asked.max_tool_calls,
-            force_verdict=False,
-            deadline=deadline,
-            on_turn=tell,
-        )
-
-
-def turn_record(turn: Turn) -> TurnRecord:
-    outcome = None if turn.result is None else turn.result.outcome
-    return TurnRecord(text=turn.completion.text, code=turn.code, output=turn.output, outcome=outcome)
+    spec = RolloutSpec(
+        mode=Mode.POINTWISE,
+        labels=(),
+        format=judge.format,
+        engine=judge.engine,
+        tools=judge.tools if asked.tools else (),
+        context=ToolContext(bindings={"prompt": text}),
+        profile=profile,
+        sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
+        session=f"chat_{uuid.uuid4().hex}",
+        max_tool_calls=asked.max_tool_calls,
+        force_verdict=False,
+        deadline=deadline,
+        on_turn=tell,
+    )
+    async with judge.weights.enter():
+        return await run_rollout(await judge.engine.tokenizer.encode_prompt(text), spec)
 
 
 def turn_text(turn: TurnRecord) -> str:
@@ -149,7 +145,7 @@ def _answered(rollout: Rollout) -> ConversationAnswer:
     ended = rollout.stop_reason not in (StopReason.LENGTH, StopReason.TOOL_BUDGET, StopReason.DEADLINE)
     return ConversationAnswer(
         content=said.removesuffix(OUTPUT_FENCE),
-        reasoning="".join(turn_text(turn_record(turn)) for turn in turns[:num_thinking]),
+        reasoning="".join(turn_text(turn.record) for turn in turns[:num_thinking]),
         finish_reason="stop" if ended else "length",
         input_tokens=len(rollout.prompt_ids),
         cached_tokens=sum(turn.completion.num_cached for turn in turns),

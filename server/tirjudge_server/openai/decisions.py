@@ -19,7 +19,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
-from tirjudge.render import fill
+from tirjudge.formats.texts import fill
 from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tirjudge.http.protocol import parse_json
-from tirjudge.loop import Sandbox
+from tirjudge.tools.python import Sandbox
 from tirjudge.types import ExecResult, Outcome
 
 MAX_RUNS = 16

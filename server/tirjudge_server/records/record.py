@@ -9,8 +9,6 @@ from importlib.metadata import version
 from typing import Any
 
 from tirjudge.judge import Judge
-from tirjudge.profile import LOOP_VERSION
-from tirjudge.render import prompts_sha256
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
 from tirjudge_server.records.chain import record_hash
@@ -49,7 +47,8 @@ class Versions:
     """A hash of the model; None: it is out of sight."""
     profile_sha256: str
     prompts_sha256: str
-    loop_version: int
+    """Of the format."""
+    format: str
     sandbox: str | None
     """The level of its isolation; None: there is no sandbox."""
     limits: dict[str, Any] | None
@@ -64,9 +63,9 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
     return Versions(
         model=judge.profile.name,
         fingerprint=fingerprint,
-        profile_sha256=sha256(canonical(judge.profile.model_dump(mode="json"))),
-        prompts_sha256=prompts_sha256(),
-        loop_version=LOOP_VERSION,
+        profile_sha256=sha256(canonical(judge.profile.as_first_written())),
+        prompts_sha256=judge.format.sha256,
+        format=judge.format.name,
         sandbox=isolation,
         limits=asdict(limits) if is_dataclass(limits) and not isinstance(limits, type) else None,
         package=version("tirjudge"),

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
+from tirjudge.engines.base import BaseEngine, Engine, Tokenizer
+from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge
-from tirjudge.loop import Bindings, Engine, Sandbox, Tokenizer
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import Completion, ExecResult, Sampling
 
 
 class Probe(Protocol):
-    """Somebody who is told. What is opened is given the result, if there is one, and closed afterwards."""
+    """Observer of engine and sandbox calls. What is opened is given the result, if there is one, and closed afterwards."""
 
     def generating(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str
@@ -27,15 +31,19 @@ class Probe(Protocol):
 
 
 def instrument(judge: Judge, probe: Probe) -> Judge:
-    """A judge that does the same, with somebody told."""
-    sandbox = None if judge.sandbox is None else _ProbedSandbox(judge.sandbox, probe)
-    return replace(judge, engine=_ProbedEngine(judge.engine, probe), sandbox=sandbox)
+    """A judge that does the same, and tells the probe of it."""
+    tools = [
+        PythonTool(_InstrumentedSandbox(tool.sandbox, probe)) if isinstance(tool, PythonTool) else tool
+        for tool in judge.tools
+    ]
+    return replace(judge, engine=_InstrumentedEngine(judge.engine, probe), tools=tools)
 
 
-class _ProbedEngine:
+class _InstrumentedEngine(BaseEngine):
     def __init__(self, engine: Engine, probe: Probe) -> None:
         self._engine = engine
         self._probe = probe
+        self.facts = engine.facts
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -45,14 +53,34 @@ class _ProbedEngine:
     def eos_token_ids(self) -> frozenset[int]:
         return self._engine.eos_token_ids
 
+    @property
+    def ended(self) -> str | None:
+        return self._engine.ended
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._engine.workers
+
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
             completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
             tell(completion)
             return completion
 
+    async def ask_verdict(
+        self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
+    ) -> Completion:
+        sampling = Sampling(max_tokens=0, stop=tuple(stop))
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+            completion = await self._engine.ask_verdict(token_ids, question=question, stop=stop, session=session)
+            tell(completion)
+            return completion
 
-class _ProbedSandbox:
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        await self._engine.reload(checkpoint, version=version)
+
+
+class _InstrumentedSandbox:
     def __init__(self, sandbox: Sandbox, probe: Probe) -> None:
         self._sandbox = sandbox
         self._probe = probe

@@ -53,7 +53,7 @@ async def open_scripted(*, delay_s: float = 0.0, fingerprint: str = "scripted") 
     engine = Engine(
         lambda sequence: f"<preference>{_label(sequence)}</preference>", label_probs=_probabilities, delay_s=delay_s
     )
-    judge = Judge(engine=engine, sandbox=None, profile=Profile(name="scripted"))
+    judge = Judge(engine=engine, tools=(), profile=Profile(name="scripted"))
 
     async def one(request: JudgeRequest) -> Judgment:
         if LOST in str(request.prompt):

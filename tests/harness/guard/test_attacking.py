@@ -64,7 +64,7 @@ def copying(sequence: str) -> str:
 
 def opened(script, *, asked: list[JudgeRequest] | None = None) -> OpenJudge:
     """A judge that a script plays, and that writes down what it is asked."""
-    judge = Judge(engine=ScriptedEngine(script), sandbox=None, profile=Profile(name="scripted"))
+    judge = Judge(engine=ScriptedEngine(script), tools=(), profile=Profile(name="scripted"))
 
     async def judge_one(request: JudgeRequest) -> Judgment:
         if asked is not None:

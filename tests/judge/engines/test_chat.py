@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from tests.chat_server import MODEL, serving_chat
-from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of, open_chat_model
+from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of
 from tirjudge.engines.chat_endpoint import endpoint_of
 from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.retry_events import on_retry
 from tirjudge.judge import Judge
+from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Judgment, Mode, Sampling, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_web.process import bind, url_of
@@ -27,8 +29,8 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": 
 
 
 async def judged(url: str, request: JudgeRequest = PAIR, *, pool: SandboxPool | None = None) -> Judgment:
-    async with open_chat_model(url, model=MODEL) as model:
-        return await Judge(engine=model.engine, sandbox=pool, profile=model.profile).judge(request)
+    async with open_model(f"chat:{url}#{MODEL}") as model:
+        return await Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile).judge(request)
 
 
 def refusing(name: str, error: Mapping[str, Any], *, status: int = 400) -> Any:
@@ -286,8 +288,8 @@ async def test_what_an_endpoint_does_not_take_is_left_out_from_then_on(
     name: str, error: Mapping[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), serving_chat([VERDICT] * 2, refuses=refusing(name, error)) as chat:
-        async with open_chat_model(chat.url, model=MODEL) as model:
-            judge = Judge(engine=model.engine, sandbox=None, profile=model.profile)
+        async with open_model(f"chat:{chat.url}#{MODEL}") as model:
+            judge = Judge(engine=model.engine, tools=(), profile=model.profile)
             for seed in (1, 2):
                 judgment = await judge.judge(PAIR.model_copy(update={"seed": seed}))
                 assert judgment.verdict.status == "decided"
@@ -459,8 +461,8 @@ async def test_groups_are_judged_without_probabilities_too() -> None:
         mode=Mode.LISTWISE, prompt="Which?", responses=[f"answer {i}" for i in range(6)], tools="off", orders="both"
     )
     with serving_chat(lambda sequence: "<preference>A</preference>") as chat:
-        async with open_chat_model(chat.url, model=MODEL) as model:
+        async with open_model(f"chat:{chat.url}#{MODEL}") as model:
             profile = model.profile.model_copy(update={"group_size": 3})
-            judgment = await Judge(engine=model.engine, sandbox=None, profile=profile).judge(request)
+            judgment = await Judge(engine=model.engine, tools=(), profile=profile).judge(request)
     assert (judgment.verdict.status, judgment.verdict.reason) == ("tie", "orders_disagree")
     assert judgment.verdict.probabilities is None

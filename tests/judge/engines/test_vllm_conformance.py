@@ -13,7 +13,7 @@ from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.http_conformance import *  # noqa: F403
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge_server.worker import create_worker
 from tirjudge_web.process import bind, url_of
 

@@ -8,6 +8,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.request_context import NOBODY, RequestContext, coming_from, origin
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.call import Call, Priority
@@ -33,20 +34,20 @@ class Listening(ScriptedEngine):
 
 async def test_each_turn_has_its_number_and_the_verdict_is_read_after_all_of_them(pool: SandboxPool):
     engine = Listening(SCRIPT)
-    await Judge(engine=engine, sandbox=pool).judge(REQUEST)
+    await Judge(engine=engine, tools=[PythonTool(pool)]).judge(REQUEST)
     assert engine.heard == [(NOBODY, 0), (NOBODY, 1), (NOBODY, 2), (NOBODY, 3)]
 
 
 async def test_a_forced_verdict_is_read_after_all_turns():
     engine = Listening(["I do not know."])
-    await Judge(engine=engine, sandbox=None).judge(REQUEST.model_copy(update={"tools": "off"}))
+    await Judge(engine=engine).judge(REQUEST.model_copy(update={"tools": "off"}))
     assert [turn for _, turn in engine.heard] == [0, 1]
 
 
 @pytest.mark.parametrize("priority", Priority)
 async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, priority: Priority):
     engine = Listening(SCRIPT)
-    service = JudgeService(Judge(engine=engine, sandbox=pool))
+    service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]))
     await service.answer(REQUEST, call=Call(caller="ann", priority=priority))
     with coming_from("ann", urgency=priority):
         expected = origin()

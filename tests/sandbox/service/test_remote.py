@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
-from tirjudge.loop import Sandbox
+from tirjudge.tools.python import Sandbox
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits
 from tirjudge_sandbox.app import create_app

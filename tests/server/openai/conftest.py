@@ -28,7 +28,7 @@ MAX_BODY_BYTES = 200_000
 
 LABEL_PROBS = {"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}
 
-PROFILE = Profile(name="judge", prompts_sha256="trained on ours")
+PROFILE = Profile(name="judge", format_sha256="trained on ours")
 
 
 @asynccontextmanager
@@ -103,7 +103,7 @@ def make_judge() -> Callable[..., JudgeService]:
     ) -> JudgeService:
         engine = ScriptedEngine(texts, label_probs=label_probs)
         return JudgeService(
-            Judge(engine=engine, sandbox=None, profile=profile, gate=WeightsLock(version=fingerprint)), **options
+            Judge(engine=engine, tools=(), profile=profile, weights=WeightsLock(version=fingerprint)), **options
         )
 
     return make

@@ -12,6 +12,7 @@ import pytest
 
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
+from tirjudge.tools.python import PythonTool
 from tirjudge_server.openai.forms import JSON_TYPES
 from tirjudge_server.openai.formula import FUNCTIONS
 from tirjudge_server.openai.routes import BATCH_REQUESTS, REQUESTS, endpoints
@@ -34,8 +35,8 @@ def run_examples(url: str) -> str:
 
 
 async def test_the_examples_run_against_the_bundled_judge(pool, served, tmp_path: Path) -> None:
-    async with open_model(None) as model:
-        service = JudgeService(Judge(engine=model.engine, sandbox=pool, profile=model.profile))
+    async with open_model() as model:
+        service = JudgeService(Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile))
         async with served(service, folder=tmp_path) as url:
             printed = await asyncio.to_thread(run_examples, url)
     assert printed.startswith("decided B\n")

@@ -42,7 +42,7 @@ async def serving(
         access = Access(database)
         await access.load()
     engine = ScriptedEngine(lambda sequence: "<score>7</score>", delay_s=delay_s)
-    service = JudgeService(Judge(engine=engine, sandbox=None))
+    service = JudgeService(Judge(engine=engine))
     app = create_app(service, files=tmp_path / "files", quota=quota, access=access)
     async with app.router.lifespan_context(app), connect(app) as client:
         yield client

@@ -18,9 +18,10 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.formats import DEFAULT_FORMAT, format_named
 from tirjudge.judge import Judge
-from tirjudge.profile import LOOP_VERSION, Profile, load_profile
-from tirjudge.render import prompts_sha256
+from tirjudge.profile import Profile, load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
@@ -59,8 +60,8 @@ def bundled_profile() -> Profile:
         response_chars=64,
         all_responses_chars=416,
         group_size=8,
-        loop_version=LOOP_VERSION,
-        prompts_sha256=prompts_sha256(),
+        format=DEFAULT_FORMAT,
+        format_sha256=format_named(DEFAULT_FORMAT).sha256,
     )
 
 
@@ -150,7 +151,7 @@ async def measure_checkpoint(
     scores = []
     try:
         async with SandboxPool() as pool:
-            judge = Judge(engine=engine, sandbox=pool, profile=load_profile(checkpoint))
+            judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(checkpoint))
             for test_set in TEST_SETS:
                 if not only or any(part in test_set.name for part in only):
                     scores.append(

@@ -13,7 +13,8 @@ from itertools import islice
 from random import Random
 
 from tirjudge.judge import Judge
-from tirjudge.loop import Bindings, Sandbox
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
 
@@ -136,7 +137,7 @@ async def measure(
     """
     if test_set.noise:
         assert judge.sandbox is not None
-        judge = replace(judge, sandbox=NoiseSandbox(judge.sandbox, seed=seed))
+        judge = replace(judge, tools=[PythonTool(NoiseSandbox(judge.sandbox, seed=seed))])
     items = draw_items(test_set, num_items=num_items, seed=seed)
     answers = await _at_most(CONCURRENCY, items, judge.judge, on_item)
     judgments = [judgment for judgment, _ in answers]

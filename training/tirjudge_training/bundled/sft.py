@@ -27,8 +27,8 @@ from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tirjudge.control_tokens import NONE
+from tirjudge.formats.tirjudge_1 import render_prompt
 from tirjudge.profile import Profile
-from tirjudge.render import render_prompt
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.tokenizer import chat

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tirjudge.observation import observation_text, shown_output
-from tirjudge.parse import OUTPUT_FENCE
-from tirjudge.render import bindings
+from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, bindings, observation_text, shown_output
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
