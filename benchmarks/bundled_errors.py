@@ -1,6 +1,6 @@
 """Of pairs that a judge orders wrong, how many have two different programs for one prompt, one beside each response.
 
-    python benchmarks/bundled_errors.py [CHECKPOINT] --json FILE
+    python benchmarks/bundled_errors.py [CHECKPOINT] --out FILE
 
 What to check follows from the prompt alone. A judge whose checks change with the response guesses them from it.
 """
@@ -8,17 +8,17 @@ What to check follows from the prompt alone. A judge whose checks change with th
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from reporting import Out, report
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint, fingerprint
+from tirjudge.opening import bundled_checkpoint, fingerprint
 from tirjudge.profile import load_profile
-from tirjudge.tools.python import PythonTool
 from tirjudge.types import Judgment
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import EVALUATION_SEED
@@ -31,43 +31,30 @@ SET = "pointwise pairs, one instruction"
 def main(
     checkpoint: Annotated[Path | None, typer.Argument(help="Default: the bundled judge.")] = None,
     items: Annotated[int, typer.Option(help="Held-out pairs.")] = 1000,
-    out: Annotated[Path | None, typer.Option("--json", help="File for the result; default: printed only.")] = None,
+    out: Out = None,
 ) -> None:
     """Judge held-out pairs, and look at those that are ordered wrong."""
     folder = checkpoint or bundled_checkpoint()
     wrong = asyncio.run(ordered_wrong(folder, items=items))
-    result = {
-        "command": f"python benchmarks/bundled_errors.py --items {items}",
-        "judge": fingerprint(folder),
-        "set": SET,
-        "num_items": items,
-        "num_wrong": len(wrong),
-        "num_wrong_with_two_programs": sum(len(checks_of(judgment)) > 1 for judgment in wrong),
-    }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
+    two_programs = sum(len(checks_of(judgment)) > 1 for judgment in wrong)
+    figures = {"num_items": items, "num_wrong": len(wrong), "num_wrong_with_two_programs": two_programs}
+    report({"judge": fingerprint(folder), "set": SET, **figures}, out)
 
 
 async def ordered_wrong(folder: Path, *, items: int) -> list[Judgment]:
     """The judgments of pairs whose better response does not get the better score."""
     test_set = next(one for one in TEST_SETS if one.name == SET)
+    drawn = list(draw_items(test_set, num_items=items, seed=EVALUATION_SEED))
     engine = EmbeddedEngine.load(folder)
-    places = asyncio.Semaphore(CONCURRENCY)
     try:
         async with SandboxPool() as pool:
-            judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(folder))
-
-            async def judged(request, label):
-                async with places:
-                    return await judge.judge(request), label
-
-            drawn = draw_items(test_set, num_items=items, seed=EVALUATION_SEED)
-            answers = await asyncio.gather(*(judged(request, label) for request, label in drawn))
+            judge = Judge(engine=engine, sandbox=pool, profile=load_profile(folder))
+            asking = (judge.judge(request) for request, _ in drawn)
+            judgments = await map_concurrently(asking, num_at_once=CONCURRENCY)
     finally:
         engine.close()
-    return [judgment for judgment, label in answers if judgment.verdict.best != label]
+    pairs = zip(judgments, drawn, strict=True)
+    return [judgment for judgment, (_, label) in pairs if judgment.verdict.best != label]
 
 
 def checks_of(judgment: Judgment) -> set[str]:

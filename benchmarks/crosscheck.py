@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
-from crosscheck_figures import EVERYTHING, Check, compared, figure_of, marks_with, value
+from crosscheck_figures import EVERYTHING, Check, Verdict, compared, figure_of, marks_with, value
 from crosscheck_tables import average_of_six, rmbench_marks, table_checks
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
@@ -43,6 +43,7 @@ Case = dict[str, Any]
 
 RANDOM_LETTERS = "of two prompts the official checker draws a letter at random, by which the figure may be lower"
 ROUNDED_TWICE = "the mean of the four as they are printed, rounded a second time"
+NUMBERS = ("published", "ours", "difference")
 THOUSANDS = r"one of 800 answers, 10000 where 10{,}000 is right, is right by ours and wrong by the authors' grader"
 
 
@@ -63,9 +64,7 @@ def main(
         else:
             console.print("  left out: --tables is not given")
     Console(width=240).print(_table(checks))
-    counts = {
-        verdict: sum(one.verdict == verdict for one in checks) for verdict in ("same", "cut", "explained", "differs")
-    }
+    counts = {verdict: [one.verdict for one in checks].count(verdict) for verdict in get_args(Verdict)}
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if out is not None:
         figures = ",\n".join(json.dumps(asdict(one)) for one in checks)
@@ -75,16 +74,13 @@ def main(
 
 
 def _table(checks: Sequence[Check]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("case", "figure"):
-        table.add_column(name, no_wrap=True)
-    for name in ("published", "ours", "difference"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
+    table = Table("case", "figure", *(Column(name, justify="right") for name in NUMBERS), "", box=None, pad_edge=False)
     for one in checks:
         told = one.verdict if not one.why else f"{one.verdict}: {one.why}"
         numbers = (f"{one.published:.10g}", f"{one.ours:.8g}", f"{one.difference:+.2g}")
         table.add_row(escape(one.case), escape(one.figure), *numbers, escape(told))
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     return table
 
 
@@ -185,25 +181,24 @@ def rewardbench2_average(case: Case, folder: Path) -> Iterator[Check]:
 def code_outcomes(case: Case, folder: Path) -> Iterator[Check]:
     """pass@1 from the outcomes of programs; HumanEval+ and MBPP+ want the base tests passed as well."""
     for run in _lines(_file(case, folder)):
-        for name, published, is_passed, digits in _pass_rates(run):
-            credits = {problem: float(is_passed(outcomes[0])) for problem, outcomes in run["status"].items()}
-            ours = 100 * value(EVERYTHING, marks_with(credits))
+        published = run["published"]
+        rates = {"": published} if "pass@1" in published else published
+        for name, rate in rates.items():
+            credits = {problem: _credit(outcomes[0], tests=name) for problem, outcomes in run["status"].items()}
             yield compared(
-                f"{case['id']}: {run['benchmark']}, {run['model']}", name, published=published, ours=ours, digits=digits
+                f"{case['id']}: {run['benchmark']}, {run['model']}",
+                f"{name} pass@1".strip(),
+                published=rate["pass@1"],
+                ours=100 * value(EVERYTHING, marks_with(credits)),
+                digits=1 if name else None,
             )
 
 
-def _pass_rates(run: dict[str, Any]) -> Iterator[tuple[str, float, Callable[[Any], bool], int | None]]:
-    """What is published of a run: name, figure, which outcomes pass, decimals."""
-    published = run["published"]
-    if "pass@1" in published:
-        yield "pass@1", published["pass@1"], lambda outcome: outcome == "pass", None
-        return
-    for name, rates in published.items():
-        if name.endswith("+"):
-            yield f"{name} pass@1", rates["pass@1"], lambda outcome: outcome == ["pass", "pass"], 1
-        else:
-            yield f"{name} pass@1", rates["pass@1"], lambda outcome: outcome[0] == "pass", 1
+def _credit(outcome: Any, *, tests: str) -> float:
+    """An outcome is that of the only tests, or a pair of those of the base tests and of the others."""
+    if not tests:
+        return float(outcome == "pass")
+    return float(outcome == ["pass", "pass"] if tests.endswith("+") else outcome[0] == "pass")
 
 
 def ifeval(case: Case, folder: Path) -> Iterator[Check]:

@@ -7,8 +7,9 @@ from itself.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from crosscheck_figures import Check, compared, figure_of, marks_with, value
@@ -46,15 +47,29 @@ REASONS = {
 def table_checks(folder: Path) -> Iterator[Check]:
     """Every average of tables 1, 2 and 5, and the columns that tables 1 and 5 share."""
     main, two, subsets = (_rows(folder / name) for name in FILES)
-    yield from _ppe(main)
+    yield from _averages("ppe", "PPE average", main, columns=PPE, column="ppe_avg")
     yield from _rewardbench(subsets)
-    yield from _rmbench(subsets)
-    yield from _judgebench(subsets)
-    yield from _rewardbench2(two)
+    yield from _averages(
+        "rmbench", "RM-Bench average", subsets, columns=RM_BENCH, column="rm_bench_avg", marks=_alike_in_difficulty
+    )
+    weighted = partial(marks_with, nums=JUDGEBENCH_PAIRS)
+    yield from _averages(
+        "judgebench", "JudgeBench average", subsets, columns=JUDGEBENCH, column="judgebench_avg", marks=weighted
+    )
+    yield from _averages("rewardbench2", "RewardBench 2 average", two, columns=REWARDBENCH_2, column="avg")
     yield from _same_in_both(main, subsets)
 
 
 FILES = ("table1_main.csv", "table2_rewardbench2.csv", "table5_subsets.csv")
+
+PPE = {name: f"ppe_{name}" for name in ("mmlu_pro", "math", "gpqa", "mbpp_plus", "ifeval")}
+RM_BENCH = {domain: f"rm_bench_{domain}" for domain in ("chat", "math", "code", "safety")}
+JUDGEBENCH = {part: f"judgebench_{part}" for part in ("math", "knowledge", "reasoning")} | {"coding": "judgebench_code"}
+REWARDBENCH_2 = {"Factuality": "factuality", "Precise IF": "if", "Math": "math", "Safety": "safety", "Focus": "focus"}
+"""Subset -> column, of each benchmark."""
+
+AVERAGES = {"ppe": "average", "rmbench": "overall", "judgebench": "overall", "rewardbench2": "average without Ties"}
+"""Names of the averages in our metric trees."""
 
 
 def _rows(path: Path) -> list[Row]:
@@ -62,32 +77,30 @@ def _rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def _parts(row: Row, columns: Mapping[str, str]) -> dict[str, float] | None:
-    """The figures of a row by what they stand for, as shares; None: one is missing."""
-    if not all(row[column] for column in columns.values()):
-        return None
-    return {name: float(row[column]) / 100 for name, column in columns.items()}
+def _averages(
+    benchmark: str,
+    figure: str,
+    rows: Sequence[Row],
+    *,
+    columns: Mapping[str, str],
+    column: str,
+    marks: Callable[[dict[str, float]], list[ComparisonScore]] = marks_with,
+) -> Iterator[Check]:
+    """The average of each row that has all of its parts."""
+    node = figure_of(BENCHMARKS.named(benchmark), AVERAGES[benchmark])
+    for row in rows:
+        if row[column] and all(row[part] for part in columns.values()):
+            shares = {name: float(row[part]) / 100 for name, part in columns.items()}
+            yield _average(figure, row, column=column, ours=value(node, marks(shares)))
 
 
 def _average(figure: str, row: Row, *, column: str, ours: float) -> Check:
-    judge = row["judge"]
-    reason = REASONS.get((figure, judge), "")
-    return compared(
-        f"tir: {judge}", figure, published=float(row[column]), ours=100 * ours, digits=1, slack=SLACK, reason=reason
-    )
-
-
-def _ppe(rows: Sequence[Row]) -> Iterator[Check]:
-    average = figure_of(BENCHMARKS.named("ppe"), "average")
-    assert isinstance(average, Mean)
-    names = ("ppe_mmlu_pro", "ppe_math", "ppe_gpqa", "ppe_mbpp_plus", "ppe_ifeval")
-    columns = dict(zip((part.name for part in average.parts), names, strict=True))
-    for row in rows:
-        if (parts := _parts(row, columns)) and row["ppe_avg"]:
-            yield _average("PPE average", row, column="ppe_avg", ours=value(average, marks_with(parts)))
+    case, reason = f"tir: {row['judge']}", REASONS.get((figure, row["judge"]), "")
+    return compared(case, figure, published=float(row[column]), ours=100 * ours, digits=1, slack=SLACK, reason=reason)
 
 
 def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
+    """A row may lack sections; a section's figure stands for each of its subsets."""
     average = figure_of(BENCHMARKS.named("rewardbench"), "average")
     assert isinstance(average, Mean)
     for row in rows:
@@ -97,18 +110,12 @@ def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
             printed = row[f"rewardbench_{section.name.lower().replace(' ', '_')}"]
             shares |= {part.name: float(printed) / 100 for part in section.parts if printed}
         if shares and row["rewardbench_avg"]:
-            yield _average(
-                "RewardBench average", row, column="rewardbench_avg", ours=value(average, marks_with(shares))
-            )
+            ours = value(average, marks_with(shares))
+            yield _average("RewardBench average", row, column="rewardbench_avg", ours=ours)
 
 
-def _rmbench(rows: Sequence[Row]) -> Iterator[Check]:
-    overall = figure_of(BENCHMARKS.named("rmbench"), "overall")
-    columns = {domain: f"rm_bench_{domain}" for domain in ("chat", "math", "code", "safety")}
-    for row in rows:
-        if parts := _parts(row, columns):
-            ours = value(overall, rmbench_marks({(domain, None): share for domain, share in parts.items()}))
-            yield _average("RM-Bench average", row, column="rm_bench_avg", ours=ours)
+def _alike_in_difficulty(shares: Mapping[str, float]) -> list[ComparisonScore]:
+    return rmbench_marks({(domain, None): share for domain, share in shares.items()})
 
 
 def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[ComparisonScore]:
@@ -123,28 +130,6 @@ def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[Compar
                 pair = (right, NUM_STYLES + wrong)
                 marks.append(ComparisonScore(outline=outline, compared=pair, credit=share, result="right"))
     return marks
-
-
-def _judgebench(rows: Sequence[Row]) -> Iterator[Check]:
-    overall = figure_of(BENCHMARKS.named("judgebench"), "overall")
-    columns = {
-        "math": "judgebench_math",
-        "coding": "judgebench_code",
-        "knowledge": "judgebench_knowledge",
-        "reasoning": "judgebench_reasoning",
-    }
-    for row in rows:
-        if parts := _parts(row, columns):
-            ours = value(overall, marks_with(parts, nums=JUDGEBENCH_PAIRS))
-            yield _average("JudgeBench average", row, column="judgebench_avg", ours=ours)
-
-
-def _rewardbench2(rows: Sequence[Row]) -> Iterator[Check]:
-    average = figure_of(BENCHMARKS.named("rewardbench2"), "average without Ties")
-    columns = {"Factuality": "factuality", "Precise IF": "if", "Math": "math", "Safety": "safety", "Focus": "focus"}
-    for row in rows:
-        if parts := _parts(row, columns):
-            yield _average("RewardBench 2 average", row, column="avg", ours=value(average, marks_with(parts)))
 
 
 def average_of_six() -> Mean:

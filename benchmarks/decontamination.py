@@ -8,25 +8,20 @@ of the latter one eight-word piece of a benchmark's prompt.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import time
-from pathlib import Path
 
 import numpy as np
+import typer
+from reporting import Out, report
 
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
 
 NUM_TRAINING, NUM_BENCHMARK, NUM_PLANTED = 26_361, 20_000, 500
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
+def main(out: Out = None) -> None:
+    """Measure, and print the result as JSON."""
     draw = random.Random(8)
     words = [f"w{number}" for number in range(20_000)]
     benchmark = [_text(draw, words) for _ in range(NUM_BENCHMARK)]
@@ -34,29 +29,26 @@ def main() -> None:
     planted = set(draw.sample(range(NUM_TRAINING), NUM_PLANTED))
     for place in planted:
         training[place] = f"{training[place]} {_piece(draw, benchmark)} {_text(draw, words)}"
-    start, cpu = time.perf_counter(), time.process_time()
+    times = [(time.perf_counter(), time.process_time())]
     index = index_of({"generated": benchmark})
-    indexed, indexed_cpu = time.perf_counter(), time.process_time()
+    times.append((time.perf_counter(), time.process_time()))
     nothing = np.zeros(0, dtype=np.uint64)
     found = {number for number, text in enumerate(training) if index.found_in([text], exempt=nothing) is not None}
-    ended, ended_cpu = time.perf_counter(), time.process_time()
+    times.append((time.perf_counter(), time.process_time()))
+    (index_s, index_cpu_s), (scan_s, scan_cpu_s) = np.diff(np.array(times), axis=0).round(2).tolist()
     figures = {
-        "command": "python benchmarks/decontamination.py --out benchmarks/results/decontamination.json",
-        "python": platform.python_version(),
-        "num_cores": os.cpu_count(),
         "num_training": NUM_TRAINING,
         "num_benchmark": NUM_BENCHMARK,
         "num_grams": len(index.grams),
-        "index_s": round(indexed - start, 2),
-        "scan_s": round(ended - indexed, 2),
-        "index_cpu_s": round(indexed_cpu - cpu, 2),
-        "scan_cpu_s": round(ended_cpu - indexed_cpu, 2),
+        "index_s": index_s,
+        "scan_s": scan_s,
+        "index_cpu_s": index_cpu_s,
+        "scan_cpu_s": scan_cpu_s,
         "num_planted": NUM_PLANTED,
         "num_planted_found": len(found & planted),
         "num_others_found": len(found - planted),
     }
-    arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(figures, indent=2))
+    report(figures, out)
 
 
 def _text(draw: random.Random, words: list[str]) -> str:
@@ -70,4 +62,4 @@ def _piece(draw: random.Random, benchmark: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,15 +9,15 @@ cores and RM-Bench asks nine of an example. What is written: `harness_rows.json`
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+from reporting import report_head, tirjudge
 
 from tirjudge_server.demo import started_server
 
@@ -40,43 +40,47 @@ BEST_OF_N = (
 SINGLE = ("ifeval_gpt4.jsonl.gz",)
 """Files of one response a prompt: judged, with nothing to be right about."""
 
+RESULTS = Path(__file__).with_name("results")
 KEPT = ("name", "depth", "value", "num_marks", "interval")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--limit", type=int, default=150, help="examples of a file")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
-    arguments = parser.parse_args()
-    out = arguments.out.resolve()
-    os.chdir(arguments.folder)  # so that tables name the files without this machine's folders
-    with tempfile.TemporaryDirectory() as folder, started_server() as url:
-        runs = Path(folder)
+def main(
+    folder: Annotated[Path, typer.Argument(exists=True, help="Of the files of rows.")],
+    limit: Annotated[int, typer.Option(help="Examples of a file.")] = 150,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS,
+) -> None:
+    """Judge, and write the tables."""
+    head, out = report_head(), out.resolve()
+    os.chdir(folder)  # so that tables name the files without this machine's folders
+    with tempfile.TemporaryDirectory() as name, started_server() as url:
+        runs, common = Path(name), ("--url", url, "--json")
         judged = [
-            judge(name, Path(file), options, limit=round(arguments.limit * share), runs=runs, url=url)
+            judge(name, file, *options, *common, limit=round(limit * share), out=runs / name)
             for name, file, options, share in BENCHMARKS
         ]
         chosen = [
-            choose(Path(file), grader, strategies, limit=arguments.limit // 3, runs=runs, url=url)
+            choose(file, grader, strategies, *common, limit=limit // 3, out=runs / file)
             for file, grader, strategies in BEST_OF_N
         ]
-        scored = [score(Path(file), limit=arguments.limit, out=runs / f"{file}.jsonl", url=url) for file in SINGLE]
+        scored = []
+        for file in SINGLE:
+            command = ("judge", file, "--out", str(runs / f"{file}.jsonl"), "--limit", str(limit), *common)
+            scored.append({"rows": file, "summary": json.loads(tirjudge(*command))})
         table = tirjudge("bench", "report", *(str(runs / name) for name, *_ in BENCHMARKS), "--format", "markdown")
-    result = {"limit": arguments.limit, "benchmarks": judged, "best_of_n": chosen, "single": scored}
+    result = {**head, "limit": limit, "benchmarks": judged, "best_of_n": chosen, "single": scored}
     (out / "harness_rows.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     (out / "harness_rows.md").write_text(table, encoding="utf-8")
     print(table)
 
 
-def judge(name: str, file: Path, options: tuple[str, ...], *, limit: int, runs: Path, url: str) -> dict[str, Any]:
+def judge(name: str, file: str, *options: str, limit: int, out: Path) -> dict[str, Any]:
     """One benchmark, with the paper's protocol."""
     started = time.perf_counter()
-    command = ["bench", "run", name, "--data", str(file), "--out", str(runs / name), "--limit", str(limit), *options]
-    (run,) = json.loads(tirjudge(*command, "--url", url, "--json"))
+    command = ("bench", "run", name, "--data", file, "--out", str(out), "--limit", str(limit), *options)
+    (run,) = json.loads(tirjudge(*command))
     return {
         "benchmark": name,
-        "rows": file.name,
+        "rows": file,
         "examples": limit,
         "elapsed_s": round(time.perf_counter() - started, 1),
         "figures": [{key: figure[key] for key in KEPT} for figure in run["figures"]],
@@ -84,26 +88,14 @@ def judge(name: str, file: Path, options: tuple[str, ...], *, limit: int, runs: 
     }
 
 
-def choose(file: Path, grader: str, strategies: tuple[str, ...], *, limit: int, runs: Path, url: str) -> dict[str, Any]:
+def choose(file: str, grader: str, strategies: tuple[str, ...], *options: str, limit: int, out: Path) -> dict[str, Any]:
     """The best of N by each strategy."""
     started = time.perf_counter()
-    options = [part for strategy in strategies for part in ("--strategy", strategy)]
-    command = ["bench", "best-of-n", str(file), "--out", str(runs / file.stem), "--grader", grader, *options]
-    results = json.loads(tirjudge(*command, "--limit", str(limit), "--url", url, "--json"))
-    return {"rows": file.name, "elapsed_s": round(time.perf_counter() - started, 1), "results": results}
-
-
-def score(file: Path, *, limit: int, out: Path, url: str) -> dict[str, Any]:
-    """A file of single responses, by `tirjudge judge`."""
-    command = ["judge", str(file), "--out", str(out), "--limit", str(limit), "--url", url, "--json"]
-    return {"rows": file.name, "summary": json.loads(tirjudge(*command))}
-
-
-def tirjudge(*arguments: str) -> str:
-    """What a command prints; it must end well."""
-    command = [sys.executable, "-c", "from tirjudge.cli import main; main()", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    asked = [part for strategy in strategies for part in ("--strategy", strategy)]
+    command = ("bench", "best-of-n", file, "--out", str(out), "--grader", grader, *asked, "--limit", str(limit))
+    results = json.loads(tirjudge(*command, *options))
+    return {"rows": file, "elapsed_s": round(time.perf_counter() - started, 1), "results": results}
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from reporting import Out, report
 
 from tirjudge.formats.tirjudge_1 import render_prompt, template
 from tirjudge.profile import Profile
@@ -25,48 +25,29 @@ from tirjudge.types import Mode
 PROFILE = Profile()
 
 
-def main(
-    files: Annotated[list[Path], typer.Argument(exists=True)],
-    out: Annotated[Path | None, typer.Option(help="File for the result; default: printed only.")] = None,
-) -> None:
+def main(files: Annotated[list[Path], typer.Argument(exists=True)], out: Out = None) -> None:
     """Count, and print the result as JSON."""
     from dashscope import get_tokenizer
 
     encode = get_tokenizer("qwen-7b-chat").encode
-    lengths: dict[str, dict[Mode, list[int]]] = {}
+    lengths: dict[Mode, dict[str, list[int]]] = {Mode.PAIRWISE: {}, Mode.POINTWISE: {}}
     num_chars = 0
     for file in files:
-        found = lengths.setdefault(file.name, {Mode.PAIRWISE: [], Mode.POINTWISE: []})
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for row in map(json.loads, lines):
-                for mode, responses in shown(row["responses"]):
+                pairs = [(Mode.PAIRWISE, row["responses"])] if len(row["responses"]) == 2 else []
+                for mode, responses in [*pairs, *((Mode.POINTWISE, [response]) for response in row["responses"])]:
                     text = render(mode, prompt=row["prompt"], responses=responses)
-                    found[mode].append(len(encode(text)))
+                    lengths[mode].setdefault(file.name, []).append(len(encode(text)))
                     num_chars += len(text)
-    everything = [number for found in lengths.values() for numbers in found.values() for number in numbers]
-    result: dict[str, Any] = {
-        "command": " ".join(["python", "benchmarks/plan_prompts.py", *(file.name for file in files)]),
-        "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() or None,
-        "chars_per_token": round(num_chars / sum(everything), 2),
-        "template_tokens": {mode: len(encode(template(mode, tools=True))) for mode in (Mode.PAIRWISE, Mode.POINTWISE)},
-        "all": {
-            mode: spread([number for found in lengths.values() for number in found[mode]])
-            for mode in (Mode.PAIRWISE, Mode.POINTWISE)
-        },
-        "files": {
-            name: {mode: spread(numbers) for mode, numbers in found.items() if numbers}
-            for name, found in lengths.items()
-        },
+    every = {mode: [number for numbers in found.values() for number in numbers] for mode, found in lengths.items()}
+    result = {
+        "chars_per_token": round(num_chars / sum(map(sum, every.values())), 2),
+        "template_tokens": {mode: len(encode(template(mode, tools=True))) for mode in every},
+        "all": {mode: spread(numbers) for mode, numbers in every.items() if numbers},
+        "files": {mode: {name: spread(numbers) for name, numbers in found.items()} for mode, found in lengths.items()},
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if out is not None:
-        out.write_text(text + "\n")
-
-
-def shown(responses: list[str]) -> list[tuple[Mode, list[str]]]:
-    pairs = [(Mode.PAIRWISE, responses)] if len(responses) == 2 else []
-    return [*pairs, *((Mode.POINTWISE, [response]) for response in responses)]
+    report(result, out)
 
 
 def render(mode: Mode, *, prompt: str, responses: list[str]) -> str:

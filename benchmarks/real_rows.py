@@ -9,72 +9,52 @@ says which instructions it follows (right: its score is 6 or more if and only if
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import subprocess
-import sys
 import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+from reporting import tirjudge
 
 from tirjudge_server.demo import started_server
 
 GOOD_SCORE = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealRows:
-    """One file's figures."""
-
-    file: str
-    holds: str
-    num_judged: int
-    num_scored: int
-    num_right: float
-    chance: float | None
-    """What picking at random gets; for single responses, what the commoner answer gets."""
-    tool_use_rate: float
-    code_error_rate: float
-    no_verdict_rate: float
+def main(
+    files: Annotated[list[Path], typer.Argument(exists=True)],
+    out: Annotated[Path, typer.Option(help="File for the figures.")],
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder; default: the bundled judge.")] = None,
+) -> None:
+    """Judge, and write a list of figures, one entry a file."""
+    with started_server(*(() if model is None else ("--model", str(model)))) as url:
+        text = json.dumps([judge_rows(file, url=url) for file in files], indent=1)
+    out.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--model", type=Path, help="checkpoint folder; default: the bundled judge")
-    arguments = parser.parse_args()
-    options = [] if arguments.model is None else ["--model", str(arguments.model)]
-    with started_server(*options) as url:
-        figures = [judge_rows(file, url=url) for file in arguments.files]
-    arguments.out.write_text(json.dumps([asdict(row) for row in figures], indent=1) + "\n", encoding="utf-8")
-    print(json.dumps([asdict(row) for row in figures], indent=1))
-
-
-def judge_rows(file: Path, *, url: str) -> RealRows:
+def judge_rows(file: Path, *, url: str) -> dict[str, Any]:
     """Judge one file with `tirjudge judge FILE --url URL` and score it."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = {row["id"]: row for row in map(json.loads, lines)}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out.jsonl")
-        command = [sys.executable, "-c", "from tirjudge.cli import main; main()", "judge", str(file), "--out", str(out)]
-        done = subprocess.run([*command, "--url", url, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+        summary = json.loads(tirjudge("judge", str(file), "--out", str(out), "--url", url, "--json"))
         judged = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    summary = json.loads(done.stdout)
     scored = [result for line in judged if (result := score_row(rows[line["id"]], line.get("judgment"))) is not None]
-    return RealRows(
-        file=file.name.partition(".")[0],
-        holds=what_it_holds(next(iter(rows.values()))),
-        num_judged=summary["num_judged"],
-        num_scored=len(scored),
-        num_right=sum(right for right, _ in scored),
-        chance=_chance(list(rows.values()), [chance for _, chance in scored]),
-        tool_use_rate=summary["tool_use_rate"],
-        code_error_rate=summary["code_error_rate"] or 0.0,
-        no_verdict_rate=summary["no_verdict_rate"],
-    )
+    return {
+        "file": file.name.partition(".")[0],
+        "holds": what_it_holds(next(iter(rows.values()))),
+        "num_judged": summary["num_judged"],
+        "num_scored": len(scored),
+        "num_right": sum(right for right, _ in scored),
+        "chance": chance_of(list(rows.values()), [chance for _, chance in scored]),
+        "tool_use_rate": summary["tool_use_rate"],
+        "code_error_rate": summary["code_error_rate"] or 0.0,
+        "no_verdict_rate": summary["no_verdict_rate"],
+    }
 
 
 def score_row(row: dict[str, Any], judgment: dict[str, Any] | None) -> tuple[float, float] | None:
@@ -98,7 +78,8 @@ def what_it_holds(row: dict[str, Any]) -> str:
     return "pairs" if len(row["responses"]) == 2 else f"best of {len(row['responses'])}"
 
 
-def _chance(rows: list[dict[str, Any]], chances: list[float]) -> float | None:
+def chance_of(rows: list[dict[str, Any]], chances: list[float]) -> float | None:
+    """What picking at random gets; of single responses, what the commoner answer gets. None: nothing was scored."""
     if not chances:
         return None
     followed = [all(row["meta"]["strict"]) for row in rows if "strict" in (row.get("meta") or {})]
@@ -109,4 +90,4 @@ def _chance(rows: list[dict[str, Any]], chances: list[float]) -> float | None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

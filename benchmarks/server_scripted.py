@@ -1,14 +1,17 @@
-"""`tirjudge serve` with a model that answers at once, so that what remains is the server itself.
+"""`tirjudge serve` with a scripted model, so that what remains is the server itself.
 
     python benchmarks/server_scripted.py --programs 1 --records none
 
-Everything but the model is what `tirjudge serve` starts. `server_overhead.py` measures it.
+Everything but the model is what `tirjudge serve` starts. `server_overhead.py` and `harness_throughput.py` measure it.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +26,8 @@ from tirjudge_server.records.store import RecordPolicy
 from tirjudge_server.settings import ServerSettings
 from tirjudge_web.process import bind, run
 
+COMMAND = (sys.executable, str(Path(__file__)))
+
 PROGRAM = """We count the words.
 ```python
 for name in ("A", "B"):
@@ -31,22 +36,24 @@ for name in ("A", "B"):
 ```output
 """
 VERDICT = "B has more of them. <preference>B</preference>"
-LABELS = {"A": 0.1, "B": 0.9}
+NUM_PROGRAMS = re.compile(r"after programs: (\d)")
+"""In a prompt: how many programs its judgment takes."""
 
 
 class Engine(ScriptedEngine):
     """Writes its programs, then its verdict, and keeps no list of what it was asked.
 
     Args:
-        num_programs: before the verdict.
+        num_programs: before the verdict, where the prompt gives no number.
         delay_s: seconds that each text takes.
     """
 
     def __init__(self, *, num_programs: int, delay_s: float) -> None:
         def write(sequence: str) -> str:
-            return VERDICT if sequence.count(PROGRAM) >= num_programs else PROGRAM
+            wanted = NUM_PROGRAMS.search(sequence)
+            return VERDICT if sequence.count(PROGRAM) >= (int(wanted[1]) if wanted else num_programs) else PROGRAM
 
-        super().__init__(write, label_probs=LABELS, delay_s=delay_s)
+        super().__init__(write, label_probs={"A": 0.1, "B": 0.9}, delay_s=delay_s)
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         self.calls.clear()
@@ -61,7 +68,7 @@ def main(
     max_concurrency: Annotated[int, typer.Option(help="As of `tirjudge serve`.")] = 16,
     max_queue: Annotated[int, typer.Option(help="As of `tirjudge serve`.")] = 256,
 ) -> None:
-    """Serve until a signal comes; one line on stdout says where."""
+    """Serve until a signal comes; one line on stdout has the URL."""
 
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:

@@ -1,6 +1,6 @@
 """What training does to a tiny judge: the experiments of docs/training-rl.md, one `tirjudge train` command each.
 
-    python benchmarks/training_learning.py RUNS > benchmarks/results/training_learning.json
+    python benchmarks/training_learning.py RUNS --out benchmarks/results/training_learning.json
 
 They all begin with the weak judge of the recipe `tiny-cpu-zero`, which is made once. RUNS keeps every run; what is done is
 not done again. Two runs go side by side, one thread each.
@@ -18,18 +18,18 @@ not done again. Two runs go side by side, one thread each.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+from reporting import TIRJUDGE, Out, report
 
 RECIPE = "tiny-cpu-zero"
 
@@ -63,83 +63,55 @@ EXPERIMENTS = (
     Experiment(
         name="distill", command="distill", sets=("teacher.checkpoint={zero}/best", "sampling.limit=400"), after="zero"
     ),
-    Experiment(
-        name="paper",
-        command="zero",
-        sets=(*ONE_ROUND, "sampling.preset=paper"),
-        after="zero",
-    ),
-    Experiment(
-        name="robust",
-        command="zero",
-        sets=(*ONE_ROUND, "sampling.preset=robust"),
-        after="zero",
-    ),
+    Experiment(name="paper", command="zero", sets=(*ONE_ROUND, "sampling.preset=paper"), after="zero"),
+    Experiment(name="robust", command="zero", sets=(*ONE_ROUND, "sampling.preset=robust"), after="zero"),
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="Folder of the runs.")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="Each experiment once a seed.")
-    parser.add_argument("--only", nargs="+", help="Names of experiments; default: all.")
-    parser.add_argument("--jobs", type=int, default=2, help="Runs side by side.")
-    parser.add_argument("--set", action="append", default=[], help="A key of the recipe, for all runs.")
-    options = parser.parse_args()
-    start = make_start(options.runs, sets=options.set)
-    wanted = [one for one in EXPERIMENTS if options.only is None or one.name in options.only]
-    ended = {(one.name, seed): threading.Event() for one in wanted for seed in options.seeds}
+def main(
+    runs: Annotated[Path, typer.Argument(help="Folder of the runs.")],
+    seed: Annotated[list[int], typer.Option(help="Each experiment once a seed; may be given several times.")] = [1],  # noqa: B006
+    only: Annotated[list[str], typer.Option(help="Names of experiments; default: all.")] = [],  # noqa: B006
+    sets: Annotated[list[str], typer.Option("--set", help="A key of the recipe, for all runs.")] = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Runs side by side.")] = 2,
+    out: Out = None,
+) -> None:
+    """Train, and print the result as JSON."""
+    train("sample", out=runs / "start", sets=(*sets, "sampling.limit=1"))  # makes the weak judge
+    start = runs / "start" / "start" / "checkpoint"
+    wanted = [one for one in EXPERIMENTS if not only or one.name in only]
+    ended = {(one.name, number): threading.Event() for one in wanted for number in seed}
 
     def work(job: tuple[Experiment, int]) -> dict[str, Any]:
-        experiment, seed = job
-        if experiment.after is not None and (experiment.after, seed) in ended:
-            ended[experiment.after, seed].wait()
+        experiment, number = job
+        if experiment.after is not None and (experiment.after, number) in ended:
+            ended[experiment.after, number].wait()
         try:
-            return run(experiment, seed=seed, runs=options.runs, start=start, sets=options.set)
+            return run(experiment, seed=number, runs=runs, start=start, sets=sets)
         finally:
-            ended[experiment.name, seed].set()
+            ended[experiment.name, number].set()
 
-    # What others wait for comes first, so that no worker waits for one that has not begun.
-    jobs = [(one, seed) for seed in options.seeds for one in wanted]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(work, jobs))
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(json.dumps({"command": " ".join(sys.argv[1:]), "machine": machine, "runs": results}, indent=1))
-
-
-def make_start(runs: Path, *, sets: Sequence[str]) -> Path:
-    """The weak judge that all runs begin with."""
-    folder = runs / "start"
-    train("sample", out=folder, sets=(*sets, "sampling.limit=1"))
-    return folder / "start" / "checkpoint"
+    with ThreadPoolExecutor(jobs) as pool:
+        # What others wait for comes first, so that no worker waits for one that has not begun.
+        results = list(pool.map(work, [(one, number) for number in seed for one in wanted]))
+    report({"runs": results}, out)
 
 
 def run(experiment: Experiment, *, seed: int, runs: Path, start: Path, sets: Sequence[str]) -> dict[str, Any]:
     """One experiment, and what its state says at the end."""
-    zero = str(runs / f"zero-{seed}")
-    begins = () if any(one.startswith("start.") for one in experiment.sets) else (f"start.checkpoint={start}",)
-    filled = [one.replace("{zero}", zero) for one in experiment.sets]
+    filled = [one.replace("{zero}", str(runs / f"zero-{seed}")) for one in experiment.sets]
     common = [one for one in sets if not one.startswith("start.")]  # those speak of what is made once
-    state = train(
-        experiment.command,
-        out=runs / f"{experiment.name}-{seed}",
-        sets=("start.weak=null", *begins, f"seed={seed}", *common, *filled),
-    )
-    return {
-        "name": experiment.name,
-        "seed": seed,
-        "best": state["best"],
-        "stages": [_stage(stage) for stage in state["stages"]],
-    }
+    sets = ("start.weak=null", f"start.checkpoint={start}", f"seed={seed}", *common, *filled)
+    state = train(experiment.command, out=runs / f"{experiment.name}-{seed}", sets=sets)
+    stages = [_stage(stage) for stage in state["stages"]]
+    return {"name": experiment.name, "seed": seed, "best": state["best"], "stages": stages}
 
 
 def _stage(stage: dict[str, Any]) -> dict[str, Any]:
     found = stage["validation"] or {}
     kept = ("accuracy", "low", "high", "num", "tool_use", "failed_programs", "no_verdict")
     return {
-        "name": stage["name"],
-        "accepted": stage["accepted"],
-        "counts": stage["counts"],
+        **{name: stage[name] for name in ("name", "accepted", "counts")},
         **{name: found.get(name) for name in kept},
         "cells": {name: [cell["num_right"], cell["num"]] for name, cell in (found.get("cells") or {}).items()},
     }
@@ -147,16 +119,15 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
 
 def train(command: str, *, out: Path, sets: Sequence[str]) -> dict[str, Any]:
     """One `tirjudge train` command in a process of its own; the state of its run."""
-    arguments = [str(Path(sys.executable).with_name("tirjudge")), "train", command, RECIPE, "--out", str(out), "--json"]
+    arguments = [*TIRJUDGE, "train", command, RECIPE, "--out", str(out), "--json"]
     for one in sets:
         arguments += ["--set", one]
     out.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{out}.log").open("ab") as log:
-        done = subprocess.run(
-            arguments, check=True, stdout=subprocess.PIPE, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, stderr=log, env=environment)
     return json.loads(done.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

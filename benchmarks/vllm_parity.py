@@ -10,15 +10,13 @@ that was cached is counted by vLLM, and its own metric has to agree. The environ
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import time
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from benchmarks.reporting import Out, report
 from tests.vllm.judging import Asked, Recorded, common_prefix, held_out_requests, judge_all, prefix_hits
 from tests.vllm.server import BLOCK_TOKENS, VLLMServer, bundled_judge_server
 from tirjudge.engines.embedded import EmbeddedEngine
@@ -33,17 +31,17 @@ CONCURRENCY = 16
 async def compare(requests: list[JudgeRequest], *, server: VLLMServer) -> dict[str, Any]:
     embedded, remote = EmbeddedEngine.load(bundled_checkpoint()), VLLMEngine(server.url)
     one, other = Recorded(engine=remote), Recorded(engine=embedded)
+    counters = [f"prefix_cache_{name}_total" for name in ("hits", "queries")]
     try:
         async with SandboxPool(slots=2) as pool:
-            hits, queries = (server.metric(f"prefix_cache_{name}_total") for name in ("hits", "queries"))
-            started = time.perf_counter()
+            before = [server.metric(name) for name in counters]
+            began = time.perf_counter()
             found = await judge_all(requests, engine=one, sandbox=pool, concurrency=CONCURRENCY)
-            vllm_s = time.perf_counter() - started
-            hits = server.metric("prefix_cache_hits_total") - hits
-            queries = server.metric("prefix_cache_queries_total") - queries
-            started = time.perf_counter()
+            vllm_s = time.perf_counter() - began
+            hits, queries = (int(server.metric(name) - was) for name, was in zip(counters, before, strict=True))
+            began = time.perf_counter()
             expected = await judge_all(requests, engine=other, sandbox=pool, concurrency=CONCURRENCY)
-            embedded_s = time.perf_counter() - started
+            embedded_s = time.perf_counter() - began
         differences = await differing(found, expected, one=one, other=other, embedded=embedded)
     finally:
         await remote.aclose()
@@ -67,9 +65,9 @@ async def compare(requests: list[JudgeRequest], *, server: VLLMServer) -> dict[s
             "tokens_sent_again": later.sent_again,
             "of_these_found": later.found,
             "share": round(later.share, 4),
-            "hits_of_all_by_vllms_metric": int(hits),
+            "hits_of_all_by_vllms_metric": hits,
             "hits_of_all_by_its_answers": sum(asked.completion.num_cached for asked in one.asked),
-            "prompt_tokens_by_vllms_metric": int(queries),
+            "prompt_tokens_by_vllms_metric": queries,
         },
         "seconds": {"vllm": round(vllm_s, 1), "embedded": round(embedded_s, 1)},
     }
@@ -116,35 +114,25 @@ async def first_difference(
             prefix = [*b.prompt_ids, *b.completion.token_ids[:at]]
             sampling = Sampling(max_tokens=1, allowed_token_ids=both, logprob_token_ids=both)
             read = (await embedded.generate(prefix, sampling=sampling, session="gap")).token_logprobs
-            texts = [embedded.tokenizer.decode([i]) for i in both]
-            return {
-                "turn": turn,
-                "token": at,
-                "vllm": texts[0],
-                "embedded": texts[1],
-                "gap": read[both[1]] - read[both[0]],
-            }
+            theirs_text, ours_text = (embedded.tokenizer.decode([i]) for i in both)
+            gap = read[both[1]] - read[both[0]]
+            return {"turn": turn, "token": at, "vllm": theirs_text, "embedded": ours_text, "gap": gap}
     return None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--judgments", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=11, help="of the held-out items")
-    parser.add_argument(
-        "--url", help="of a vLLM server that serves the bundled judge to nobody else; else one is started"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="file for the figures")
-    given = parser.parse_args()
-    with bundled_judge_server(given.url) as server:
-        requests = held_out_requests(given.judgments, seed=given.seed)
-        report = asyncio.run(compare(requests, server=server))
-    report["command"] = f"python -m benchmarks.vllm_parity --judgments {given.judgments} --seed {given.seed}"
-    report["judge"] = fingerprint(bundled_checkpoint())
-    report["machine"] = {"cpus": os.cpu_count(), "architecture": platform.machine()}
-    given.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps({name: value for name, value in report.items() if name != "differences"}, indent=1))
+def main(
+    judgments: int = 500,
+    seed: Annotated[int, typer.Option(help="Of the held-out items.")] = 11,
+    url: Annotated[
+        str | None, typer.Option(help="Of a vLLM server that serves the bundled judge to nobody else.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Compare, and print the result as JSON. Without --url a vLLM server is started."""
+    with bundled_judge_server(url) as server:
+        compared = asyncio.run(compare(held_out_requests(judgments, seed=seed), server=server))
+    report({"judge": fingerprint(bundled_checkpoint()), **compared}, out)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

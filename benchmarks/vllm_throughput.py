@@ -20,28 +20,27 @@ process, the judge and the judge's programs, and what the loop costs is mostly t
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
 import psutil
+import typer
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.reporting import Out, report
 from tests.vllm.judging import Asked, Recorded, judge_all
 from tests.vllm.server import VLLMServer, bundled_judge_server
-from tirjudge.engines.base import Engine, Tokenizer
+from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.model import bundled_checkpoint, fingerprint
+from tirjudge.loop import Engine, Tokenizer
+from tirjudge.opening import bundled_checkpoint, fingerprint
 from tirjudge.request_context import cache_salt, coming_from
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
@@ -52,14 +51,12 @@ WAYS = ("loop", "bare", "logprobs", "batch")
 
 
 @dataclass(kw_only=True)
-class Together:
-    """An engine that answers when all of a batch have asked, and all have been answered."""
+class SynchronousEngine:
+    """An engine that begins when all rollouts of a batch have asked, and answers when the last one has ended."""
 
     engine: Engine
     num_active: int
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    num_running: int = 0
-    ended: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -70,37 +67,27 @@ class Together:
         return self.engine.eos_token_ids
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        begins: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(begins)
-        self._begin()
-        await begins
+        await self._wait_for_all()
         completion = await self.engine.generate(token_ids, sampling=sampling, session=session)
-        ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended.append(ends)
-        self._end()
-        await ends
+        await self._wait_for_all()
         return completion
 
     def leave(self) -> None:
         """One rollout asks no more."""
         self.num_active -= 1
-        self._begin()
+        self._release()
 
-    def _begin(self) -> None:
-        if self.num_running == 0 and self.waiting and len(self.waiting) == self.num_active:
-            self.num_running = len(self.waiting)
-            self._release(self.waiting)
+    async def _wait_for_all(self) -> None:
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(arrived)
+        self._release()
+        await arrived
 
-    def _end(self) -> None:
-        if len(self.ended) == self.num_running:
-            self.num_running = 0
-            self._release(self.ended)
-
-    @staticmethod
-    def _release(held: list[asyncio.Future[None]]) -> None:
-        for future in held:
-            future.set_result(None)
-        held.clear()
+    def _release(self) -> None:
+        if len(self.waiting) == self.num_active:
+            for arrived in self.waiting:
+                arrived.set_result(None)
+            self.waiting.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,74 +102,59 @@ class Pass:
         return self.tokens / self.seconds
 
 
-async def loop_pass(
-    requests: list[JudgeRequest], *, engine: VLLMEngine, pool: SandboxPool, concurrency: int, salt: str
-) -> tuple[Pass, Recorded]:
-    recorded = Recorded(engine=engine)
-    started = time.perf_counter()
-    with coming_from(salt):
-        await judge_all(requests, engine=recorded, sandbox=pool, concurrency=concurrency)
-    seconds = time.perf_counter() - started
-    return Pass(tokens=tokens_of(recorded.asked), seconds=seconds), recorded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The ways, each a method that makes one pass."""
+
+    requests: list[JudgeRequest]
+    server: VLLMServer
+    engine: VLLMEngine
+    pool: SandboxPool
+    concurrency: int
+
+    async def loop(self, salt: str) -> tuple[Pass, Recorded]:
+        recorded, began = Recorded(engine=self.engine), time.perf_counter()
+        with coming_from(salt):
+            await judge_all(self.requests, engine=recorded, sandbox=self.pool, concurrency=self.concurrency)
+        return Pass(tokens=sum(map(num_tokens, recorded.asked)), seconds=time.perf_counter() - began), recorded
+
+    async def batch(self, salt: str) -> Pass:
+        recorded, began = Recorded(engine=self.engine), time.perf_counter()
+        with coming_from(salt):
+            for start in range(0, len(self.requests), self.concurrency):
+                batch = self.requests[start : start + self.concurrency]
+                engine = SynchronousEngine(engine=recorded, num_active=len(batch))
+                await asyncio.gather(*(self._judge_one(request, engine=engine) for request in batch))
+        return Pass(tokens=sum(map(num_tokens, recorded.asked)), seconds=time.perf_counter() - began)
+
+    async def _judge_one(self, request: JudgeRequest, *, engine: SynchronousEngine) -> None:
+        await judge_all([request], engine=engine, sandbox=self.pool, concurrency=1)
+        engine.leave()
+
+    async def bare(self, recorded: Recorded, salt: str, *, logprobs: bool) -> Pass:
+        common = {"model": "judge", "ignore_eos": True, "temperature": 0, "cache_salt": cache_salt(salt)}
+        common |= {"logprobs": 0} if logprobs else {}
+
+        async def one(rollout: list[Asked]) -> int:
+            generated = 0
+            for asked in rollout:
+                num = num_tokens(asked)
+                body = {**common, "prompt": list(asked.prompt_ids), "min_tokens": num, "max_tokens": num}
+                answer = await client.post("/v1/completions", json=body)
+                generated += answer.raise_for_status().json()["usage"]["completion_tokens"]
+            return generated
+
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(base_url=self.server.url, timeout=600, limits=limits) as client:
+            began = time.perf_counter()
+            rollouts = map(one, recorded.rollouts().values())
+            generated = await map_concurrently(rollouts, num_at_once=self.concurrency)
+            return Pass(tokens=sum(generated), seconds=time.perf_counter() - began)
 
 
-async def batch_pass(
-    requests: list[JudgeRequest], *, engine: VLLMEngine, pool: SandboxPool, concurrency: int, salt: str
-) -> Pass:
-    recorded = Recorded(engine=engine)
-    started = time.perf_counter()
-    with coming_from(salt):
-        for start in range(0, len(requests), concurrency):
-            batch = requests[start : start + concurrency]
-            together = Together(engine=recorded, num_active=len(batch))
-
-            async def one(request: JudgeRequest, engine: Together = together) -> None:
-                await judge_all([request], engine=engine, sandbox=pool, concurrency=1)
-                engine.leave()
-
-            await asyncio.gather(*map(one, batch))
-    return Pass(tokens=tokens_of(recorded.asked), seconds=time.perf_counter() - started)
-
-
-async def bare_pass(
-    recorded: Recorded, *, server: VLLMServer, concurrency: int, salt: str, logprobs: bool = False
-) -> Pass:
-    places = asyncio.Semaphore(concurrency)
-    limits = httpx2.Limits(max_connections=None)
-
-    async def one(client: httpx2.AsyncClient, requests: list[Asked]) -> int:
-        generated = 0
-        async with places:
-            for asked in requests:
-                generated += await bare_request(client, asked, salt=salt, logprobs=logprobs)
-        return generated
-
-    async with httpx2.AsyncClient(base_url=server.url, timeout=600, limits=limits) as client:
-        started = time.perf_counter()
-        generated = await asyncio.gather(*(one(client, requests) for requests in recorded.rollouts().values()))
-        seconds = time.perf_counter() - started
-    return Pass(tokens=sum(generated), seconds=seconds)
-
-
-async def bare_request(client: httpx2.AsyncClient, asked: Asked, *, salt: str, logprobs: bool) -> int:
-    """Tokens generated."""
-    num_tokens = len(asked.completion.token_ids) - asked.completion.num_appended
-    body = {
-        "model": "judge",
-        "prompt": list(asked.prompt_ids),
-        "min_tokens": num_tokens,
-        "max_tokens": num_tokens,
-        "ignore_eos": True,
-        "temperature": 0,
-        "cache_salt": cache_salt(salt),
-        **({"logprobs": 0} if logprobs else {}),
-    }
-    answer = await client.post("/v1/completions", json=body)
-    return answer.raise_for_status().json()["usage"]["completion_tokens"]
-
-
-def tokens_of(asked: Sequence[Asked]) -> int:
-    return sum(len(one.completion.token_ids) - one.completion.num_appended for one in asked)
+def num_tokens(asked: Asked) -> int:
+    """That vLLM generated."""
+    return len(asked.completion.token_ids) - asked.completion.num_appended
 
 
 async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrency: int) -> dict[str, Any]:
@@ -191,26 +163,24 @@ async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrenc
     engine = VLLMEngine(server.url)
     done: list[dict[str, Pass]] = []
     async with SandboxPool(slots=2) as pool:
-        common: dict[str, Any] = {"engine": engine, "pool": pool, "concurrency": concurrency}
-        _, recorded = await loop_pass(requests, salt="warm", **common)
+        ways = Ways(requests=requests, server=server, engine=engine, pool=pool, concurrency=concurrency)
+        _, recorded = await ways.loop("warm")
 
         async def one_pass(way: str, *, salt: str) -> Pass:
-            if way in ("bare", "logprobs"):
-                alone: dict[str, Any] = {"server": server, "concurrency": concurrency, "logprobs": way == "logprobs"}
-                return await bare_pass(recorded, salt=salt, **alone)
+            if way == "loop":
+                return (await ways.loop(salt))[0]
             if way == "batch":
-                return await batch_pass(requests, salt=salt, **common)
-            return (await loop_pass(requests, salt=salt, **common))[0]
+                return await ways.batch(salt)
+            return await ways.bare(recorded, salt, logprobs=way == "logprobs")
 
         for number in track(range(rounds), description="Rounds", console=Console(stderr=True)):
             done.append({way: await one_pass(way, salt=f"{way} {number}") for way in in_turn(WAYS, number)})
     await engine.aclose()
+    ratios = (("loop", "bare"), ("logprobs", "bare"), ("loop", "batch"))
     return {
         "tokens_a_pass": {way: sorted({one[way].tokens for one in done}) for way in WAYS},
         "tokens_per_s": {way: spread([one[way].rate for one in done], digits=0) for way in WAYS},
-        "loop_to_bare": spread([one["loop"].rate / one["bare"].rate for one in done], digits=3),
-        "logprobs_to_bare": spread([one["logprobs"].rate / one["bare"].rate for one in done], digits=3),
-        "loop_to_batch": spread([one["loop"].rate / one["batch"].rate for one in done], digits=3),
+        **{f"{a}_to_{b}": spread([one[a].rate / one[b].rate for one in done], digits=3) for a, b in ratios},
     }
 
 
@@ -246,30 +216,23 @@ def keep_apart(server: VLLMServer) -> None:
     os.sched_setaffinity(0, others)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--items", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=24)
-    parser.add_argument("--concurrency", type=int, default=16, help="rollouts side by side")
-    parser.add_argument("--apart", action="store_true", help="the engine on a core that nothing else runs on")
-    parser.add_argument(
-        "--url", help="of a vLLM server that serves the bundled judge to nobody else; else one is started"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="file for the figures")
-    given = parser.parse_args()
-    with bundled_judge_server(given.url) as server:
-        if given.apart:
+def main(
+    items: int = 48,
+    rounds: int = 24,
+    concurrency: Annotated[int, typer.Option(help="Rollouts side by side.")] = 16,
+    apart: Annotated[bool, typer.Option("--apart", help="The engine on a core that nothing else runs on.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Of a vLLM server that serves the bundled judge to nobody else.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Measure, and print the result as JSON. Without --url a vLLM server is started."""
+    with bundled_judge_server(url) as server:
+        if apart:
             keep_apart(server)
-        load = os.getloadavg()
-        measured = measure(server, num_items=given.items, rounds=given.rounds, concurrency=given.concurrency)
-        report = asyncio.run(measured)
-    options = f"--items {given.items} --rounds {given.rounds} --concurrency {given.concurrency}"
-    report["command"] = f"python -m benchmarks.vllm_throughput {options}{' --apart' if given.apart else ''}"
-    report["judge"] = fingerprint(bundled_checkpoint())
-    report["machine"] = {"cpus": os.cpu_count(), "architecture": platform.machine(), "load_before": load}
-    given.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report, indent=1))
+        measured = asyncio.run(measure(server, num_items=items, rounds=rounds, concurrency=concurrency))
+    report({"judge": fingerprint(bundled_checkpoint()), **measured}, out)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
-import pytest
-
-from tirjudge.types import Completion
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training_parity.py"
+from benchmarks import training_parity as parity
+from tests.vllm.judging import Asked
+from tirjudge.types import Completion, Sampling
 
 
-@pytest.fixture(scope="module")
-def parity() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("training_parity", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-async def test_server_collector_and_harness_give_the_same_24_rollouts(parity: ModuleType) -> None:
+async def test_server_collector_and_harness_give_the_same_24_rollouts() -> None:
     found = await parity.measure(24, seed=5, temperature=1.6, num_compared=6)  # the bundled judge is sure of itself
     assert found["rollouts"] == 24
     assert found["distinct_rollouts"] > 12, "the two rollouts of a prompt have seeds of their own"
@@ -36,7 +19,7 @@ async def test_server_collector_and_harness_give_the_same_24_rollouts(parity: Mo
     assert found["compared_tokens"] > 100
 
 
-def test_one_other_id_or_mask_is_a_mismatch(parity: ModuleType) -> None:
+def test_one_other_id_or_mask_is_a_mismatch() -> None:
     one = parity.Seen(prompt_ids=(1,), ids=(2, 3), mask=(1, 0))
     assert parity.num_mismatches([one, one], [one, one]) == 0
     assert parity.num_mismatches([one, one], [one, replace(one, ids=(2, 4))]) == 1
@@ -45,18 +28,21 @@ def test_one_other_id_or_mask_is_a_mismatch(parity: ModuleType) -> None:
     assert parity.num_mismatches([one], [one, one]) == 1
 
 
-def test_the_mask_is_put_together_from_what_the_engine_returned(parity: ModuleType) -> None:
-    def completion(*ids: int, num_appended: int = 0) -> Completion:
-        return Completion(
-            text="", token_ids=ids, logprobs=(0.0,) * len(ids), finish_reason="stop", num_appended=num_appended
+def test_the_mask_is_put_together_from_what_the_engine_returned() -> None:
+    def asked(prompt_ids: tuple[int, ...], *ids: int, num_appended: int = 0) -> Asked:
+        logprobs = (0.0,) * len(ids)
+        completion = Completion(
+            text="", token_ids=ids, logprobs=logprobs, finish_reason="stop", num_appended=num_appended
         )
+        return Asked(session="s", prompt_ids=prompt_ids, sampling=Sampling(max_tokens=9), completion=completion)
 
     # 9 ends a turn and is dropped; 5 was appended; 6 and 7 are observations
-    turns = [
-        ((1, 1), completion(2, 3, 9)),
-        ((1, 1, 2, 3, 6), completion(4, 5, num_appended=1)),
-        ((1, 1, 2, 3, 6, 4, 5, 7), completion(8, 9)),
-    ]
-    seen = parity._seen(turns)
+    seen = parity.seen_of(
+        [
+            asked((1, 1), 2, 3, 9),
+            asked((1, 1, 2, 3, 6), 4, 5, num_appended=1),
+            asked((1, 1, 2, 3, 6, 4, 5, 7), 8, 9),
+        ]
+    )
     assert seen.ids == (2, 3, 6, 4, 5, 7, 8, 9)
     assert seen.mask == (1, 1, 0, 1, 0, 0, 1, 1)

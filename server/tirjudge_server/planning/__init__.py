@@ -1,1 +1,1 @@
-"""How much hardware a load needs: a calculator, and a simulation of the fleet that it proposes."""
+"""How much hardware a load needs: a capacity plan in closed form."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +18,8 @@ def plan(
     gpu: Annotated[str, typer.Option(help="a100, h100, h200, b200, l40s or rtx4090.")] = "h100",
     precision: Annotated[str, typer.Option(help="Of the weights: bf16 or fp8.")] = "bf16",
     gpus_per_worker: Annotated[int, typer.Option(min=1, help="GPUs that share a model.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Say of each figure how it comes about.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show how each figure comes about.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
-    simulate_s: Annotated[
-        float, typer.Option("--simulate", min=0.0, help="Simulate so many seconds of the peak too; 0: not.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
     prompt_tokens: Annotated[float | None, _number("Of the prompt of one rollout.")] = None,
     output_tokens: Annotated[float | None, _number("That the model writes in one rollout, all turns together.")] = None,
     programs: Annotated[float | None, _number("That run in one rollout, on average.")] = None,
@@ -48,31 +45,23 @@ def plan(
     split_efficiency: Annotated[float | None, _number("Of each of several GPUs that share a model.")] = None,
 ) -> None:
     """How many GPUs and cores a load needs, and what it costs. Every figure says whether it was measured or assumed."""
-    from tirjudge_server.planning.figures import PlanError, find_gpu, find_model
-    from tirjudge_server.planning.inputs import DEFAULTS
+    given = dict(locals())
+    from tirjudge_server.planning.figures import find_gpu, find_model
+    from tirjudge_server.planning.inputs import DEFAULTS, FITTED_SHARES
     from tirjudge_server.planning.plan import CapacityQuestion
     from tirjudge_server.planning.plan import plan as make_plan
-    from tirjudge_server.planning.report import as_object, show, simulated
+    from tirjudge_server.planning.report import as_object, show
     from tirjudge_server.planning.steps import find_precision
 
-    if not simulate_s < float("inf"):
-        raise PlanError(f"--simulate: {simulate_s:g} given, seconds after which it ends would do")
-    given = dict(locals())
-    names = [*DEFAULTS, "usd_per_gpu_hour", "weight_read", "kv_read", "decode_share", "prefill_mfu"]
-    made = make_plan(
-        CapacityQuestion(
-            judgments_per_day=judgments_per_day,
-            gpu=find_gpu(gpu),
-            model=find_model(model),
-            precision=find_precision(precision),
-            gpus_per_worker=gpus_per_worker,
-        ),
-        {name: given[name] for name in names},
+    question = CapacityQuestion(
+        judgments_per_day=judgments_per_day,
+        gpu=find_gpu(gpu),
+        model=find_model(model),
+        precision=find_precision(precision),
+        gpus_per_worker=gpus_per_worker,
     )
-    result = simulated(made, seconds=simulate_s, seed=seed) if simulate_s else None
+    made = make_plan(question, {name: given[name] for name in (*DEFAULTS, "usd_per_gpu_hour", *FITTED_SHARES)})
     if as_json:
-        import json
-
-        typer.echo(json.dumps(as_object(made, result), indent=2))
+        typer.echo(json.dumps(as_object(made), indent=2))
     else:
-        show(made, result, explain=explain)
+        show(made, explain=explain)

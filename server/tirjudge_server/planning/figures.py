@@ -17,7 +17,7 @@ from tirjudge.errors import TirjudgeError
 
 
 class PlanError(TirjudgeError, ValueError):
-    """What was asked cannot be planned; the message says what would do."""
+    """What was asked cannot be planned; the message says what is allowed."""
 
 
 class FigureSource(StrEnum):

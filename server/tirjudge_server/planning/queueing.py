@@ -1,4 +1,4 @@
-"""Queues that have a formula: the simulation is checked against them, and small parts of a plan need nothing else."""
+"""How many servers a queue needs: Erlang's formula for M/M/c."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def erlang_c(*, offered: float, servers: int) -> float:
     """Probability that an arrival of an M/M/c queue has to wait.
 
     Args:
-        offered: load in servers, arrivals a second times the mean seconds of service.
+        offered: load in servers: arrivals a second times the mean seconds of service.
         servers: how many.
 
     Returns:
@@ -19,14 +19,6 @@ def erlang_c(*, offered: float, servers: int) -> float:
     for number in range(1, servers + 1):  # Erlang B, by its recursion, which cannot overflow
         blocking = offered * blocking / (number + offered * blocking)
     return blocking / (1 - offered / servers * (1 - blocking))
-
-
-def mean_wait_s(*, arrivals_per_s: float, service_s: float, servers: int) -> float:
-    """Mean seconds in the queue of M/M/c, service excluded; infinite if it is not stable."""
-    offered = arrivals_per_s * service_s
-    if offered >= servers:
-        return float("inf")
-    return erlang_c(offered=offered, servers=servers) * service_s / (servers - offered)
 
 
 def servers_for(*, arrivals_per_s: float, service_s: float, wait_probability: float) -> int:

@@ -2,7 +2,7 @@
 
 An engine with continuous batching computes one token of every sequence that decodes, and some tokens of prompts, in each
 step. Reading the weights costs the same however many there are; each sequence adds its own work, and its keys and values.
-The same five numbers describe a GPU, from its data sheet, and the engine on this machine, from a fit to its steps.
+Five numbers, from the data sheet of a GPU and the sizes of a model, describe it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PRECISIONS: Mapping[str, Precision] = {
 """`benchmarks/plan_engine.py` fits them to published measurements of vLLM 0.30 with Qwen3-8B on an H100."""
 
 SPLIT_EFFICIENCY = 0.85
-"""What a GPU of several that share a model comes to beside one that has a model to itself."""
+"""Speed of a GPU of several that share a model, over that of one that has a model to itself."""
 
 
 def roofline(

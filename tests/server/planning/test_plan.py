@@ -1,9 +1,8 @@
-"""The calculator, worked out by hand, and beside the simulation of what it proposes."""
+"""The capacity plan, worked out by hand, and its measured inputs beside their result files."""
 
 import json
 import math
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from tirjudge_server.planning.figures import GPUS, MODELS, FigureSource, ModelShape, PlanError, find_gpu, find_model
 from tirjudge_server.planning.inputs import DEFAULTS
 from tirjudge_server.planning.plan import CapacityPlan, CapacityQuestion, plan
-from tirjudge_server.planning.report import simulated
 from tirjudge_server.planning.steps import PRECISIONS, find_precision, roofline
 
 ROOT = Path(__file__).parents[3]
@@ -118,14 +116,6 @@ def test_a_number_that_cannot_be_is_refused() -> None:
         planned(output_tokens=20_000, max_model_len=4096)
 
 
-def test_no_judgment_of_a_simulation_is_too_long_for_the_cache() -> None:
-    made = planned(output_tokens=10_000, reserve_gb=58.12)
-    random = Random(1)
-    for _ in range(2000):
-        turns = made.mix.draw(random)
-        assert sum(turn.new_tokens + turn.output_tokens for turn in turns) <= made["kv_tokens"] - 16
-
-
 FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}
 """Of inputs whose effect is rounded away if they change by a tenth."""
 
@@ -146,12 +136,15 @@ def test_every_figure_has_a_source() -> None:
     assert all(figure.origin is FigureSource.DERIVED for figure in made.outputs.values())
 
 
-@pytest.mark.parametrize("per_day", [2e5, 6e5])
-def test_the_simulation_of_what_is_proposed_agrees(per_day: float) -> None:
-    made = planned(per_day=per_day, peak=1.0)
-    result = simulated(made, seconds=120.0, seed=1)
-    assert result.per_s == pytest.approx(made["peak_rollouts_per_s"], rel=0.15)
-    assert result.mean_s == pytest.approx(made["latency_at_peak_s"], rel=0.25)
+def test_the_batch_at_the_peak_is_that_of_little_s_law() -> None:
+    made = planned()
+    per_s = made["peak_rollouts_per_s"] / made["workers"]
+    batch, context = made["batch_at_peak"], made["mean_context"]
+    step_s = made.cost.decode_s(num_sequences=batch, context_tokens=batch * context)
+    seconds = 1000 * step_s / (1 - per_s * made["prefill_ms"] / 1000)  # nobody decodes while a prompt is computed
+    assert batch == pytest.approx(per_s * seconds)
+    assert made["latency_alone_s"] < seconds < made["latency_at_peak_s"]
+    assert made["under_way"] == pytest.approx(made["peak_rollouts_per_s"] * made["latency_at_peak_s"])
 
 
 # Defaults that were measured are what their result files say.
@@ -183,6 +176,13 @@ def test_a_server_takes_as_long_as_measured() -> None:
 
     assert DEFAULTS["server_judgment_ms"].value == pytest.approx(core_ms(0), rel=0.05)
     assert DEFAULTS["server_program_ms"].value == pytest.approx(core_ms(1) - core_ms(0), rel=0.05)
+
+
+def test_beside_the_assumed_time_of_a_call_stands_the_measured_one() -> None:
+    measured = result("server_overhead")["remote"]
+    rest_ms = measured["server_core_ms_per_judgment"] - DEFAULTS["server_judgment_ms"].value
+    assert rest_ms / measured["calls_per_judgment"] == pytest.approx(3.0, rel=0.05)
+    assert "server_overhead.json has 3.0" in DEFAULTS["server_call_ms"].source
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

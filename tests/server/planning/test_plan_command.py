@@ -44,12 +44,6 @@ def test_as_json_it_has_value_origin_and_source_of_everything() -> None:
         "source": "--output-tokens",
     }
     assert made["outputs"]["gpus"]["value"] >= 1
-    assert made["simulation"] is None
-
-
-def test_the_proposed_fleet_is_simulated_when_asked() -> None:
-    made = json.loads(run("--json", "--simulate", "20", "--output-tokens", "200"))
-    assert made["simulation"]["per_s"] == pytest.approx(made["outputs"]["peak_rollouts_per_s"]["value"], rel=0.3)
 
 
 def test_a_mistake_is_told_as_such() -> None:
