@@ -30,7 +30,7 @@ import typer
 from rich.progress import track
 from sandbox_backends import CONSOLE, CONTROL, Backend, PlainSubprocess, at_each, finish, opened, report_head
 from sandbox_host import Canaries, Footprint, descendants, planted_canaries, private_mb, reap_adopted, shared_memory_mb
-from sandbox_programs import ATTACKS, Case, Probe, load_cases
+from sandbox_programs import ATTACKS, PRELUDES, Case, Probe, load_cases
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
@@ -48,23 +48,7 @@ SETTLE_S = 5.0
 """How long what a program left may take to go away."""
 MEMORY_SLACK_MB = 256
 
-LOOK_AROUND = """
-import os, resource, signal, sys, threading
-def listed(path):
-    try: return sorted(os.listdir(path))
-    except OSError as error: return type(error).__name__
-print(sorted(os.environ.items()), os.getcwd(), oct(os.umask(0)), sys.argv, threading.active_count())
-print(listed("."), listed("/tmp"), listed("/dev/shm"), listed("/"), sorted(globals()), sys.getrecursionlimit())
-descriptors = []
-for descriptor in range(64):
-    try: descriptors.append((descriptor, oct(os.fstat(descriptor).st_mode), os.get_blocking(descriptor)))
-    except OSError: pass
-print(descriptors, os.getpriority(os.PRIO_PROCESS, 0), [str(signal.getsignal(n)) for n in range(1, 32)])
-print([resource.getrlimit(n) for n in range(16) if n != resource.RLIMIT_AS], signal.pthread_sigmask(signal.SIG_BLOCK, []))
-import time
-time.sleep(0.03)
-"""
-"""Prints all that the last program could have left to it. It sleeps so that as many of them as there are slots overlap."""
+LOOK_AROUND = PRELUDES["look_around"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,22 +101,23 @@ def _probe(given: Mapping[str, Any]) -> Probe:
     return Probe(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
-def _own_attacks() -> list[Case]:
-    file = tomllib.loads(Path(__file__).with_name("sandbox_attacks.toml").read_text(encoding="utf-8"))
-    cases = []
-    for given in file["attacks"]:
-        preludes = [file["preludes"][name] for name in given.pop("prelude", ())]
-        id, code = given.pop("id"), given.pop("code")
-        cases.append(Case(id=id, category=id.split("-")[0], code="".join([*preludes, code]), probe=_probe(given)))
-    half_a_pair = "print('\ud83d')"  # TOML cannot hold this character
-    return [
-        *cases,
-        Case(id="python-surrogate", category="python", code=half_a_pair, probe=Probe(status=("ok", "error"))),
-    ]
+_OWN = tomllib.loads(Path(__file__).with_name("sandbox_attacks.toml").read_text(encoding="utf-8"))
+PRELUDES: dict[str, str] = _OWN["preludes"]
+HOSTILE: dict[str, dict[str, Any]] = _OWN["hostile"]
+"""Kind -> the `code` of a program that uses things up, and how it may end (`ends`)."""
 
 
-ATTACKS = _own_attacks()
-"""Of `sandbox_attacks.toml`."""
+def _own_attack(given: Mapping[str, Any]) -> Case:
+    code = "".join([*(PRELUDES[name] for name in given.get("prelude", ())), given["code"]])
+    probe = _probe({name: value for name, value in given.items() if name not in ("id", "code", "prelude")})
+    return Case(id=given["id"], category=given["id"].split("-")[0], code=code, probe=probe)
+
+
+ATTACKS = [
+    *map(_own_attack, _OWN["attacks"]),
+    # TOML cannot hold half a surrogate pair.
+    Case(id="python-surrogate", category="python", code="print('\ud83d')", probe=Probe(status=("ok", "error"))),
+]
 
 
 # ------------------------------------------------------------------------------------------------------- random programs

@@ -40,6 +40,7 @@ from sandbox_backends import CONSOLE, Backend, at_each, finish, opened, report_h
 from sandbox_host import Canaries, Footprint, descendants, planted_canaries, pss_mb, reap_adopted
 from sandbox_programs import (
     ATTACKS,
+    HOSTILE,
     compiles,
     load_cases,
     mutation,
@@ -78,38 +79,7 @@ MAX_GROWTH = {"num_fds_below": 4, "rss_mb": 8.0, "pss_below_mb": 8.0}
 TAG = re.compile(r"tag-[0-9a-f]{16}-gat")
 NUM_FAILURES_SHOWN = 20
 
-OK, ERROR, TIMEOUT, OOM, CRASH = Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.CRASH
-# fmt: off
-HOSTILE: dict[str, tuple[str, set[Outcome]]] = {
-    "segfault": ("import ctypes\nctypes.string_at(1)", {CRASH}),
-    "abort": ("import os\nos.abort()", {CRASH}),
-    "memory": ("kept = []\nwhile True: kept.append(bytearray(1 << 24))", {OOM, TIMEOUT}),
-    "fork": (
-        "import os, time\nfor _ in range(99):\n    try:\n        if not os.fork(): time.sleep(60)\n    except OSError: pass",
-        {OK, TIMEOUT},
-    ),
-    "long output": ("print('x' * (1 << 20))", {OK}),
-    "flood": ("while True: print('x' * 100_000)", {Outcome.OUTPUT_LIMIT, TIMEOUT, ERROR}),
-    "spin": ("while True: pass", {TIMEOUT}),
-    "one call": ("9 ** 9 ** 9", {TIMEOUT, OOM}),
-    "threads": (
-        "import threading, time, os\ntry:\n    for _ in range(999): threading.Thread(target=time.sleep, args=(9,)).start()\n"
-        "finally: os._exit(3)",
-        {ERROR, CRASH, OOM, TIMEOUT},
-    ),
-    "exit": ("raise SystemExit(7)", {ERROR}),
-    "kill": ("import os\nos.kill(-1, 9)", {ERROR, OK}),
-    "recursion": ("def f(): f()\nf()", {ERROR}),
-    "files": (
-        "import os\ntry:\n    for number in range(9999): open(f'f{number}', 'wb').write(bytes(9999))\nexcept OSError: pass",
-        {OK, TIMEOUT},
-    ),
-    "descriptors": ("import os\ntry:\n    while True: os.dup(1)\nexcept OSError: pass", {OK, ERROR}),
-    "wiped": ("import sys, builtins\nsys.modules.clear()\nbuiltins.__dict__.clear()", set(Outcome)),
-    "closed": ("import os\nfor descriptor in range(9): os.close(descriptor)", {ERROR, OK}),
-}
-# fmt: on
-"""Kind -> program, and how it may end."""
+OK, ERROR, CRASH = Outcome.OK, Outcome.ERROR, Outcome.CRASH
 EXPENSIVE = ("spin", "one call", "memory", "flood")
 """Those that use their limit up are drawn a third as often as the others."""
 
@@ -389,8 +359,9 @@ def hostile_or_honest(number: int, *, seed: int, part_hostile: float, packages: 
     tag = f"tag-{rng.getrandbits(64):016x}-gat"
     if rng.random() < part_hostile:
         kind = rng.choices(list(HOSTILE), weights=[1 if kind in EXPENSIVE else 3 for kind in HOSTILE])[0]
-        code, ends = HOSTILE[kind]
-        return TaggedProgram(kind=kind, tag=tag, code=f"print({tag!r}, flush=True)\n{code}", ends=ends)
+        code = f"print({tag!r}, flush=True)\n{HOSTILE[kind]['code']}"
+        ends = set(map(Outcome, HOSTILE[kind].get("ends", Outcome)))
+        return TaggedProgram(kind=kind, tag=tag, code=code, ends=ends)
     kinds = ["plain", *packages]
     kind = rng.choices(kinds, weights=[8, 1, 1][: len(kinds)])[0]
     base = rng.randrange(1_000_000)

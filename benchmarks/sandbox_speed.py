@@ -21,7 +21,6 @@ import math
 import os
 import resource
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -67,11 +66,8 @@ BWRAP = (
 _CGROUP_CPU = ("/sys/fs/cgroup/cpuacct/docker/cpuacct.usage", "/sys/fs/cgroup/docker/cpu.stat")
 
 _WARM_FORKER = """
-import contextlib, gc, importlib, io, json, os, socket, sys, time
-pool = socket.socket(fileno=int(sys.argv[1]))
-jobs = pool.makefile()
-names, code, own = json.loads(jobs.readline())
-sys.path[:0] = own
+import contextlib, gc, importlib, io, json, os, sys, time
+names, code = json.loads(sys.stdin.readline())
 for name in names:
     try: importlib.import_module(name)
     except BaseException: pass
@@ -79,9 +75,9 @@ with contextlib.redirect_stdout(io.StringIO()):
     exec(compile(code, "program.py", "exec"), {"__name__": "__main__"})
 gc.collect()
 gc.freeze()
-output = os.memfd_create("output")
-pool.sendall(b"ready\\n")
-for line in jobs:
+answers, output = os.fdopen(os.dup(1), "w", buffering=1), os.memfd_create("output")
+print("ready", file=answers)
+for line in sys.stdin:
     code = json.loads(line)
     os.ftruncate(output, 0)
     start = time.perf_counter()
@@ -94,8 +90,7 @@ for line in jobs:
         sys.stdout.flush()
         os._exit(0)
     os.waitpid(child, 0)
-    seconds = time.perf_counter() - start
-    pool.sendall(json.dumps([seconds, os.pread(output, 65536, 0).decode()]).encode())
+    print(json.dumps([time.perf_counter() - start, os.pread(output, 65536, 0).decode()]), file=answers)
 """
 
 
@@ -330,57 +325,41 @@ async def pool(level: str, *, slots: int) -> AsyncIterator[Contestant]:
 async def warm_forkers(levels: Sequence[str], *, num: int, program: str) -> AsyncIterator[Contestant]:
     """As many warm processes as the pool has slots, each with the modules that the pool's program finds loaded."""
     code, _ = PROGRAMS[program]
-    names, path = await loaded_modules(levels, code=code)
-    forkers = [WarmForker(names, code=code, path=path) for _ in range(num)]
-    idle: asyncio.Queue[WarmForker] = asyncio.Queue()
-    try:
-        for forker in forkers:
-            await asyncio.to_thread(forker.wait_until_warm)
+    names = await loaded_modules(levels, code=code)
+    idle: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+
+    async def told(forker: asyncio.subprocess.Process, message: Any) -> bytes:
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        forker.stdin.write(json.dumps(message).encode() + b"\n")
+        return await forker.stdout.readline()
+
+    async def run(code: str) -> tuple[str, float | None]:
+        forker = await idle.get()
+        try:
+            seconds, output = json.loads(await told(forker, code))
+        finally:
             idle.put_nowait(forker)
-
-        async def run(code: str) -> tuple[str, float | None]:
-            forker = await idle.get()
-            try:
-                return await forker.run(code)
-            finally:
-                idle.put_nowait(forker)
-
-        yield Contestant(name=FLOOR, run=run, counts_self=False)
-    finally:
-        for forker in forkers:
-            forker.close()
-
-
-class WarmForker:
-    """A process that forks for each program."""
-
-    def __init__(self, names: Sequence[str], *, code: str, path: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-I", "-c", _WARM_FORKER, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        self._socket = ours
-        self._socket.sendall(json.dumps([names, code, path]).encode() + b"\n")
-
-    def wait_until_warm(self) -> None:
-        if self._socket.recv(16) != b"ready\n":
-            raise NotHere("it could not import what the pool's process has")
-        self._socket.setblocking(False)
-
-    async def run(self, code: str) -> tuple[str, float]:
-        """What it printed, and how long it took inside."""
-        self._socket.send(json.dumps(code).encode() + b"\n")
-        answer = await asyncio.get_running_loop().sock_recv(self._socket, 65_536)
-        seconds, output = json.loads(answer)
         return output, seconds
 
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
+    async def end(forker: asyncio.subprocess.Process) -> None:
+        assert forker.stdin is not None
+        forker.stdin.close()
+        await forker.wait()
+
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(num):
+            command = (sys.executable, "-I", "-c", _WARM_FORKER)
+            forker = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            stack.push_async_callback(end, forker)
+            if await told(forker, [names, code]) != b"ready\n":
+                raise NotHere("it could not import what the pool's process has")
+            idle.put_nowait(forker)
+        yield Contestant(name=FLOOR, run=run, counts_self=False)
 
 
-async def loaded_modules(levels: Sequence[str], *, code: str) -> tuple[list[str], list[str]]:
-    """What is loaded when a program of this kind starts in the pool, and where the floor finds it."""
+async def loaded_modules(levels: Sequence[str], *, code: str) -> list[str]:
+    """What is loaded when a program of this kind starts in the pool."""
     asking = code.splitlines()[0] if code.startswith("import") else ""
     program = f"import sys\nloaded = sorted(sys.modules)\n{asking}\nimport json\nprint(json.dumps(loaded))"
     for level in levels:
@@ -390,7 +369,7 @@ async def loaded_modules(levels: Sequence[str], *, code: str) -> tuple[list[str]
                 await box.run(program)
                 result = await box.run(program)
                 if result.outcome.is_ok:
-                    return json.loads(result.stdout), []
+                    return json.loads(result.stdout)
                 raise NotHere(f"the pool does not run this program: {result.error}")
     raise NotHere("no pool runs here, to compare with")
 
