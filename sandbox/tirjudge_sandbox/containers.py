@@ -250,7 +250,7 @@ class ContainedSlot(SlotProcess):
 
     def __init__(self, number: int, *, server: ContainerServer) -> None:
         self.number = number
-        self.server: ContainerServer = server
+        self.server = self._server = server
         self.is_open, self.is_running = True, False
         self.is_counted = False
         """Whether the server counts it among the open ones."""
@@ -268,7 +268,7 @@ class ContainedSlot(SlotProcess):
         try:
             return report_from(header, body)
         except ValueError as error:
-            self.server.give_up(str(error))
+            self._server.give_up(str(error))
             raise SlotLost(f"the container lied: {error}", started=True) from error
 
     async def cancel(self) -> None:
@@ -280,7 +280,7 @@ class ContainedSlot(SlotProcess):
             raise SlotLost(str(header["lost"]), started=True)
 
     async def _ask(self, do: str, *parts: bytes, timeout_s: float, **fields: Any) -> tuple[dict[str, Any], bytes]:
-        asking = asyncio.ensure_future(self.server.ask(do, self.number, *parts, timeout_s=timeout_s, **fields))
+        asking = asyncio.ensure_future(self._server.ask(do, self.number, *parts, timeout_s=timeout_s, **fields))
         hanging_up = asyncio.ensure_future(self._hung_up.wait())
         try:
             await asyncio.wait([asking, hanging_up], return_when=asyncio.FIRST_COMPLETED)
@@ -293,16 +293,16 @@ class ContainedSlot(SlotProcess):
 
     def hang_up(self) -> None:
         self._hung_up.set()
-        self.server.tell("close", self.number)
+        self._server.tell("close", self.number)
 
     def kill(self) -> None:
         self.close()
 
     def close(self) -> None:
         if self.is_open:
-            self.server.tell("close", self.number)
+            self._server.tell("close", self.number)
             self.is_open = self.is_running = False
-            self.server.num_open -= self.is_counted
+            self._server.num_open -= self.is_counted
 
 
 class _Output:

@@ -84,7 +84,7 @@ class ForkedSlot(SlotProcess):
     def __init__(
         self, connection: socket.socket, pid: int, pidfd: int | None, *, server: ForkServer, cgroup: Cgroup | None
     ) -> None:
-        self.server: ForkServer = server
+        self.server = self._server = server
         self.is_open, self.is_running = True, False
         self._socket = connection
         self._pid, self._pidfd = pid, pidfd
@@ -95,7 +95,7 @@ class ForkedSlot(SlotProcess):
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
         if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
-        mounts = await self.server.copy_mounts(job.attachments)
+        mounts = await self._server.copy_mounts(job.attachments)
         if mounts:  # then where it lies on the host is nobody's business in there
             job = replace(job, attachments=tuple(attachment._replace(path="") for attachment in job.attachments))
         try:
@@ -146,7 +146,7 @@ class ForkedSlot(SlotProcess):
         """Why the kernel ended a program, if it did: without a group of its own it was never for its own limit."""
         if self._cgroup is not None:
             return self._cgroup.memory_kill()
-        was_killed = ending.was_killed and self.server.memory_ran_out()
+        was_killed = ending.was_killed and self._server.memory_ran_out()
         return MemoryKill.LIMIT_AROUND if was_killed else MemoryKill.NONE
 
     async def cancel(self) -> None:
@@ -217,7 +217,7 @@ class ForkedSlot(SlotProcess):
                 os.close(self._pidfd)
             self._socket.close()
             self.is_open = self.is_running = False
-            self.server.num_open -= 1
+            self._server.num_open -= 1
 
 
 class ForkServer(SlotServer):
