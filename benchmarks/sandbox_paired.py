@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sandbox_backends import finish, isolating_levels, report_head
 
 PROGRAMS = {
     "print": "print(sum(range(100)))",
@@ -40,6 +39,9 @@ def main(
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
 ) -> None:
     """Compare two trees and say how many times as long this one takes."""
+    # Not above: the process of the other tree reads this file too, and may not have what this imports.
+    from sandbox_backends import finish, isolating_levels, report_head
+
     here = Path(__file__).parent.parent
     results = {}
     for name in level or isolating_levels():
