@@ -2,8 +2,8 @@
 
     python benchmarks/sandbox_attacks.py                                 # our own attacks, at every level that works
     python benchmarks/sandbox_attacks.py cases.jsonl --level landlock    # a file of them (see sandbox_programs.py)
-    python benchmarks/sandbox_attacks.py --as-user 12345 --python /opt/venv/bin/python
-    python benchmarks/sandbox_attacks.py --negative-control --as-user 12345 --python /usr/bin/python3
+    setpriv --reuid 12345 --regid 12345 --clear-groups /opt/venv/bin/python benchmarks/sandbox_attacks.py
+    python benchmarks/sandbox_attacks.py --negative-control 12345 --python /usr/bin/python3
 
 After each program: every slot answers, and the next program there finds the place as the first one did; no process,
 namespace, mount, control group or file is left; the canaries on the host are untouched. Exits 1 if anything got through.
@@ -19,32 +19,18 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import track
-from sandbox_backends import CONTROL, Backend, PlainSubprocess, isolating_levels, opened, report_head
-from sandbox_host import (
-    Canaries,
-    Footprint,
-    adopt_orphans,
-    descendants,
-    planted_canaries,
-    private_mb,
-    reap_adopted,
-    shared_memory_mb,
-)
-from sandbox_programs import ATTACKS, Case, Probe, load_cases
+from sandbox_backends import CONSOLE, CONTROL, Backend, PlainSubprocess, at_each, finish, opened, report_head
+from sandbox_host import Canaries, Footprint, descendants, planted_canaries, private_mb, reap_adopted, shared_memory_mb
+from sandbox_programs import ATTACKS, PRELUDES, Case, Probe, load_cases
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
@@ -62,42 +48,22 @@ SETTLE_S = 5.0
 """How long what a program left may take to go away."""
 MEMORY_SLACK_MB = 256
 
-LOOK_AROUND = """
-import os, resource, signal, sys, threading
-def listed(path):
-    try: return sorted(os.listdir(path))
-    except OSError as error: return type(error).__name__
-print(sorted(os.environ.items()), os.getcwd(), oct(os.umask(0)), sys.argv, threading.active_count())
-print(listed("."), listed("/tmp"), listed("/dev/shm"), listed("/"), sorted(globals()), sys.getrecursionlimit())
-descriptors = []
-for descriptor in range(64):
-    try: descriptors.append((descriptor, oct(os.fstat(descriptor).st_mode), os.get_blocking(descriptor)))
-    except OSError: pass
-print(descriptors, os.getpriority(os.PRIO_PROCESS, 0), [str(signal.getsignal(n)) for n in range(1, 32)])
-print([resource.getrlimit(n) for n in range(16) if n != resource.RLIMIT_AS], signal.pthread_sigmask(signal.SIG_BLOCK, []))
-import time
-time.sleep(0.03)
-"""
-"""Prints all that the last program could have left to it. It sleeps so that as many of them as there are slots overlap."""
+LOOK_AROUND = PRELUDES["look_around"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class AttackResult:
     """What became of one case at one level."""
 
     id: str
     category: str
-    outcome: str
+    outcome: str = ""
     """As the sandbox named it; empty if it failed."""
-    wall_s: float
+    wall_s: float = 0.0
     breaches: list[str]
     """Why it was not held; empty if it was."""
-    stdout_head: str
+    stdout_head: str = ""
     """What it printed, cut short."""
-
-    @property
-    def held(self) -> bool:
-        return not self.breaches
 
 
 def main(
@@ -107,89 +73,69 @@ def main(
     ] = None,
     only: Annotated[str, typer.Option(help="Regular expression for the ids to run.")] = "",
     slots: Annotated[int, typer.Option(help="Programs at a time.")] = 2,
-    as_user: Annotated[int | None, typer.Option(help="Run everything as this user; needs root.")] = None,
+    negative_control: Annotated[
+        int, typer.Option(help="A user: no sandbox, plain processes of this user, to see that the probes notice.")
+    ] = 0,
     python: Annotated[str, typer.Option(help="Interpreter for that user.")] = sys.executable,
-    negative_control: Annotated[bool, typer.Option(help="Without a sandbox, to see that the probes notice.")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
-    image: Annotated[str | None, typer.Option(help="For the levels that are containers.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="For SandboxPool, as name=JSON. Repeatable.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help='For SandboxPool, as image="NAME". Repeatable.')] = None,
     patience: Annotated[float, typer.Option(help="Times longer that programs may take: on an emulated machine.")] = 1.0,
 ) -> None:
     """Run the cases and say what held."""
-    console = Console(stderr=True)
     cases = [
         replace(case, probe=replace(case.probe, max_wall=patience * case.probe.max_wall))
         for case in (load_cases(file) if file else ATTACKS)
         if re.search(only, case.id)
     ]
     limits = replace(LIMITS, cpu_s=patience * LIMITS.cpu_s, wall_s=patience * LIMITS.wall_s)
-    if as_user is not None and not negative_control:
-        raise typer.Exit(run_as(as_user, python=python, file=file, json_out=json_out))
     options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in option or [])}
-    if image is not None:
-        options["image"] = image
-    if negative_control:
-        if as_user is None or os.geteuid() != 0 or as_user == 0:
-            raise typer.BadParameter("the negative control needs root, and --as-user with a user to throw away")
-        harmless = [case for case in cases if case.category not in NOT_FOR_CONTROL]
-        levels = {CONTROL: asyncio.run(control_results(harmless, uid=as_user, python=python, console=console))}
-    else:
-        adopt_orphans()
-        levels: dict[str, list[Result] | str] = {}
-        for name in level or isolating_levels():
-            running = results_at(name, cases, slots=slots, limits=limits, options=options, console=console)
-            levels[name] = asyncio.run(running)
-    report = report_head() | {
-        "cases": str(file.name if file else "built in"),
-        "levels": dict(map(summary, levels.items())),
+
+    async def measure(name: str) -> dict[str, Any]:
+        if negative_control:
+            harmless = [case for case in cases if case.category not in NOT_FOR_CONTROL]
+            return summary(await control_results(harmless, uid=negative_control, python=python))
+        before = Footprint.now(with_pss=False)
+        async with opened(name, slots=slots, limits=limits, options=options) as box:
+            with planted_canaries() as canaries:
+                results = await run_cases(box, cases, canaries=canaries, name=name, slots=slots)
+        leftovers = await left_behind(before, seconds=SETTLE_S)
+        return summary([*results, AttackResult(id="after-close", category="host", breaches=leftovers)])
+
+    levels = at_each([CONTROL] if negative_control else level, measure)
+    for name, found in levels.items():
+        CONSOLE.print({name: found.get("breaches", found)})
+    got_through = not negative_control and any(found.get("num_breached") for found in levels.values())
+    cases_of = file.name if file else "built in"
+    finish(report_head() | {"cases": cases_of, "levels": levels}, json_out, failed=got_through)
+
+
+def summary(results: Sequence[AttackResult]) -> dict[str, Any]:
+    breaches = {result.id: result.breaches for result in results if result.breaches}
+    return {
+        "num_held": len(results) - len(breaches),
+        "num_breached": len(breaches),
+        "breaches": breaches,
+        "results": [asdict(result) for result in results],
     }
-    show(levels, console=console, is_control=negative_control)
-    if json_out is not None:
-        json_out.write_text(json.dumps(report, indent=2) + "\n")
-    if not negative_control and any(
-        not isinstance(results, str) and not all(result.held for result in results) for results in levels.values()
-    ):
-        raise typer.Exit(1)
 
 
 # ----------------------------------------------------------------------------------------------------------------- runs
 
 
-async def results_at(
-    name: str, cases: Sequence[Case], *, slots: int, limits: Limits, options: dict[str, Any], console: Console
-) -> list[Result] | str:
-    """Of every case at a level; a text instead says why the level was skipped."""
-    before = Footprint.now(with_pss=False)
-    try:
-        async with opened(name, slots=slots, limits=limits, options=options) as box:
-            with planted_canaries() as canaries:
-                results = await run_cases(box, cases, canaries=canaries, name=name, slots=slots, console=console)
-    except SandboxUnavailable as error:
-        return " ".join(str(error).split())
-    leftovers = await left_behind(before, seconds=SETTLE_S)
-    return [*results, as_result("after-close", breaches=leftovers)]
-
-
-async def control_results(cases: Sequence[Case], *, uid: int, python: str, console: Console) -> list[Result]:
+async def control_results(cases: Sequence[Case], *, uid: int, python: str) -> list[AttackResult]:
     """Without a sandbox. The canaries are the user's own, as they would be a careless runner's."""
-    adopt_orphans()
-    box = PlainSubprocess(uid=uid, python=python)
+    if os.geteuid() != 0:
+        raise typer.BadParameter("--negative-control needs root")
     results = []
-    try:
-        for case in track(cases, description=CONTROL, console=console):
-            with planted_canaries(uid=uid) as canaries:
-                results += await run_cases(box, [case], canaries=canaries, name="", slots=1, console=console)
-                box.close()
-                box.folder.mkdir(mode=0o755)
-                os.chown(box.folder, uid, uid)
-    finally:
-        box.close()
+    for case in track(cases, description=CONTROL, console=CONSOLE):
+        with planted_canaries(uid=uid) as canaries, contextlib.closing(PlainSubprocess(uid=uid, python=python)) as box:
+            results += await run_cases(box, [case], canaries=canaries, name="", slots=1)
     return results
 
 
 async def run_cases(
-    box: Backend, cases: Sequence[Case], *, canaries: Canaries, name: str, slots: int, console: Console
-) -> list[Result]:
+    box: Backend, cases: Sequence[Case], *, canaries: Canaries, name: str, slots: int
+) -> list[AttackResult]:
     # Without a sandbox, the next program finds whatever others do on this machine at the time.
     normal = set()
     if not isinstance(box, PlainSubprocess):
@@ -200,7 +146,7 @@ async def run_cases(
     await steady()
     baseline = Footprint.now(with_pss=False)
     results = []
-    for case in track(cases, description=name, console=console, disable=not name):
+    for case in track(cases, description=name, console=CONSOLE, disable=not name):
         attempt = Attempt(box, case.filled(canaries.values), canaries=canaries, slots=slots)
         results.append(await attempt.result(normal=normal, baseline=baseline))
     return results
@@ -252,7 +198,7 @@ class Attempt:
         self._slots = slots
         self._peak_mb = 0.0
 
-    async def result(self, *, normal: set[str], baseline: Footprint) -> Result:
+    async def result(self, *, normal: set[str], baseline: Footprint) -> AttackResult:
         """Runs it, then looks at what it did.
 
         Args:
@@ -278,7 +224,7 @@ class Attempt:
         breaches += self._canaries.touched(f"{self._case.code}\n{self._case.probe.then}\n{self._case.probe.pair}")
         if self._peak_mb > self._slots * LIMITS.memory_mb + MEMORY_SLACK_MB:
             breaches.append(f"{self._peak_mb:.0f} MiB more than before were in use")
-        return Result(
+        return AttackResult(
             id=self._case.id,
             category=self._case.category,
             outcome=str(results[0].outcome) if results else "",
@@ -369,83 +315,6 @@ def difference(found: str, normal: set[str]) -> str:
     """The first line that is new."""
     known = {line for text in normal for line in text.splitlines()}
     return next((line[:200] for line in found.splitlines() if line not in known), "less than before")
-
-
-def as_result(id: str, *, breaches: list[str]) -> Result:
-    return Result(id=id, category="host", outcome="", wall_s=0.0, breaches=breaches, stdout_head="")
-
-
-# ------------------------------------------------------------------------------------------------------------ as a user
-
-
-def run_as(uid: int, *, python: str, file: Path | None, json_out: Path | None) -> int:
-    """This command again, in a process of another user. Its exit status."""
-    if os.geteuid() != 0:
-        raise typer.BadParameter("--as-user needs root")
-    folder = Path(tempfile.mkdtemp(prefix="sandbox_attacks_"))
-    try:
-        os.chown(folder, uid, uid)
-        arguments = list(forwarded(sys.argv[1:], file=file))
-        if file is not None:
-            arguments.append(str(shutil.copy(file, folder / file.name)))
-        command = [python, __file__, *arguments, "--json", str(folder / "report.json")]
-        environment = {"PATH": os.defpath, "HOME": str(folder), "TERM": os.environ.get("TERM", "dumb")}
-        try:
-            done = subprocess.run(command, user=uid, group=uid, extra_groups=[], env=environment, cwd="/")
-        except PermissionError as error:
-            raise typer.BadParameter(
-                f"user {uid} cannot run {python}: name one that can be read with --python"
-            ) from error
-        if json_out is not None and (folder / "report.json").exists():
-            shutil.copyfile(folder / "report.json", json_out)
-        return done.returncode
-    finally:
-        shutil.rmtree(folder)
-
-
-def forwarded(arguments: Sequence[str], *, file: Path | None) -> Iterator[str]:
-    """All but the user, the interpreter, where the report goes, and the file."""
-    skipping = False
-    for argument in arguments:
-        name, has_value, _ = argument.partition("=")
-        if skipping:
-            skipping = False
-        elif name in ("--as-user", "--python", "--json"):
-            skipping = not has_value
-        elif file is None or argument != str(file):
-            yield argument
-
-
-# -------------------------------------------------------------------------------------------------------------- reports
-
-
-def summary(item: tuple[str, list[Result] | str]) -> tuple[str, Any]:
-    name, results = item
-    if isinstance(results, str):
-        return name, {"skipped": results}
-    return name, {
-        "num_held": sum(result.held for result in results),
-        "num_breached": sum(not result.held for result in results),
-        "results": [asdict(result) for result in results],
-    }
-
-
-def show(levels: dict[str, list[Result] | str], *, console: Console, is_control: bool) -> None:
-    for name, results in levels.items():
-        if isinstance(results, str):
-            console.print(f"[yellow]{name}: skipped[/]: {results}", highlight=False)
-            continue
-        bad = [result for result in results if not result.held]
-        for result in bad:
-            console.print(f"  [red]{'noticed' if is_control else 'BREACH'}[/] {result.id}", highlight=False)
-            for breach in result.breaches:
-                console.print(f"      {breach}", markup=False, highlight=False)
-        by_category = Counter(result.category for result in results if result.held)
-        console.print(
-            f"{name}: {len(results) - len(bad)} held, {len(bad)} not. Held: {dict(by_category)}", markup=False
-        )
-        if is_control:
-            console.print("quiet: " + ", ".join(result.id for result in results if result.held), markup=False)
 
 
 if __name__ == "__main__":

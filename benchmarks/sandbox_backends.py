@@ -1,4 +1,5 @@
-"""What programs are run by in the sandbox's measurements: a pool at a level, a service by its URL, or nothing at all."""
+"""What the measurements of the sandbox share: what runs the programs (a pool, a service by its URL, a plain process), a turn
+at each level, and the report."""
 
 from __future__ import annotations
 
@@ -13,15 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from sandbox_host import descendants
+import typer
+from rich.console import Console
+from sandbox_host import adopt_orphans, descendants
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
+
+T = TypeVar("T")
+
+CONSOLE = Console(stderr=True)
 
 CONTROL = "subprocess"
 """A plain process of another user: no sandbox. For the negative control."""
@@ -61,6 +68,57 @@ def isolating_levels() -> list[str]:
     return [str(level) for level in IsolationLevel if level.isolates and not level.needs_image]
 
 
+def at_each(
+    levels: Sequence[str] | None,
+    measure: Callable[[str], Coroutine[Any, Any, dict[str, Any]]],
+    *,
+    best_alone: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """What a measurement gives at each level; where the sandbox does not work, {"skipped": the reason}.
+
+    Args:
+        levels: None: all that need no image.
+        measure: level -> its part of the report.
+        best_alone: stop after the first level that works, where no levels are given.
+    """
+    adopt_orphans()
+    found: dict[str, dict[str, Any]] = {}
+    for name in levels or isolating_levels():
+        try:
+            found[name] = asyncio.run(measure(name))
+        except SandboxUnavailable as error:
+            found[name] = {"skipped": " ".join(str(error).split())}
+        else:
+            if best_alone and not levels:
+                break
+    return found
+
+
+@contextlib.contextmanager
+def started(
+    arguments: Sequence[str], *, python: str = sys.executable, **options: Any
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`tirjudge` with these arguments in a process of its own, and the first line that it prints: it is ready then.
+
+    Raises:
+        SandboxUnavailable: it ended instead.
+    """
+    command = [python, "-c", "from tirjudge.cli import main; main()", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+    try:
+        assert process.stdout is not None
+        if not (line := process.stdout.readline()):
+            raise SandboxUnavailable(f"tirjudge {' '.join(arguments)} ended with status {process.wait()}")
+        yield process, line
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # after an attack it may take long to end by itself
+            process.kill()
+            process.wait()
+
+
 class PlainSubprocess:
     """`python program.py` as another user, with no more than resource limits, so that it cannot harm the machine."""
 
@@ -82,7 +140,7 @@ class PlainSubprocess:
         preset = "".join(f"{name} = {json.loads(json.dumps(value))!r}\n" for name, value in (bindings or {}).items())
         program.write_text(preset + code, encoding="utf-8", errors="surrogatepass")
         program.chmod(0o644)
-        started = time.monotonic()
+        started_at = time.monotonic()
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(self._python, str(program)),
@@ -103,18 +161,16 @@ class PlainSubprocess:
                 timed_out = True
                 process.kill()
                 await process.wait()
-            status = process.returncode or 0
-            wall_s = time.monotonic() - started
             texts = [os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace") for file in (stdout, stderr)]
+        status = process.returncode or 0
         ended = Outcome.CRASH if status < 0 else Outcome.ERROR if status else Outcome.OK
-        lines = texts[1].splitlines()
         return ExecResult(
             outcome=Outcome.TIMEOUT if timed_out else ended,
             stdout=texts[0],
-            error=lines[-1] if lines else None,
+            error=next(reversed(texts[1].splitlines()), None),
             exit_code=status if status >= 0 else None,
             signal=-status if status < 0 else None,
-            wall_s=wall_s,
+            wall_s=time.monotonic() - started_at,
             level=CONTROL,
         )
 
@@ -134,14 +190,8 @@ class PlainSubprocess:
 
 
 def _limit_resources() -> None:
-    for kind, value in (
-        (resource.RLIMIT_CPU, 2),
-        (resource.RLIMIT_AS, 1 << 30),
-        (resource.RLIMIT_FSIZE, 4 << 20),
-        (resource.RLIMIT_NPROC, 32),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (value, value))
+    for name, value in {"CPU": 2, "AS": 1 << 30, "FSIZE": 4 << 20, "NPROC": 32, "CORE": 0}.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
 def report_head() -> dict[str, Any]:
@@ -160,12 +210,10 @@ def report_head() -> dict[str, Any]:
     }
 
 
-__all__ = [
-    "CONTROL",
-    "Backend",
-    "PlainSubprocess",
-    "SandboxUnavailable",
-    "isolating_levels",
-    "opened",
-    "report_head",
-]
+def finish(report: Mapping[str, Any], json_out: Path | None, *, failed: bool = False) -> None:
+    """Prints the beginning of a report, writes all of it to a file, and exits 1 if something failed."""
+    text = json.dumps(report, indent=1)
+    CONSOLE.print(text[:6000], markup=False, highlight=False)
+    if json_out is not None:
+        json_out.write_text(text + "\n")
+    raise typer.Exit(failed)

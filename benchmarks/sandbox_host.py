@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -67,15 +67,12 @@ class Footprint:
             num_threads=len(_entries("/proc/self/task")),
             num_fds=len(_entries("/proc/self/fd")),
             num_fds_below=sum(len(_entries(f"/proc/{pid}/fd")) for pid in below),
-            rss_mb=round(_resident_mb(os.getpid()), 2),
+            rss_mb=round(int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES / 2**20, 2),
             pss_below_mb=pss_mb(below) if with_pss else None,
             num_mounts=_num_mounts([os.getpid(), *below]),
             num_namespaces=len(_namespaces(below) - _namespaces([os.getpid()])),
             num_cgroups=len(cgroups(os.getpid())),
         )
-
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 def descendants(pid: int) -> list[int]:
@@ -109,7 +106,12 @@ def reap_adopted() -> None:
 
 def cpu_s(pids: Iterable[int]) -> float:
     """Processor time of processes and of all their children that ended."""
-    return sum(map(_cpu_ticks, pids)) / _TICKS_PER_S
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has just ended
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return ticks / _TICKS_PER_S
 
 
 def pss_mb(pids: Iterable[int]) -> float | None:
@@ -156,21 +158,6 @@ def _entries(path: str) -> list[str]:
         return os.listdir(path)
     except OSError:  # it has just ended, or is not ours to look into
         return []
-
-
-def _resident_mb(pid: int) -> float:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES / 2**20
-    except OSError:
-        return 0.0
-
-
-def _cpu_ticks(pid: int) -> int:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return sum(map(int, stat.rpartition(")")[2].split()[11:15]))
 
 
 def _namespaces(pids: Iterable[int]) -> set[str]:
@@ -223,7 +210,7 @@ class Canaries:
         if uid is not None:
             command = ["sleep", "1000000"]  # the interpreter may be out of the user's reach
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, user=uid, group=uid)
-        self._limits = _limits_of(self._process.pid)
+        self._limits = self._proc("limits")
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self._tcp.getsockname()[1]
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -258,9 +245,9 @@ class Canaries:
         found = []
         if not self.file.exists() or self.file.read_text() != self._content or os.listdir(self.folder) != ["host.txt"]:
             found.append("the canary file was changed")
-        if self._process.poll() is not None or _is_stopped(self._process.pid):
+        if self._process.poll() is not None or "\nState:\tT" in self._proc("status"):
             found.append("the canary process was killed or stopped")
-        elif _limits_of(self._process.pid) != self._limits:
+        elif self._proc("limits") != self._limits:
             found.append("the canary process has other limits")
         found += self._visitors()
         if _interpreter_state() != self._interpreter:
@@ -270,6 +257,9 @@ class Canaries:
         found += [f"a file on the host: {path}" for path in sorted(files - self._files) if _is_of_program(path, code)]
         self._files = files
         return found
+
+    def _proc(self, name: str) -> str:
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()
 
     def _visitors(self) -> list[str]:
         found = []
@@ -298,14 +288,6 @@ def planted_canaries(*, uid: int | None = None) -> Iterator[Canaries]:
         yield canaries
     finally:
         canaries.close()
-
-
-def _limits_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/limits").read_text()
-
-
-def _is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def _interpreter_state() -> list[object]:

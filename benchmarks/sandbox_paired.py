@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from sandbox_backends import isolating_levels, report_head
 
 PROGRAMS = {
     "print": "print(sum(range(100)))",
@@ -31,6 +29,7 @@ PROGRAMS = {
 NUM_PROGRAMS = {"print": 30, "threads": 30, "sympy": 12}
 IN_FLIGHT = 8
 ROOMS = ("judge", "web", "sandbox")
+"""Those of them that a tree has; an older one has no `web`."""
 
 
 def main(
@@ -40,6 +39,9 @@ def main(
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
 ) -> None:
     """Compare two trees and say how many times as long this one takes."""
+    # Not above: the process of the other tree reads this file too, and may not have what this imports.
+    from sandbox_backends import finish, isolating_levels, report_head
+
     here = Path(__file__).parent.parent
     results = {}
     for name in level or isolating_levels():
@@ -48,18 +50,19 @@ def main(
         for tree in trees:
             tree.stdin.close()
             tree.wait()
-        Console(stderr=True).print(name, results[name])
-    if json_out is not None:
-        commit = subprocess.run(["git", "-C", before, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-        head = report_head() | {"before": commit.stdout.strip(), "rounds": rounds}
-        json_out.write_text(json.dumps(head | {"this_tree_over_before": results}, indent=1) + "\n")
+    commit = subprocess.run(["git", "-C", before, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    head = report_head() | {"before": commit.stdout.strip(), "rounds": rounds}
+    finish(head | {"this_tree_over_before": results}, json_out)
 
 
 def _started(tree: Path, *, level: str) -> subprocess.Popen[str]:
-    path = ":".join(str(tree.resolve() / room) for room in ROOMS)
-    command = [sys.executable, __file__, "serve-rounds", level]
+    rooms = [str(tree.resolve() / room) for room in ROOMS if (tree / room).is_dir()]
     return subprocess.Popen(
-        command, env={"PYTHONPATH": path, "PATH": ""}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, "serve-rounds", level],
+        env={"PYTHONPATH": ":".join(rooms), "PATH": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -93,27 +96,22 @@ async def serve_rounds(level: str) -> None:
     from tirjudge_sandbox import SandboxPool
 
     async with SandboxPool(slots=2, level=level) as pool:
-        while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
-            code, num = PROGRAMS[name], NUM_PROGRAMS[name]
-            times = []
-            for _ in range(num):
+        turns = asyncio.Semaphore(IN_FLIGHT)
+
+        async def timed(code: str) -> float:
+            async with turns:
                 start = time.perf_counter()
                 result = await pool.run(code)
-                times.append(time.perf_counter() - start)
-                assert result.outcome.is_ok, result
-            turns = asyncio.Semaphore(IN_FLIGHT)
+            assert result.outcome.is_ok, result
+            return time.perf_counter() - start
 
-            async def one(code: str = code, turns: asyncio.Semaphore = turns) -> None:
-                async with turns:
-                    await pool.run(code)
-
+        while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            code, num = PROGRAMS[name], NUM_PROGRAMS[name]
+            alone_s = statistics.median([await timed(code) for _ in range(num)])
             start = time.perf_counter()
-            await asyncio.gather(*(one() for _ in range(num)))
-            took = {
-                "one after the other": statistics.median(times),
-                f"{IN_FLIGHT} at a time": time.perf_counter() - start,
-            }
-            print(json.dumps(took), flush=True)
+            await asyncio.gather(*(timed(code) for _ in range(num)))
+            together_s = time.perf_counter() - start
+            print(json.dumps({"one after the other": alone_s, f"{IN_FLIGHT} at a time": together_s}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,88 +1,89 @@
-"""A long run, with hostile programs among the others: is any lost or mixed up, and does anything grow?
+"""A long run of hostile or random programs: is any lost or mixed up, does any hang the pool, and does anything grow?
 
     python benchmarks/sandbox_soak.py --programs 100000 --in-flight 256 --json benchmarks/results/sandbox_soak.json
+    python benchmarks/sandbox_soak.py --mix random --programs 20000 --json benchmarks/results/sandbox_fuzz.json
+    python benchmarks/sandbox_soak.py --mix random cases.jsonl --seed 7 --level landlock
+
+The mix `hostile` is honest programs, whose output is known to the letter, and a part of hostile ones that use things up.
+The mix `random` is generated Python that compiles, random bytes, mutations of attacks (our own, and those of the files
+given; see sandbox_programs.py), arbitrary system calls and arbitrary calls of `os`, with random bindings, limits,
+standard input and files; some are cancelled on their way. Each program is told a tag of its own. What comes back must
+have a defined outcome that its other fields agree with, and no tag but its own.
 
 Also: how long the pool takes to start, what it holds while idle, programs a second, and the supervisor's processor time a
 program (with this script's own part in it: making programs and checking answers). What the pool holds is looked at again
-and again under load, and at rest before and after, where nothing may have grown. Exits 1 if a program was lost or mixed up.
+and again under load, and at rest before and after, where nothing may have grown. Exits 1 if a program was lost, mixed up
+or ended as it may not. The same seed makes the same programs, but what they do depends on time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import dataclasses
 import os
 import random
+import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
-from sandbox_backends import Backend, isolating_levels, opened, report_head
-from sandbox_host import Footprint, adopt_orphans, descendants, pss_mb, reap_adopted
+from sandbox_backends import CONSOLE, Backend, at_each, finish, opened, report_head
+from sandbox_host import Canaries, Footprint, descendants, planted_canaries, pss_mb, reap_adopted
+from sandbox_programs import (
+    ATTACKS,
+    HOSTILE,
+    compiles,
+    load_cases,
+    mutation,
+    random_calls,
+    random_os_calls,
+    random_program,
+    random_text,
+)
 
-from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
-from tirjudge_sandbox import Limits
+from tirjudge_sandbox import IsolationLevel, Limits
 
-LIMITS = Limits(cpu_s=0.2, wall_s=2.0, memory_mb=192)
-SAMPLE_S = 2.0
+
+class Mix(StrEnum):
+    HOSTILE = "hostile"
+    RANDOM = "random"
+
+
+LIMITS = {
+    Mix.HOSTILE: Limits(cpu_s=0.2, wall_s=2.0, memory_mb=192),
+    Mix.RANDOM: Limits(cpu_s=0.3, wall_s=1.0, memory_mb=128),
+}
+HANG_S = 120.0
+"""Beyond this, without waiting for a slot, a program hangs."""
+LATE_S = 20.0
+"""How much longer than its limit the sandbox itself may say a program took."""
+SAMPLE_S, REST_S = 2.0, 2.0
 PART_WARM_UP = 0.02
 """Of the programs, before the look at rest that the one at the end is compared with."""
-REST_S = 2.0
-MAX_GROWTH = {
-    "num_processes": 0,
-    "num_threads": 0,
-    "num_fds": 0,
-    "num_fds_below": 4,
-    "num_mounts": 0,
-    "num_namespaces": 0,
-}
-MAX_GROWTH_MB = {"rss_mb": 8.0, "pss_below_mb": 8.0}
+PART_CANCELLED = 0.02
+"""Of the random programs."""
+CANARIES_EVERY = 50
+"""Random programs between two looks at the canaries."""
+MAX_GROWTH = {"num_fds_below": 4, "rss_mb": 8.0, "pss_below_mb": 8.0}
+"""Anything else may not grow at all."""
+TAG = re.compile(r"tag-[0-9a-f]{16}-gat")
+NUM_FAILURES_SHOWN = 20
 
-# fmt: off
-HOSTILE: dict[str, tuple[str, frozenset[Outcome]]] = {
-    "segfault": ("import ctypes\nctypes.string_at(1)", frozenset({Outcome.CRASH})),
-    "abort": ("import os\nos.abort()", frozenset({Outcome.CRASH})),
-    "memory": ("kept = []\nwhile True: kept.append(bytearray(1 << 24))", frozenset({Outcome.OOM, Outcome.TIMEOUT})),
-    "fork": (
-        "import os, time\nfor _ in range(99):\n    try:\n        if not os.fork(): time.sleep(60)\n    except OSError: pass",
-        frozenset({Outcome.OK, Outcome.TIMEOUT}),
-    ),
-    "long output": ("print('x' * (1 << 20))", frozenset({Outcome.OK})),
-    "flood": ("while True: print('x' * 100_000)", frozenset({Outcome.OUTPUT_LIMIT, Outcome.TIMEOUT, Outcome.ERROR})),
-    "spin": ("while True: pass", frozenset({Outcome.TIMEOUT})),
-    "one call": ("9 ** 9 ** 9", frozenset({Outcome.TIMEOUT, Outcome.OOM})),
-    "threads": (
-        "import threading, time, os\ntry:\n    for _ in range(999): threading.Thread(target=time.sleep, args=(9,)).start()\n"
-        "finally: os._exit(3)",
-        frozenset({Outcome.ERROR, Outcome.CRASH, Outcome.OOM, Outcome.TIMEOUT}),
-    ),
-    "exit": ("raise SystemExit(7)", frozenset({Outcome.ERROR})),
-    "kill": ("import os\nos.kill(-1, 9)", frozenset({Outcome.ERROR, Outcome.OK})),
-    "recursion": ("def f(): f()\nf()", frozenset({Outcome.ERROR})),
-    "files": (
-        "import os\ntry:\n    for number in range(9999): open(f'f{number}', 'wb').write(bytes(9999))\nexcept OSError: pass",
-        frozenset({Outcome.OK, Outcome.TIMEOUT}),
-    ),
-    "descriptors": (
-        "import os\ntry:\n    while True: os.dup(1)\nexcept OSError: pass", frozenset({Outcome.OK, Outcome.ERROR}),
-    ),
-    "wiped": ("import sys, builtins\nsys.modules.clear()\nbuiltins.__dict__.clear()", frozenset(Outcome)),
-    "closed": ("import os\nfor descriptor in range(9): os.close(descriptor)", frozenset({Outcome.ERROR, Outcome.OK})),
-}
-# fmt: on
-"""Kind -> program, and how it may end. Each prints its tag first."""
+OK, ERROR, CRASH = Outcome.OK, Outcome.ERROR, Outcome.CRASH
 EXPENSIVE = ("spin", "one call", "memory", "flood")
 """Those that use their limit up are drawn a third as often as the others."""
 
-TAME = {
+HONEST = {
     "plain": "print(tag, number ** 2)",
     "numpy": "import numpy\nprint(tag, numpy.array([number]).dot([number]))",
     "sympy": "import sympy\nprint(tag, sympy.Integer(number) ** 2)",
@@ -90,220 +91,356 @@ TAME = {
 """Those that work here are drawn: the plain one as often as the others together, times four."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Run:
-    """What is known so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedProgram:
+    """One thing to run, and what must come of it."""
 
+    kind: str
+    tag: str
+    code: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """For `run`, besides the code."""
+    ends: set[Outcome] = field(default_factory=lambda: set(Outcome))
+    stdout: str | None = None
+    """What it prints, to the letter; None: not known."""
+    is_valid: bool = True
+    """Whether the pool must take it; if not, ValueError is right too."""
+    prints_tag: bool = True
+    """Whether its tag comes back, if it ends well."""
+    cancel_after_s: float | None = None
+
+
+ProgramMaker = Callable[[int], TaggedProgram]
+
+
+@dataclass(slots=True, kw_only=True)
+class Soak:
+    """A pool under a long load, and what is known so far."""
+
+    box: Backend
+    make: ProgramMaker
+    limits: Limits
+    canaries: Canaries | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
-    lost: list[str] = field(default_factory=list)
-    mixed_up: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
+    failures: dict[str, list[dict[str, str]]] = field(
+        default_factory=lambda: {"lost": [], "mixed_up": [], "unexpected": []}
+    )
     latencies: list[float] = field(default_factory=list)
-    num_done: int = 0
     samples: list[dict[str, float | None]] = field(default_factory=list)
     sampling_cpu_s: float = 0.0
     """Spent on looking, by this process."""
 
+    async def run_many(self, numbers: range, *, in_flight: int, advance: Callable[[], None]) -> None:
+        """The programs of these numbers, `in_flight` at a time."""
+        left = iter(numbers)
+
+        async def work() -> None:
+            for number in left:
+                program = self.make(number)
+                began = time.perf_counter()
+                await self._run_one(program)
+                self.latencies.append(time.perf_counter() - began)
+                if self.canaries is not None and number % CANARIES_EVERY == 0:
+                    for reason in self.canaries.touched(program.code):
+                        self.fail("unexpected", program, reason)
+                advance()
+
+        await asyncio.gather(*(work() for _ in range(in_flight)))
+
+    async def _run_one(self, program: TaggedProgram) -> None:
+        running = asyncio.ensure_future(self.box.run(program.code, **program.arguments))
+        if program.cancel_after_s is not None:
+            await asyncio.sleep(program.cancel_after_s)
+            running.cancel()
+        try:
+            result = await asyncio.wait_for(running, HANG_S)
+        except asyncio.CancelledError:
+            self.outcomes["(cancelled)"] += 1
+        except ValueError as error:
+            self.outcomes["(ValueError)"] += 1
+            if program.is_valid:
+                self.fail("lost", program, f"ValueError: {error}")
+        except Exception as error:
+            self.fail("lost", program, f"{type(error).__name__}: {error}")
+        else:
+            self.outcomes[f"{program.kind}: {result.outcome}"] += 1
+            self._check(result, program)
+
+    def _check(self, result: ExecResult, program: TaggedProgram) -> None:
+        text = all_texts(result)
+        mixed_up = {
+            "the output of another came back": set(TAG.findall(text)) - {program.tag},
+            "its own tag is missing": program.prints_tag and result.outcome is OK and program.tag not in result.stdout,
+            f"it did not print {program.stdout!r}": program.stdout is not None
+            and result.outcome is OK
+            and result.stdout != program.stdout,
+        }
+        unexpected = contradictions(result, limits=program.arguments.get("limits") or self.limits, text=text)
+        unexpected["it may not end so"] = result.outcome not in program.ends
+        for kind, reasons in (("mixed_up", mixed_up), ("unexpected", unexpected)):
+            for reason, is_so in reasons.items():
+                if is_so:
+                    self.fail(kind, program, f"{reason}: {result.outcome}, {result.error}, {result.stdout[:200]!r}")
+
+    def fail(self, how: str, program: TaggedProgram, reason: str) -> None:
+        self.failures[how].append({"kind": program.kind, "reason": reason, "code": program.code[:20_000]})
+
+    async def check_slots(self, num_slots: int) -> None:
+        """All of them must answer rightly."""
+        tag = "all slots"
+        program = TaggedProgram(
+            kind="health",
+            tag=tag,
+            code="import time\ntime.sleep(0.02)\nprint('all slots')",
+            stdout=f"{tag}\n",
+            ends={OK},
+        )
+        await asyncio.gather(*(self._run_one(program) for _ in range(2 * num_slots)))
+
+    @asynccontextmanager
+    async def sampled(self, *, refresh: Callable[[], None]) -> AsyncIterator[None]:
+        """Looks at what the pool holds, again and again."""
+        began = time.perf_counter()
+
+        async def sample() -> None:
+            while True:
+                began_cpu = time.process_time()
+                self.samples.append({"seconds": round(time.perf_counter() - began, 1), **asdict(Footprint.now())})
+                refresh()
+                self.sampling_cpu_s += time.process_time() - began_cpu
+                await asyncio.sleep(SAMPLE_S)
+
+        sampling = asyncio.create_task(sample())
+        yield
+        sampling.cancel()
+
 
 def main(
+    files: Annotated[list[Path] | None, typer.Argument(help="Cases to mutate besides our own.")] = None,
+    mix: Annotated[Mix, typer.Option(help="Which programs.")] = Mix.HOSTILE,
     programs: Annotated[int, typer.Option(help="Per level.")] = 100_000,
     in_flight: Annotated[int, typer.Option()] = 256,
-    hostile: Annotated[float, typer.Option(help="Part of them.")] = 0.25,
+    hostile: Annotated[float, typer.Option(help="Part of them, of the mix `hostile`.")] = 0.25,
     slots: Annotated[int | None, typer.Option(help="Default: one a processor.")] = None,
-    level: Annotated[list[str] | None, typer.Option(help="Repeatable; default: the best that works.")] = None,
+    level: Annotated[
+        list[str] | None, typer.Option(help="Repeatable; default: the best that works, of the mix `random` all.")
+    ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
 ) -> None:
     """Run them and say what was lost and what grew."""
-    console = Console(stderr=True)
-    adopt_orphans()
     num_slots = slots or len(os.sched_getaffinity(0))
-    report: dict[str, Any] = report_head() | {
-        "num_programs": programs,
-        "in_flight": in_flight,
-        "part_hostile": hostile,
-        "slots": num_slots,
-        "levels": {},
-    }
-    for name in level or isolating_levels():
-        soaking = soak(
-            name,
-            num_programs=programs,
-            in_flight=in_flight,
-            part_hostile=hostile,
-            slots=num_slots,
-            seed=seed,
-            console=console,
-        )
-        report["levels"][name] = asyncio.run(soaking)
-        if not level and "skipped" not in report["levels"][name]:
-            break
-    text = json.dumps(report, indent=2)
-    console.print(text[:6000], markup=False, highlight=False)
-    if json_out is not None:
-        json_out.write_text(text + "\n")
-    if any(result.get("num_lost") or result.get("num_mixed_up") for result in report["levels"].values()):
-        raise typer.Exit(1)
+    cases = [*ATTACKS, *(case for file in files or [] for case in load_cases(file))]
+
+    async def measure(name: str) -> dict[str, Any]:
+        outside = Footprint.now()
+        with planted_canaries() as canaries:
+            if mix is Mix.HOSTILE:
+                make = partial(hostile_or_honest, seed=seed, part_hostile=hostile)
+            else:
+                sources = [case.filled(canaries.values).code for case in cases]
+                make = partial(random_one, seed=seed, sources=sources, has_files=name != IsolationLevel.LANDLOCK)
+            found = await soak(
+                name,
+                make=make,
+                limits=LIMITS[mix],
+                canaries=canaries if mix is Mix.RANDOM else None,
+                num_programs=programs,
+                in_flight=in_flight,
+                slots=num_slots,
+            )
+        closed = await at_rest()
+        return found | {"closed": asdict(closed), "left_after_close": grown(outside, closed)}
+
+    head = {"mix": mix, "seed": seed, "num_programs": programs, "in_flight": in_flight, "slots": num_slots}
+    levels = at_each(level, measure, best_alone=mix is Mix.HOSTILE)
+    failed = any(sum(found.get("num_failures", {}).values()) for found in levels.values())
+    finish(report_head() | head | {"part_hostile": hostile, "levels": levels}, json_out, failed=failed)
 
 
 async def soak(
-    name: str, *, num_programs: int, in_flight: int, part_hostile: float, slots: int, seed: int, console: Console
+    name: str,
+    *,
+    make: Callable[..., TaggedProgram],
+    limits: Limits,
+    canaries: Canaries | None,
+    num_programs: int,
+    in_flight: int,
+    slots: int,
 ) -> dict[str, Any]:
-    """At one level: start, idle, the run, rest, close."""
-    outside = Footprint.now()
-    run = Run()
+    """At one level: start, idle, the run, rest. Raises SandboxUnavailable."""
     started = time.perf_counter()
-    try:
-        async with opened(name, slots=slots, limits=LIMITS, options={"max_waiting": in_flight}) as box:
-            start_s = time.perf_counter() - started
-            await box.run("print(1)")
-            first_result_s = time.perf_counter() - started
-            tame = [kind for kind in TAME if await works(box, kind)]
-            await asyncio.sleep(REST_S)
-            idle_mb = pss_mb(descendants(os.getpid()))
-            with Progress(console=console, auto_refresh=False) as progress:
-                bar = progress.add_task(name, total=num_programs)
-
-                async def part(first: int, last: int) -> None:
-                    await run_many(
-                        box,
-                        first=first,
-                        last=last,
-                        in_flight=in_flight,
-                        part_hostile=part_hostile,
-                        tame=tame,
-                        seed=seed,
-                        run=run,
-                        advance=lambda: progress.advance(bar),
-                    )
-
-                num_warm_up = max(int(num_programs * PART_WARM_UP), min(in_flight, num_programs))
-                await part(0, num_warm_up)
-                before = await at_rest()
-                run.latencies.clear()
-                sampling = asyncio.create_task(keep_sampling(run, refresh=progress.refresh))
+    async with opened(name, slots=slots, limits=limits, options={"max_waiting": in_flight}) as box:
+        start_s = time.perf_counter() - started
+        await box.run("print(1)")
+        first_result_s = time.perf_counter() - started
+        packages = [package for package in ("numpy", "sympy") if await works(box, package, slots=slots)]
+        run = Soak(box=box, make=partial(make, packages=packages), limits=limits, canaries=canaries)
+        await asyncio.sleep(REST_S)
+        idle_mb = pss_mb(descendants(os.getpid()))
+        num_warm_up = max(int(num_programs * PART_WARM_UP), min(in_flight, num_programs))
+        with Progress(console=CONSOLE, auto_refresh=False) as progress:
+            part = partial(
+                run.run_many, in_flight=in_flight, advance=partial(progress.advance, progress.add_task(name))
+            )
+            progress.update(progress.task_ids[0], total=num_programs)
+            await part(range(num_warm_up))
+            await run.check_slots(slots)
+            before = await at_rest()
+            run.latencies.clear()
+            async with run.sampled(refresh=progress.refresh):
                 began, began_cpu = time.perf_counter(), time.process_time()
-                await part(num_warm_up, num_programs)
-                seconds, supervisor_s = (
-                    time.perf_counter() - began,
-                    time.process_time() - began_cpu - run.sampling_cpu_s,
-                )
-                sampling.cancel()
-            after = await at_rest()
-            busy_idle_mb = pss_mb(descendants(os.getpid()))
-    except SandboxUnavailable as error:
-        return {"skipped": " ".join(str(error).split())}
-    closed = await at_rest()
-    num_measured = num_programs - num_warm_up
+                await part(range(num_warm_up, num_programs))
+                seconds = time.perf_counter() - began
+                supervisor_s = time.process_time() - began_cpu - run.sampling_cpu_s
+        await run.check_slots(slots)
+        after = await at_rest()
+    num_measured = max(1, num_programs - num_warm_up)
     return {
         "start_s": round(start_s, 3),
         "first_result_s": round(first_result_s, 3),
         "idle_pss_mb": idle_mb,
-        "idle_pss_after_mb": busy_idle_mb,
-        "num_done": run.num_done,
-        "num_lost": len(run.lost),
-        "num_mixed_up": len(run.mixed_up),
-        "num_unexpected": len(run.unexpected),
-        "examples": [*run.lost[:5], *run.mixed_up[:5], *run.unexpected[:10]],
+        "num_failures": {how: len(found) for how, found in run.failures.items()},
+        "failures": {how: found[:NUM_FAILURES_SHOWN] for how, found in run.failures.items()},
         "outcomes": dict(run.outcomes.most_common()),
         "seconds": round(seconds, 1),
         "programs_per_s": round(num_measured / seconds, 1),
         "supervisor_ms_per_program": round(1000 * supervisor_s / num_measured, 3),
         "latency_p50_s": round(statistics.median(run.latencies), 4),
         "latency_p99_s": round(statistics.quantiles(run.latencies, n=100)[98], 4),
-        "at_rest": {"before": before.to_json(), "after": after.to_json(), "closed": closed.to_json()},
+        "before": asdict(before),
+        "after": asdict(after),
         "grew": grown(before, after),
-        "left_after_close": grown(outside, closed),
         "under_load": load_summary(run.samples),
     }
 
 
-async def run_many(
-    box: Backend,
-    *,
-    first: int,
-    last: int,
-    in_flight: int,
-    part_hostile: float,
-    tame: Sequence[str],
-    seed: int,
-    run: Run,
-    advance: Callable[[], None],
-) -> None:
-    """The programs of these numbers, so many at a time."""
-    numbers = iter(range(first, last))
-
-    async def work() -> None:
-        for number in numbers:
-            rng = random.Random(f"{seed}/{number}")
-            tag = f"tag-{number}-{rng.getrandbits(48):x}"
-            began = time.perf_counter()
-            try:
-                if rng.random() < part_hostile:
-                    kind = rng.choices(list(HOSTILE), weights=[1 if kind in EXPENSIVE else 3 for kind in HOSTILE])[0]
-                    check_hostile(await run_hostile(box, kind, tag=tag), kind=kind, tag=tag, run=run)
-                else:
-                    kind = rng.choices(tame, weights=[8, 1, 1][: len(tame)])[0]
-                    square_of = rng.randrange(1_000_000)
-                    result = await run_tame(box, kind, number=square_of, tag=tag)
-                    check_tame(result, kind=kind, expected=f"{tag} {square_of**2}\n", run=run)
-            except Exception as error:
-                run.lost.append(f"{tag}: {type(error).__name__}: {error}")
-            run.latencies.append(time.perf_counter() - began)
-            run.num_done += 1
-            advance()
-
-    await asyncio.gather(*(work() for _ in range(in_flight)))
+async def works(box: Backend, package: str, *, slots: int) -> bool:
+    """Run on every slot, and then again: the first time, the warm interpreter for it may only be starting."""
+    for _ in range(2):
+        code = f"import {package}, time\ntime.sleep(0.02)"
+        results = await asyncio.gather(*(box.run(code) for _ in range(slots)))
+        await asyncio.sleep(REST_S)
+    return all(result.outcome.is_ok for result in results)
 
 
-async def works(box: Backend, kind: str) -> bool:
-    """Tried twice: the first time, the warm interpreter for it may only be starting."""
-    await run_tame(box, kind, number=2, tag="t")
-    await asyncio.sleep(REST_S)
-    return (await run_tame(box, kind, number=2, tag="t")).outcome is Outcome.OK
+def contradictions(result: ExecResult, *, limits: Limits, text: str) -> dict[str, bool]:
+    """What cannot be true of a program's end -> whether it is."""
+    is_ok = result.outcome is OK
+    exited = result.outcome in (OK, ERROR)
+    return {
+        "an error though it ended well": is_ok and result.error is not None,
+        "no error though it failed": not is_ok and not result.error,
+        "ended well with a code": is_ok and result.exit_code != 0,
+        "an error with code 0": result.outcome is ERROR and result.exit_code == 0,
+        "a signal though it exited": exited and result.signal is not None,
+        "a crash without a signal": result.outcome is CRASH and result.signal is None,
+        # What the sandbox says in its own words is never long, and not cut.
+        "a long error": len(result.error or "") > max(limits.error_chars, 100),
+        "long output": len(result.stdout) > limits.output_bytes + 200,
+        f"{result.wall_s:.1f} s": not 0 <= result.wall_s <= limits.wall_s + LATE_S,
+        f"{result.cpu_s:.1f} s of processor time": not 0 <= result.cpu_s <= limits.cpu_s + 2.5,
+        "no level": not result.level,
+        "text that is not Unicode": any("\ud800" <= letter <= "\udfff" for letter in text),
+    }
 
 
-async def run_tame(box: Backend, kind: str, *, number: int, tag: str) -> ExecResult:
-    return await box.run(f"number = {number}\n{TAME[kind]}", bindings={"tag": tag})
+def all_texts(result: ExecResult) -> str:
+    files = (data.decode(errors="replace") for data in result.files.values())
+    return "\n".join((result.stdout, result.error or "", result.stderr, *files))
 
 
-def check_tame(result: ExecResult, *, kind: str, expected: str, run: Run) -> None:
-    """Its output is known to the letter."""
-    run.outcomes[f"tame {kind}: {result.outcome}"] += 1
-    if result.outcome is not Outcome.OK:
-        run.unexpected.append(f"tame {kind}: {described(result)}")
-    elif result.stdout != expected:
-        run.mixed_up.append(f"{expected}: {result.stdout[:200]!r}")
+# -------------------------------------------------------------------------------------------------------------- programs
 
 
-async def run_hostile(box: Backend, kind: str, *, tag: str) -> ExecResult:
-    return await box.run(f"print({tag!r}, flush=True)\n{HOSTILE[kind][0]}")
+def hostile_or_honest(number: int, *, seed: int, part_hostile: float, packages: Sequence[str]) -> TaggedProgram:
+    """The program of that number; the same for the same seed."""
+    rng = random.Random(f"{seed}/{number}")
+    tag = f"tag-{rng.getrandbits(64):016x}-gat"
+    if rng.random() < part_hostile:
+        kind = rng.choices(list(HOSTILE), weights=[1 if kind in EXPENSIVE else 3 for kind in HOSTILE])[0]
+        code = f"print({tag!r}, flush=True)\n{HOSTILE[kind]['code']}"
+        ends = set(map(Outcome, HOSTILE[kind].get("ends", Outcome)))
+        return TaggedProgram(kind=kind, tag=tag, code=code, ends=ends)
+    kinds = ["plain", *packages]
+    kind = rng.choices(kinds, weights=[8, 1, 1][: len(kinds)])[0]
+    base = rng.randrange(1_000_000)
+    code = f"number = {base}\n{HONEST[kind]}"
+    expected = f"{tag} {base**2}\n"
+    return TaggedProgram(
+        kind=kind, tag=tag, code=code, arguments={"bindings": {"tag": tag}}, ends={OK}, stdout=expected
+    )
 
 
-def check_hostile(result: ExecResult, *, kind: str, tag: str, run: Run) -> None:
-    """It ends as it may, and its tag comes first."""
-    run.outcomes[f"{kind}: {result.outcome}"] += 1
-    if result.outcome not in HOSTILE[kind][1]:
-        run.unexpected.append(f"{kind}: {described(result)}")
-    if not result.stdout.startswith(f"{tag}\n"):
-        run.mixed_up.append(f"{kind} {tag}: {described(result)}")
+def random_one(
+    number: int, *, seed: int, sources: Sequence[str], has_files: bool, packages: Sequence[str]
+) -> TaggedProgram:
+    """The program of that number; the same for the same seed."""
+    rng = random.Random(f"{seed}/{number}")
+    kinds: dict[str, tuple[int, Callable[[], str]]] = {
+        "generated": (35, lambda: random_program(rng)),
+        "mutated": (30, lambda: mutation(rng, sources)),
+        "bytes": (10, lambda: random_text(rng)),
+        "calls": (8, lambda: random_calls(rng)),
+        "os calls": (8, lambda: random_os_calls(rng)),
+        "plain": (9, lambda: f"print(sum(range({rng.randrange(1000)})))"),
+    }
+    kind = rng.choices(list(kinds), weights=[weight for weight, _ in kinds.values()])[0]
+    body = kinds[kind][1]()
+    tag = f"tag-{rng.getrandbits(64):016x}-gat"
+    code = body if kind == "bytes" else f"print({tag!r}, flush=True)\n{body}"
+    arguments, is_valid = random_arguments(rng, tag=tag, has_files=has_files)
+    limits = arguments.get("limits", LIMITS[Mix.RANDOM])
+    return TaggedProgram(
+        kind=kind,
+        tag=tag,
+        code=code,
+        arguments=arguments,
+        is_valid=is_valid,
+        # Other kinds may take back what they printed, and the head of a short output has no room for a tag.
+        prints_tag=kind in ("generated", "plain") and compiles(code) and limits.output_bytes >= 100,
+        cancel_after_s=rng.uniform(0, 0.2) if rng.random() < PART_CANCELLED else None,
+    )
 
 
-def described(result: ExecResult) -> str:
-    return f"{result.outcome}, {result.error}, {result.stdout[:100]!r}"
+def random_arguments(rng: random.Random, *, tag: str, has_files: bool) -> tuple[dict[str, Any], bool]:
+    """For `run`, and whether they are all as they should be."""
+    bindings: dict[str, Any] = {"tag": tag}
+    is_valid = True
+    if rng.random() < 0.2:
+        name, is_valid = rng.choice(
+            [("x", True), ("é", True), ("print", True), ("a b", False), ("class", False), ("", False)]
+        )
+        bindings[name] = rng.choice(["", tag, "\0\ud800é", "y" * 100_000, {"label": "z"}, {}])
+    extras: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        extras["limits"] = random_limits(rng)
+    if rng.random() < 0.2:
+        extras["stdin"] = rng.choice([tag, "", "1\n2\n", "\0" * 100, "é" * 10_000])
+    if has_files and rng.random() < 0.2:
+        name = rng.choice(["a.txt", "b/c/d", "tag", "é", "../up", "/etc/x", "", "a/../b", "x" * 300])
+        extras["files"] = {name: tag.encode() * rng.choice([0, 1, 1000])}
+        is_valid = is_valid and name in ("a.txt", "b/c/d", "tag", "é")
+    if has_files and rng.random() < 0.2:
+        extras["fetch"] = rng.sample(["a.txt", "b/c/d", "missing", "tag", "b", "planted"], k=rng.randint(1, 3))
+    return {"bindings": bindings, **extras}, is_valid
 
 
-# --------------------------------------------------------------------------------------------------------------- growth
+def random_limits(rng: random.Random) -> Limits:
+    """All within what the operator allows."""
+    changes = {
+        "cpu_s": rng.uniform(0.05, 0.5),
+        "wall_s": rng.uniform(0.2, 1.5),
+        "memory_mb": rng.choice([1, 8, 64, 256]),
+        "output_bytes": rng.choice([1, 3, 100, 65_536]),
+        "file_mb": rng.choice([1, 4]),
+        "error_chars": rng.choice([1, 50, 500]),
+    }
+    chosen = rng.sample(sorted(changes), k=rng.randint(1, len(changes)))
+    return dataclasses.replace(LIMITS[Mix.RANDOM], **{name: changes[name] for name in chosen})
 
 
-async def keep_sampling(run: Run, *, refresh: Callable[[], None]) -> None:
-    began = time.perf_counter()
-    while True:
-        began_cpu = time.process_time()
-        run.samples.append({"seconds": round(time.perf_counter() - began, 1), **Footprint.now().to_json()})
-        refresh()
-        run.sampling_cpu_s += time.process_time() - began_cpu
-        await asyncio.sleep(SAMPLE_S)
+# ---------------------------------------------------------------------------------------------------------------- growth
 
 
 async def at_rest() -> Footprint:
@@ -315,11 +452,10 @@ async def at_rest() -> Footprint:
 def grown(before: Footprint, after: Footprint) -> dict[str, float]:
     """What there is more of, beyond what may vary."""
     found = {}
-    for item in fields(Footprint):
-        was, now = getattr(before, item.name), getattr(after, item.name)
-        allowed = MAX_GROWTH_MB.get(item.name, MAX_GROWTH.get(item.name, 0))
-        if was is not None and now is not None and now - was > allowed:
-            found[item.name] = round(now - was, 2)
+    for name, was in asdict(before).items():
+        now = getattr(after, name)
+        if was is not None and now is not None and now - was > MAX_GROWTH.get(name, 0):
+            found[name] = round(now - was, 2)
     return found
 
 
@@ -330,11 +466,8 @@ def load_summary(samples: list[dict[str, float | None]]) -> dict[str, Any]:
     for name in samples[0] if samples else ():
         values = [value for sample in samples if (value := sample[name]) is not None]
         if values and name != "seconds":
-            summary[name] = {
-                "first_quarter": round(statistics.fmean(values[:quarter]), 2),
-                "last_quarter": round(statistics.fmean(values[-quarter:]), 2),
-                "most": max(values),
-            }
+            first, last = (round(statistics.fmean(part), 2) for part in (values[:quarter], values[-quarter:]))
+            summary[name] = {"first_quarter": first, "last_quarter": last, "most": max(values)}
     return summary
 
 

@@ -21,12 +21,11 @@ import math
 import os
 import resource
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +33,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from sandbox_backends import isolating_levels, opened, report_head
+from sandbox_backends import finish, isolating_levels, opened, report_head, started
 from sandbox_host import adopt_orphans, cpu_s, descendants, reap_adopted
 
 from tirjudge.errors import SandboxUnavailable
@@ -59,14 +58,16 @@ DOCKER_RUN = (
     *("docker", "run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534"),
     *("--security-opt=no-new-privileges", "--memory=512m", "--tmpfs=/tmp:rw,size=64m"),
 )
+FIREJAIL = ("firejail", "--quiet", "--noprofile", "--net=none", "--seccomp", "--caps.drop=all")
+BWRAP = (
+    *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
+    *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
+)
 _CGROUP_CPU = ("/sys/fs/cgroup/cpuacct/docker/cpuacct.usage", "/sys/fs/cgroup/docker/cpu.stat")
 
 _WARM_FORKER = """
-import contextlib, gc, importlib, io, json, os, socket, sys, time
-pool = socket.socket(fileno=int(sys.argv[1]))
-jobs = pool.makefile()
-names, code, own = json.loads(jobs.readline())
-sys.path[:0] = own
+import contextlib, gc, importlib, io, json, os, sys, time
+names, code = json.loads(sys.stdin.readline())
 for name in names:
     try: importlib.import_module(name)
     except BaseException: pass
@@ -74,9 +75,9 @@ with contextlib.redirect_stdout(io.StringIO()):
     exec(compile(code, "program.py", "exec"), {"__name__": "__main__"})
 gc.collect()
 gc.freeze()
-output = os.memfd_create("output")
-pool.sendall(b"ready\\n")
-for line in jobs:
+answers, output = os.fdopen(os.dup(1), "w", buffering=1), os.memfd_create("output")
+print("ready", file=answers)
+for line in sys.stdin:
     code = json.loads(line)
     os.ftruncate(output, 0)
     start = time.perf_counter()
@@ -89,8 +90,7 @@ for line in jobs:
         sys.stdout.flush()
         os._exit(0)
     os.waitpid(child, 0)
-    seconds = time.perf_counter() - start
-    pool.sendall(json.dumps([seconds, os.pread(output, 65536, 0).decode()]).encode())
+    print(json.dumps([time.perf_counter() - start, os.pread(output, 65536, 0).decode()]), file=answers)
 """
 
 
@@ -135,48 +135,64 @@ def main(
     """Measure, and print a table for each program."""
     adopt_orphans()
     num_slots = slots or len(os.sched_getaffinity(0))
-    wanted = [part for part in only.split(",") if part]
-    measuring = measure(levels=level, slots=num_slots, seconds=seconds, rounds=rounds, image=image, wanted=wanted)
-    measured = asyncio.run(measuring)
-    report = report_head() | {"slots": num_slots, "turn_s": seconds, "rounds": rounds, **measured}
-    show(report)
-    if json_out is not None:
-        json_out.write_text(json.dumps(report, indent=2) + "\n")
-
-
-async def measure(
-    *, levels: Sequence[str] | None, slots: int, seconds: float, rounds: int, image: str, wanted: Sequence[str]
-) -> dict[str, Any]:
-    """Each program with every way that is there; and why the others are not."""
     skipped: dict[str, str] = {}
     figures: dict[str, Any] = {}
-    for program, (code, expected) in PROGRAMS.items():
+
+    async def measure(program: str) -> None:
+        names = level or isolating_levels()
+        wanted = [part for part in only.split(",") if part]
         async with contextlib.AsyncExitStack() as stack:
-            contestants, claimed = [], set(descendants(os.getpid()))
-            for name, opening in ways(levels=levels, slots=slots, image=image, program=program).items():
-                if wanted and name != FLOOR and not any(part in name for part in wanted):
-                    continue
-                try:
-                    contestant = await stack.enter_async_context(opening)
-                    output, _ = await contestant.run(code)
-                    await asyncio.sleep(WARM_UP_S)
-                    contestant.owned.update(set(descendants(os.getpid())) - claimed)
-                    claimed |= contestant.owned
-                    if output != expected:
-                        raise NotHere(f"printed {output[:200]!r}, not {expected!r}")
-                    contestants.append(contestant)
-                except (NotHere, SandboxUnavailable, OSError) as error:
-                    skipped[f"{name}, {program}"] = " ".join(str(error).split())[:300]
-            turns = await take_turns(contestants, code, expected=expected, seconds=seconds, rounds=rounds, slots=slots)
+            contestants = await open_ways(
+                ways(levels=names, slots=num_slots, image=image, program=program),
+                *PROGRAMS[program],
+                stack=stack,
+                wanted=wanted,
+                skip=lambda name, reason: skipped.update({f"{name}, {program}": reason}),
+            )
+            turns = await take_turns(contestants, *PROGRAMS[program], seconds=seconds, rounds=rounds, slots=num_slots)
         figures[program] = with_ratios({name: rows(found) for name, found in turns.items()})
-    return {"programs": {name: code for name, (code, _) in PROGRAMS.items()}, "figures": figures, "skipped": skipped}
+        show(program, figures[program])
+
+    for program in PROGRAMS:
+        asyncio.run(measure(program))
+    codes = {name: code for name, (code, _) in PROGRAMS.items()}
+    head = report_head() | {"slots": num_slots, "turn_s": seconds, "rounds": rounds, "programs": codes}
+    finish(head | {"skipped": skipped, "figures": figures}, json_out)
+
+
+async def open_ways(
+    ways: Mapping[str, contextlib.AbstractAsyncContextManager[Contestant]],
+    code: str,
+    expected: str,
+    *,
+    stack: contextlib.AsyncExitStack,
+    wanted: Sequence[str],
+    skip: Callable[[str, str], None],
+) -> list[Contestant]:
+    """Those that work here, after their first program; and why the others do not."""
+    contestants, claimed = [], set(descendants(os.getpid()))
+    for name, opening in ways.items():
+        if wanted and name != FLOOR and not any(part in name for part in wanted):
+            continue
+        try:
+            contestant = await stack.enter_async_context(opening)
+            output, _ = await contestant.run(code)
+            await asyncio.sleep(WARM_UP_S)
+            contestant.owned.update(set(descendants(os.getpid())) - claimed)
+            claimed |= contestant.owned
+            if output != expected:
+                raise NotHere(f"printed {output[:200]!r}, not {expected!r}")
+            contestants.append(contestant)
+        except (NotHere, SandboxUnavailable, OSError) as error:
+            skip(name, " ".join(str(error).split())[:300])
+    return contestants
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
 
 
 async def take_turns(
-    contestants: Sequence[Contestant], code: str, *, expected: str, seconds: float, rounds: int, slots: int
+    contestants: Sequence[Contestant], code: str, expected: str, *, seconds: float, rounds: int, slots: int
 ) -> dict[str, dict[int, Turns]]:
     found = {contestant.name: {number: Turns() for number in CONCURRENCIES} for contestant in contestants}
     for number in range(rounds):
@@ -277,28 +293,22 @@ def with_ratios(figures: dict[str, dict[str, dict[str, float]]]) -> dict[str, An
 
 
 def ways(
-    *, levels: Sequence[str] | None, slots: int, image: str, program: str
+    *, levels: Sequence[str], slots: int, image: str, program: str
 ) -> dict[str, contextlib.AbstractAsyncContextManager[Contestant]]:
     """All there are, by name; opening one raises NotHere, OSError or SandboxUnavailable if it is not here."""
-    names = levels or isolating_levels()
-    found: dict[str, contextlib.AbstractAsyncContextManager[Contestant]] = {
-        FLOOR: warm_forkers(names, num=slots, program=program),
+    python = (sys.executable, "-I", "-c")
+    return {
+        FLOOR: warm_forkers(levels, num=slots, program=program),
+        **{f"pool, {name}": pool(name, slots=slots) for name in levels},
+        **{f"pool over HTTP, {name}": service(name, slots=slots) for name in levels},
+        "subprocess": command("subprocess", python, slots=slots),
+        "bwrap": command("bwrap", [*bwrap(), *python], slots=slots),
+        "firejail": command("firejail", [*FIREJAIL, *python], slots=slots),
+        "docker exec": docker("docker exec", image, slots=slots, runtime="runc", is_warm=True),
+        "docker exec, runsc": docker("docker exec, runsc", image, slots=slots, runtime="runsc", is_warm=True),
+        "docker run": docker("docker run", image, slots=slots, runtime="runc", is_warm=False),
+        "docker run, runsc": docker("docker run, runsc", image, slots=slots, runtime="runsc", is_warm=False),
     }
-    for name in names:
-        found[f"pool, {name}"] = pool(name, slots=slots)
-    for name in names:
-        found[f"pool over HTTP, {name}"] = service(name, slots=slots)
-    found |= {
-        "subprocess": command("subprocess", [sys.executable, "-I", "-c"], slots=slots),
-        "bwrap": command("bwrap", bwrap_command(), slots=slots),
-        "firejail": command("firejail", firejail_command(), slots=slots),
-        "docker exec": docker_exec("docker exec", image, slots=slots, runtime="runc"),
-        "docker exec, SDK": docker_sdk_exec("docker exec, SDK", image, slots=slots),
-        "docker exec, runsc": docker_exec("docker exec, runsc", image, slots=slots, runtime="runsc"),
-        "docker run": docker_run("docker run", image, slots=slots, runtime="runc"),
-        "docker run, runsc": docker_run("docker run, runsc", image, slots=slots, runtime="runsc"),
-    }
-    return found
 
 
 @contextlib.asynccontextmanager
@@ -315,57 +325,41 @@ async def pool(level: str, *, slots: int) -> AsyncIterator[Contestant]:
 async def warm_forkers(levels: Sequence[str], *, num: int, program: str) -> AsyncIterator[Contestant]:
     """As many warm processes as the pool has slots, each with the modules that the pool's program finds loaded."""
     code, _ = PROGRAMS[program]
-    names, path = await loaded_modules(levels, code=code)
-    forkers = [WarmForker(names, code=code, path=path) for _ in range(num)]
-    idle: asyncio.Queue[WarmForker] = asyncio.Queue()
-    try:
-        for forker in forkers:
-            await asyncio.to_thread(forker.wait_until_warm)
+    names = await loaded_modules(levels, code=code)
+    idle: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+
+    async def told(forker: asyncio.subprocess.Process, message: Any) -> bytes:
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        forker.stdin.write(json.dumps(message).encode() + b"\n")
+        return await forker.stdout.readline()
+
+    async def run(code: str) -> tuple[str, float | None]:
+        forker = await idle.get()
+        try:
+            seconds, output = json.loads(await told(forker, code))
+        finally:
             idle.put_nowait(forker)
-
-        async def run(code: str) -> tuple[str, float | None]:
-            forker = await idle.get()
-            try:
-                return await forker.run(code)
-            finally:
-                idle.put_nowait(forker)
-
-        yield Contestant(name=FLOOR, run=run, counts_self=False)
-    finally:
-        for forker in forkers:
-            forker.close()
-
-
-class WarmForker:
-    """A process that forks for each program."""
-
-    def __init__(self, names: Sequence[str], *, code: str, path: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-I", "-c", _WARM_FORKER, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        self._socket = ours
-        self._socket.sendall(json.dumps([names, code, path]).encode() + b"\n")
-
-    def wait_until_warm(self) -> None:
-        if self._socket.recv(16) != b"ready\n":
-            raise NotHere("it could not import what the pool's process has")
-        self._socket.setblocking(False)
-
-    async def run(self, code: str) -> tuple[str, float]:
-        """What it printed, and how long it took inside."""
-        self._socket.send(json.dumps(code).encode() + b"\n")
-        answer = await asyncio.get_running_loop().sock_recv(self._socket, 65_536)
-        seconds, output = json.loads(answer)
         return output, seconds
 
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
+    async def end(forker: asyncio.subprocess.Process) -> None:
+        assert forker.stdin is not None
+        forker.stdin.close()
+        await forker.wait()
+
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(num):
+            command = (sys.executable, "-I", "-c", _WARM_FORKER)
+            forker = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            stack.push_async_callback(end, forker)
+            if await told(forker, [names, code]) != b"ready\n":
+                raise NotHere("it could not import what the pool's process has")
+            idle.put_nowait(forker)
+        yield Contestant(name=FLOOR, run=run, counts_self=False)
 
 
-async def loaded_modules(levels: Sequence[str], *, code: str) -> tuple[list[str], list[str]]:
-    """What is loaded when a program of this kind starts in the pool, and where the floor finds it."""
+async def loaded_modules(levels: Sequence[str], *, code: str) -> list[str]:
+    """What is loaded when a program of this kind starts in the pool."""
     asking = code.splitlines()[0] if code.startswith("import") else ""
     program = f"import sys\nloaded = sorted(sys.modules)\n{asking}\nimport json\nprint(json.dumps(loaded))"
     for level in levels:
@@ -375,7 +369,7 @@ async def loaded_modules(levels: Sequence[str], *, code: str) -> tuple[list[str]
                 await box.run(program)
                 result = await box.run(program)
                 if result.outcome.is_ok:
-                    return json.loads(result.stdout), []
+                    return json.loads(result.stdout)
                 raise NotHere(f"the pool does not run this program: {result.error}")
     raise NotHere("no pool runs here, to compare with")
 
@@ -383,14 +377,9 @@ async def loaded_modules(levels: Sequence[str], *, code: str) -> tuple[list[str]
 @contextlib.asynccontextmanager
 async def service(level: str, *, slots: int) -> AsyncIterator[Contestant]:
     """`tirjudge sandbox serve` in a process of its own, asked over connections that are kept open."""
-    port = free_port()
-    start = "from tirjudge.cli import main; main()"
-    arguments = ["sandbox", "serve", "--port", str(port), "--slots", str(slots), "--level", level]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", start, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        await answering(port, process)
+    arguments = ["sandbox", "serve", "--port", "0", "--slots", str(slots), "--level", level]
+    with started(arguments, stderr=subprocess.DEVNULL) as (_, line):
+        port = int(json.loads(line)["url"].rpartition(":")[2])
         connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
         async def run(code: str) -> tuple[str, float | None]:
@@ -404,26 +393,6 @@ async def service(level: str, *, slots: int) -> AsyncIterator[Contestant]:
         yield Contestant(name=f"pool over HTTP, {level}", run=run)
         for _, writer in connections:
             writer.close()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.communicate()
-
-
-async def answering(port: int, process: asyncio.subprocess.Process) -> None:
-    """Raises NotHere if the service ends instead."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if process.returncode is not None:
-            _, error = await process.communicate()
-            raise NotHere(f"the service ended with status {process.returncode}: {error.decode()[-200:]}")
-        with contextlib.suppress(OSError):
-            connection = await asyncio.open_connection("127.0.0.1", port)
-            await post(connection, "/v1/execute", {"code": "print(1)"})
-            connection[1].close()
-            return
-        await asyncio.sleep(0.1)
-    raise NotHere("the service did not answer")
 
 
 async def post(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], path: str, body: Any) -> dict[str, Any]:
@@ -438,12 +407,6 @@ async def post(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], pa
         raise ConnectionError("the service closed the connection") from error
     length = int(answer.split("content-length:")[1].split("\r\n")[0])
     return json.loads(await reader.readexactly(length))
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @contextlib.asynccontextmanager
@@ -466,133 +429,46 @@ async def command(
     yield Contestant(name=name, run=run, uses_docker=uses_docker)
 
 
-def bwrap_command() -> list[str]:
+def bwrap() -> list[str]:
     prefixes = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path and os.path.isdir(path))}
     system = [path for path in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache") if os.path.exists(path)]
     binds = [part for path in (*system, *sorted(prefixes)) for part in ("--ro-bind", path, path)]
-    flags = ["--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
-    return ["bwrap", *flags, "--tmpfs", "/tmp", *binds, sys.executable, "-I", "-c"]
-
-
-def firejail_command() -> list[str]:
-    return [
-        "firejail",
-        "--quiet",
-        "--noprofile",
-        "--net=none",
-        "--seccomp",
-        "--caps.drop=all",
-        sys.executable,
-        "-I",
-        "-c",
-    ]
+    return [*BWRAP, *binds]
 
 
 @contextlib.asynccontextmanager
-async def docker_run(name: str, image: str, *, slots: int, runtime: str) -> AsyncIterator[Contestant]:
-    check_docker(image, runtime=runtime)
-    arguments = [*DOCKER_RUN, f"--runtime={runtime}", pids_limit(runtime), image, "python3", "-I", "-c"]
-    async with command(name, arguments, slots=slots, uses_docker=True) as contestant:
-        yield contestant
-
-
-@contextlib.asynccontextmanager
-async def docker_exec(name: str, image: str, *, slots: int, runtime: str) -> AsyncIterator[Contestant]:
-    """Through docker's own command line, in one container that is already there."""
-    with warm_container(image, runtime=runtime) as container:
-        arguments = ["docker", "exec", container, "python3", "-I", "-c"]
-        async with command(name, arguments, slots=slots, uses_docker=True) as contestant:
+async def docker(name: str, image: str, *, slots: int, runtime: str, is_warm: bool) -> AsyncIterator[Contestant]:
+    """Through docker's own command line: in one container that is already there, or in a new one for each program."""
+    if not image or shutil.which("docker") is None:
+        raise NotHere("docker is not installed" if image else "no --image given")
+    pids_limit = 1000 if runtime == "runsc" else 64  # gVisor's own threads count too
+    run = [*DOCKER_RUN, f"--runtime={runtime}", f"--pids-limit={pids_limit}"]
+    with warm_container([*run, "-d", image]) if is_warm else contextlib.nullcontext() as container:
+        way = [*run, image] if container is None else ["docker", "exec", container]
+        async with command(name, [*way, "python3", "-I", "-c"], slots=slots, uses_docker=True) as contestant:
             yield contestant
 
 
-@contextlib.asynccontextmanager
-async def docker_sdk_exec(name: str, image: str, *, slots: int) -> AsyncIterator[Contestant]:
-    """Through the Python SDK, which saves starting a client for each program."""
-    try:
-        import docker  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise NotHere("the docker SDK is not installed") from error
-    with warm_container(image, runtime="runc") as container:
-        client = docker.from_env(max_pool_size=slots)
-        warm = client.containers.get(container)
-        turnstile = asyncio.Semaphore(slots)
-
-        async def run(code: str) -> tuple[str, float | None]:
-            async with turnstile:
-                done: Any = await asyncio.to_thread(warm.exec_run, ["python3", "-I", "-c", code])
-            return bytes(done.output).decode(), None
-
-        yield Contestant(name=name, run=run, uses_docker=True)
-        client.close()
-
-
 @contextlib.contextmanager
-def warm_container(image: str, *, runtime: str) -> Any:
-    check_docker(image, runtime=runtime)
-    arguments = [*DOCKER_RUN, "-d", f"--runtime={runtime}", pids_limit(runtime), image, "sleep", "1000000"]
-    started = subprocess.run(arguments, capture_output=True, text=True)
-    if started.returncode:
-        raise NotHere(started.stderr.strip())
-    container = started.stdout.strip()
-    try:
-        yield container
-    finally:
-        subprocess.run(["docker", "rm", "-f", container], capture_output=True)
-
-
-def check_docker(image: str, *, runtime: str) -> None:
-    """Raises NotHere."""
-    if not image:
-        raise NotHere("no --image given")
-    if shutil.which("docker") is None:
-        raise NotHere("docker is not installed")
-    asked = subprocess.run(["docker", "info", "--format", "{{json .Runtimes}}"], capture_output=True, text=True)
-    if asked.returncode or f'"{runtime}"' not in asked.stdout:
-        raise NotHere(asked.stderr.strip() or f"docker has no runtime {runtime}")
-
-
-def pids_limit(runtime: str) -> str:
-    """gVisor's own threads count too."""
-    return "--pids-limit=1000" if runtime == "runsc" else "--pids-limit=64"
+def warm_container(run: Sequence[str]) -> Iterator[str]:
+    done = subprocess.run([*run, "sleep", "1000000"], capture_output=True, text=True)
+    if done.returncode:
+        raise NotHere(done.stderr.strip())
+    yield (container := done.stdout.strip())
+    subprocess.run(["docker", "rm", "-f", container], capture_output=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
-def show(report: Mapping[str, Any]) -> None:
-    console = Console(width=130)
-    for program, figures in report["figures"].items():
-        table = Table(title=f"{program}: {report['programs'][program]!r}")
-        titles = [
-            "",
-            "p50 ms",
-            "p99 ms",
-            "to floor",
-            "CPU ms",
-            "to floor",
-            "8: /s",
-            "8: p50",
-            "64: /s",
-            "64: p50",
-            "64: p99",
-        ]
-        for title in titles:
-            table.add_column(title, justify="right" if title else "left")
-        for name, rows_ in figures.items():
-            one, eight, many = (rows_.get(str(concurrency), {}) for concurrency in CONCURRENCIES)
-            cells = [
-                one.get("p50_ms"),
-                one.get("p99_ms"),
-                one.get("p50_to_floor"),
-                one.get("cpu_ms"),
-                one.get("cpu_to_floor"),
-            ]
-            cells += [eight.get("programs_per_s"), eight.get("p50_ms")]
-            cells += [many.get("programs_per_s"), many.get("p50_ms"), many.get("p99_ms")]
-            table.add_row(name, *("-" if cell is None else str(cell) for cell in cells))
-        console.print(table)
-    for name, reason in report["skipped"].items():
-        console.print(f"skipped: {name}: {reason}", markup=False, highlight=False)
+def show(program: str, figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    columns = [(1, name) for name in ("p50_ms", "p99_ms", "p50_to_floor", "cpu_ms", "cpu_to_floor")]
+    columns += [(8, "programs_per_s"), (8, "p50_ms"), (64, "programs_per_s"), (64, "p50_ms"), (64, "p99_ms")]
+    table = Table(program, *(f"{name}\n{concurrency} at a time" for concurrency, name in columns))
+    for way, found in figures.items():
+        cells = (found.get(str(concurrency), {}).get(name, "-") for concurrency, name in columns)
+        table.add_row(way, *map(str, cells))
+    Console(width=160).print(table)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
@@ -40,8 +39,6 @@ from tirjudge_web.identity import CallerIdentity
 from tirjudge_web.keys import Keys
 from tirjudge_web.openapi import BARE, describe_requests
 
-logger = logging.getLogger(__name__)
-
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -49,6 +46,13 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 
 OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
 """Those that run nothing need no key."""
+
+REQUESTS: dict[str, type[BaseModel]] = {
+    EXECUTE_PATH: ExecuteRequest,
+    BATCH_PATH: ProgramBatchRequest,
+    RUN_CODE_PATH: RunCodeRequest,
+    GET_OBSERVATION_PATH: ObservationRequest,
+}
 
 ERROR_STATUSES = {
     "400": "The request is wrong; `param` names the field.",
@@ -75,14 +79,7 @@ def create_app(
         hosts: names by which callers reach it; None: any.
     """
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        examining = asyncio.create_task(service.examine())
-        yield
-        examining.cancel()
-        await asyncio.gather(examining, return_exceptions=True)
-
-    app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=lifespan, **BARE)
+    app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=partial(_examined, service), **BARE)
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: bool(keys))
     app.add_middleware(Keys, keys=keys, open_paths=OPEN_PATHS)
@@ -90,23 +87,30 @@ def create_app(
     answer_errors(app)
     for kind in (SandboxBusy, SandboxUnavailable, ShuttingDown):
         app.add_exception_handler(kind, _not_run)
-    describe_requests(
-        app,
-        {
-            EXECUTE_PATH: ExecuteRequest,
-            BATCH_PATH: ProgramBatchRequest,
-            RUN_CODE_PATH: RunCodeRequest,
-            GET_OBSERVATION_PATH: ObservationRequest,
-        },
-        errors=ERROR_STATUSES,
-    )
+    describe_requests(app, REQUESTS, errors=ERROR_STATUSES)
+    app.include_router(_programs(service, max_body_bytes=max_body_bytes))
+    app.include_router(_status(service))
+    return app
+
+
+@asynccontextmanager
+async def _examined(service: SandboxService, app: FastAPI) -> AsyncIterator[None]:
+    examining = asyncio.create_task(service.examine())
+    yield
+    examining.cancel()
+    await asyncio.gather(examining, return_exceptions=True)
+
+
+def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
+    """What runs programs, each in its own format."""
+    router = APIRouter()
 
     async def read(request: Request, model: type[Model]) -> Model:
         async with service.draining.limit():
             body = await read_body(request, max_bytes=max_body_bytes)
         return parse_body(body, model)
 
-    @app.post(EXECUTE_PATH)
+    @router.post(EXECUTE_PATH)
     async def execute(request: Request) -> Response:
         """Run a program."""
         asked = await read(request, ExecuteRequest)
@@ -114,7 +118,7 @@ def create_app(
         result = await while_connected(request.receive, service.execute_request(asked))
         return _json(await _encoded(result))
 
-    @app.post(BATCH_PATH)
+    @router.post(BATCH_PATH)
     async def execute_batch(request: Request) -> Response:
         """Run several programs; the results come in their order, and one that fails does not stop the others."""
         asked = await read(request, ProgramBatchRequest)
@@ -124,7 +128,7 @@ def create_app(
         # Sent piece by piece, so that no second copy of all of them is made.
         return StreamingResponse(_listed(results), media_type="application/json")
 
-    @app.post(RUN_CODE_PATH)
+    @router.post(RUN_CODE_PATH)
     async def sandbox_fusion(request: Request) -> Response:
         """Run a program, in SandboxFusion's format."""
         asked = await read(request, RunCodeRequest)
@@ -132,49 +136,50 @@ def create_app(
             message = f'language: {shown(asked.language)} given, this sandbox runs "python"'
             raise Refused(invalid(message, param="language", code="invalid_value"))
         try:
-            return _answer(await while_connected(request.receive, run_code(asked, service=service)))
-        except SandboxBusy as error:
-            return _not_run(request, error, status=NOT_STARTED)
-        except ShuttingDown as error:
-            return _answer(failure(error)) if error.started else _not_run(request, error, status=NOT_STARTED)
-        except SandboxUnavailable as error:
-            return _answer(failure(error))
+            return _json(to_json(await while_connected(request.receive, run_code(asked, service=service))))
+        except (SandboxUnavailable, ShuttingDown) as error:
+            if isinstance(error, SandboxBusy) or (isinstance(error, ShuttingDown) and not error.started):
+                return _not_run(request, error, status=NOT_STARTED)
+            return _json(to_json(failure(error)))
 
-    @app.get(PING_PATH)
+    @router.get(PING_PATH)
     async def ping() -> str:
         """As SandboxFusion."""
         return "pong"
 
-    @app.post(GET_OBSERVATION_PATH)
+    @router.post(GET_OBSERVATION_PATH)
     async def get_observation(request: Request) -> Response:
         """Run the programs in what models wrote, in verl-tool's format."""
         asked = await read(request, ObservationRequest)
-        return _answer(await while_connected(request.receive, observe(asked, service=service)))
+        return _json(to_json(await while_connected(request.receive, observe(asked, service=service))))
 
-    @app.get("/health")
-    @app.head("/health", include_in_schema=False)
+    return router
+
+
+def _status(service: SandboxService) -> APIRouter:
+    """What load balancers, dashboards and people ask."""
+    router = APIRouter()
+
+    @router.get("/health")
+    @router.head("/health", include_in_schema=False)
     async def health() -> Response:
         """How the service is, and what the doctor found when it started."""
         return JSONResponse(service.health())
 
-    @app.get("/ready")
-    @app.head("/ready", include_in_schema=False)
+    @router.get("/ready")
+    @router.head("/ready", include_in_schema=False)
     async def ready() -> Response:
         """Whether a program would run: 200, or 503 with the reason."""
         problem = await service.problem()
         body = {"ready": problem is None, "problem": problem, "level": service.pool.level}
         return JSONResponse(body, status_code=200 if problem is None else 503)
 
-    @app.get("/metrics")
+    @router.get("/metrics")
     async def metrics() -> Response:
         """For Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    return app
-
-
-def _answer(body: Any) -> Response:
-    return _json(to_json(body))
+    return router
 
 
 def _json(content: bytes) -> Response:

@@ -141,9 +141,8 @@ class Cgroup:
 
     def close(self) -> None:
         """`remove` must follow, when the processes are dead."""
-        os.close(self._kills)
-        os.close(self._full)
-        os.close(self.clock)
+        for descriptor in (self._kills, self._full, self.clock):
+            os.close(descriptor)
 
     async def remove(self) -> None:
         async with asyncio.timeout(_REMOVAL_S):
@@ -170,7 +169,7 @@ class CgroupTree:
 
     def make(self) -> Cgroup:
         """Raises OSError."""
-        name = f"{_own_prefix()}-{next(_numbers)}"
+        name = f"{_PREFIX}-{os.getpid()}-{start_of(os.getpid())}-{next(_numbers)}"
         return Cgroup({controller: parent / name for controller, parent in self._parents.items()}, files=self._files)
 
     def sweep(self) -> None:
@@ -282,17 +281,13 @@ def _make_room(own: Path) -> None:
         (inner / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def _own_prefix() -> str:
-    return f"{_PREFIX}-{os.getpid()}-{_start_of(os.getpid())}"
-
-
 def _is_alive(name: str) -> bool:
     """Whether the process is there that a group is named after."""
     _, pid, start, _ = name.split("-", 3)
-    return pid.isdecimal() and _start_of(int(pid)) == start
+    return pid.isdecimal() and start_of(int(pid)) == start
 
 
-def _start_of(pid: int) -> str:
+def start_of(pid: int) -> str:
     """Clock ticks from boot to the start of a process; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -93,7 +93,9 @@ def run(
     if as_json:
         typer.echo(json.dumps(body_of(result), indent=2))
     else:
-        _print_result(result)
+        typer.echo(result.stdout, nl=False)
+        if result.error is not None:
+            typer.echo(f"{result.outcome}: {result.error}", err=True)
     raise typer.Exit(0 if result.outcome.is_ok else result.exit_code or 1)
 
 
@@ -232,7 +234,7 @@ async def _run_once(pool: SandboxPool, *, code: str, arguments: dict[str, Any]) 
 def _pairs(given: list[str] | None, *, option: str) -> dict[str, str]:
     for pair in given or []:
         if "=" not in pair:
-            raise ValueError(f"{option}: {pair!r} given, name=... would do")
+            raise ValueError(f"{option}: {pair!r} given, not name=...")
     return dict(pair.split("=", 1) for pair in given or [])
 
 
@@ -240,12 +242,6 @@ def _name_and_path(given: str) -> tuple[str, str]:
     """`data.csv` is `data.csv=data.csv`, and `/srv/data.csv` is `data.csv=/srv/data.csv`."""
     name, separator, path = given.partition("=")
     return (name, path) if separator else (Path(given).name, given)
-
-
-def _print_result(result: ExecResult) -> None:
-    typer.echo(result.stdout, nl=False)
-    if result.error is not None:
-        typer.echo(f"{result.outcome}: {result.error}", err=True)
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tirjudge_sandbox.cgroups import Cgroup
+from tirjudge_sandbox.cgroups import Cgroup, start_of
 from tirjudge_sandbox.fork_server import GRACE_S, WATCHDOG_S
 from tirjudge_sandbox.frames import HEADER_BYTES, LENGTHS, frame, report_from
 from tirjudge_sandbox.jail import NUM_THREADS
@@ -45,7 +45,7 @@ RELAY_S = 2.0
 """How much longer than the slot in the container we wait: it is the one to say that a program is overdue."""
 
 LABEL = "tirjudge.sandbox"
-"""Of our containers: who they belong to."""
+"""Of our containers: the globally unique id of the process that they belong to."""
 
 GVISOR_RUNTIME = "runsc"
 
@@ -108,7 +108,7 @@ async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerSe
         with contextlib.suppress(LevelUnavailable):
             container = await creation
             container.streams.close()
-            await container.remove()
+            await asyncio.to_thread(container.remove)
         raise
     reader, writer = await asyncio.open_unix_connection(sock=container.streams)
     server = ContainerServer(container, reader, writer, output_bytes=plan.output_bytes)
@@ -179,9 +179,6 @@ class ContainerServer(SlotServer):
         process.is_counted = True
         return process
 
-    def owns(self, process: SlotProcess) -> bool:
-        return isinstance(process, ContainedSlot) and process.server is self
-
     async def stop(self) -> None:
         self.give_up("it was stopped")
         if self._removal is not None:
@@ -198,7 +195,7 @@ class ContainerServer(SlotServer):
             if not answer.done():
                 answer.set_exception(SlotLost(f"the container is gone: {reason}", started=True))
         if self._removal is None:
-            self._removal = asyncio.create_task(self._container.remove())
+            self._removal = asyncio.create_task(asyncio.to_thread(self._container.remove))
 
     def tell(self, do: str, process: int, *parts: bytes, **fields: Any) -> None:
         """Does nothing if the container is gone."""
@@ -253,19 +250,14 @@ class ContainedSlot(SlotProcess):
 
     def __init__(self, number: int, *, server: ContainerServer) -> None:
         self.number = number
-        self.server = server
-        self.is_running = False
+        self.server = self._server = server
+        self.is_open, self.is_running = True, False
         self.is_counted = False
         """Whether the server counts it among the open ones."""
-        self._is_open = True
-        self._hung_up: asyncio.Event = asyncio.Event()
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
+        self._hung_up = asyncio.Event()
 
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
-        if not self._is_open:
+        if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
         self.is_running = True
         timeout_s = job.wall_s + WATCHDOG_S + RELAY_S
@@ -276,11 +268,11 @@ class ContainedSlot(SlotProcess):
         try:
             return report_from(header, body)
         except ValueError as error:
-            self.server.give_up(str(error))
+            self._server.give_up(str(error))
             raise SlotLost(f"the container lied: {error}", started=True) from error
 
     async def cancel(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise SlotLost("the slot is closed", started=True)
         header, _ = await self._ask("cancel", timeout_s=GRACE_S + RELAY_S)
         self.is_running = False
@@ -288,7 +280,7 @@ class ContainedSlot(SlotProcess):
             raise SlotLost(str(header["lost"]), started=True)
 
     async def _ask(self, do: str, *parts: bytes, timeout_s: float, **fields: Any) -> tuple[dict[str, Any], bytes]:
-        asking = asyncio.ensure_future(self.server.ask(do, self.number, *parts, timeout_s=timeout_s, **fields))
+        asking = asyncio.ensure_future(self._server.ask(do, self.number, *parts, timeout_s=timeout_s, **fields))
         hanging_up = asyncio.ensure_future(self._hung_up.wait())
         try:
             await asyncio.wait([asking, hanging_up], return_when=asyncio.FIRST_COMPLETED)
@@ -301,16 +293,16 @@ class ContainedSlot(SlotProcess):
 
     def hang_up(self) -> None:
         self._hung_up.set()
-        self.server.tell("close", self.number)
+        self._server.tell("close", self.number)
 
     def kill(self) -> None:
         self.close()
 
     def close(self) -> None:
-        if self._is_open:
-            self.server.tell("close", self.number)
-            self._is_open = self.is_running = False
-            self.server.num_open -= self.is_counted
+        if self.is_open:
+            self._server.tell("close", self.number)
+            self.is_open = self.is_running = False
+            self._server.num_open -= self.is_counted
 
 
 class _Output:
@@ -376,10 +368,9 @@ class _Container:
         except BaseException as error:
             if hasattr(container, "streams"):
                 container.streams.close()
-            container._ensure_removed()
+            container.remove()
             if isinstance(error, docker.errors.ImageNotFound):
-                reason = f"the daemon has no image {plan.image}"
-                raise LevelUnavailable("image", reason) from error
+                raise LevelUnavailable("image", f"the daemon has no image {plan.image}") from error
             # The SDK lets errors of the HTTP client through; those are OSErrors.
             if isinstance(error, (docker.errors.DockerException, OSError)):
                 raise LevelUnavailable("container", str(error)) from error
@@ -393,28 +384,23 @@ class _Container:
         container = self._client.containers.create(name=self._name, **_options(plan))
         if container.attrs["Mounts"]:
             raise LevelUnavailable("image", "it has volumes, which programs could share")
-        self.streams = _plain_socket(
-            container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        )
+        attached = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        self.streams = _plain_socket(attached)
         container.start()
 
-    async def remove(self) -> None:
-        await asyncio.to_thread(self._ensure_removed)
-
-    def _ensure_removed(self) -> None:
+    def remove(self) -> None:
         """It goes by itself when its standard input ends; if it does not, it is killed."""
         errors = importlib.import_module("docker").errors
-        gone = (errors.NotFound,)
         try:
-            with contextlib.suppress(*gone, errors.DockerException, OSError):
+            with contextlib.suppress(errors.DockerException, OSError):
                 if self._client.api.inspect_container(self._name)["State"]["Running"]:
                     self._client.api.wait(self._name, timeout=GRACE_S, condition="removed")
             for _ in range(10):  # a removal that is under way is an error too
-                with contextlib.suppress(*gone, errors.DockerException, OSError):
+                with contextlib.suppress(errors.DockerException, OSError):
                     self._client.api.remove_container(self._name, v=True, force=True)
                 try:
                     self._client.api.inspect_container(self._name)
-                except gone:
+                except errors.NotFound:
                     return
                 except (errors.DockerException, OSError):
                     pass
@@ -432,7 +418,7 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         "image": plan.image,
         "entrypoint": ["python3", "-I", "-B", "-X", "utf8", "-c", _BOOTSTRAP],
         "command": [],
-        "labels": {LABEL: _owner()},
+        "labels": {LABEL: f"{_here()} {os.getpid()} {start_of(os.getpid())}"},
         "stdin_open": True,
         "tty": False,
         "working_dir": "/",
@@ -500,27 +486,14 @@ def _sweep(client: Any) -> None:
                 container.remove(force=True, v=True)
 
 
-def _owner() -> str:
-    """This process, as nobody else on any machine is called."""
-    return " ".join([_here(), str(os.getpid()), _start_of(os.getpid())])
-
-
 def _is_stale(owner: str) -> bool:
     """Whether a process that we could see is not there."""
     here, _, process = owner.partition(" ")
     pid, _, start = process.partition(" ")
-    return here == _here() and pid.isdecimal() and _start_of(int(pid)) != start
+    return here == _here() and pid.isdecimal() and start_of(int(pid)) != start
 
 
 def _here() -> str:
     """This boot of this machine, and this pid namespace in it."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-
-
-def _start_of(pid: int) -> str:
-    """When a process started, in ticks; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""

@@ -64,15 +64,16 @@ async def diagnose(*, image: str | None = None, slots: int | None = None, limits
     """
     levels = [await _try_level(level, image=image) for level in IsolationLevel if level.isolates]
     best = next((finding.name for finding in levels if finding.works), None)
+    attacks, print_ms = await _try_out(best, image=image) if best else ([], None)
     return Diagnosis(
         kernel=platform.release(),
         python=platform.python_version(),
         primitives=await _try_primitives(),
         levels=levels,
-        attacks=await _try_attacks(best, image=image) if best else [],
+        attacks=attacks,
         resources=_look_for_shortages(slots or len(os.sched_getaffinity(0)), limits or Limits()) if best else [],
         level=best,
-        print_ms=await _time_print(best, image=image) if best else None,
+        print_ms=print_ms,
     )
 
 
@@ -97,11 +98,18 @@ async def _try_level(level: IsolationLevel, *, image: str | None) -> Finding:
         return Finding(name=level, problem=failure.problem, remedy=failure.remedy)
 
 
-async def _try_attacks(level: str, *, image: str | None) -> list[Finding]:
+async def _try_out(level: str, *, image: str | None) -> tuple[list[Finding], float]:
+    """The attacks at a level, and the median time of a program that prints a line, milliseconds."""
     async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image) as pool:
-        return [
+        times_s = []
+        for _ in range(_NUM_TIMED):
+            start = time.perf_counter()
+            await pool.run("print(1)")
+            times_s.append(time.perf_counter() - start)
+        attacks = [
             Finding(name=attack.name, problem=await problem_with(attack, pool=pool), remedy="") for attack in ATTACKS
         ]
+    return attacks, round(1000 * statistics.median(times_s), 2)
 
 
 def _look_for_shortages(num_slots: int, limits: Limits) -> list[Finding]:
@@ -109,13 +117,3 @@ def _look_for_shortages(num_slots: int, limits: Limits) -> list[Finding]:
     shortages = need.shortages(host=host_limits.host_limits())
     name = f"room for {num_slots} slots of {limits.memory_mb} MiB"
     return [Finding(name=name, problem="; ".join(shortages), remedy="")]
-
-
-async def _time_print(level: str, *, image: str | None) -> float:
-    async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image) as pool:
-        times_s = []
-        for _ in range(_NUM_TIMED):
-            start = time.perf_counter()
-            await pool.run("print(1)")
-            times_s.append(time.perf_counter() - start)
-    return round(1000 * statistics.median(times_s), 2)

@@ -84,23 +84,18 @@ class ForkedSlot(SlotProcess):
     def __init__(
         self, connection: socket.socket, pid: int, pidfd: int | None, *, server: ForkServer, cgroup: Cgroup | None
     ) -> None:
-        self.is_running = False
+        self.server = self._server = server
+        self.is_open, self.is_running = True, False
         self._socket = connection
         self._pid, self._pidfd = pid, pidfd
-        self.server = server
         self._cgroup = cgroup
-        self._is_open = True
         self._answer: asyncio.Future[bytes] | None = None
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
 
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
-
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
-        if not self._is_open:
+        if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
-        mounts = await self.server.copy_mounts(job.attachments)
+        mounts = await self._server.copy_mounts(job.attachments)
         if mounts:  # then where it lies on the host is nobody's business in there
             job = replace(job, attachments=tuple(attachment._replace(path="") for attachment in job.attachments))
         try:
@@ -151,11 +146,11 @@ class ForkedSlot(SlotProcess):
         """Why the kernel ended a program, if it did: without a group of its own it was never for its own limit."""
         if self._cgroup is not None:
             return self._cgroup.memory_kill()
-        was_killed = ending.was_killed and self.server.memory_ran_out()
+        was_killed = ending.was_killed and self._server.memory_ran_out()
         return MemoryKill.LIMIT_AROUND if was_killed else MemoryKill.NONE
 
     async def cancel(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise SlotLost("the slot is closed", started=True)
         with contextlib.suppress(OSError):  # dead: then there is no answer either
             self._socket.send(CANCEL)
@@ -185,10 +180,10 @@ class ForkedSlot(SlotProcess):
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
             return
         except OSError as error:
-            was_unread = isinstance(
-                error, ConnectionResetError
-            )  # how the kernel tells that the other end closed before
-            self._answer.set_exception(SlotLost(f"no answer: {error}", started=not was_unread))
+            # Reset is how the kernel tells that the other end closed without having read.
+            self._answer.set_exception(
+                SlotLost(f"no answer: {error}", started=not isinstance(error, ConnectionResetError))
+            )
             return
         if packet:
             self._answer.set_result(packet)
@@ -202,12 +197,12 @@ class ForkedSlot(SlotProcess):
             self._answer.set_exception(SlotLost("no answer in time", started=True))
 
     def hang_up(self) -> None:
-        if self._is_open:
+        if self.is_open:
             with contextlib.suppress(OSError):  # the other end is gone already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        if self._is_open:
+        if self.is_open:
             with contextlib.suppress(ProcessLookupError):
                 if self._pidfd is None:
                     os.kill(self._pid, signal.SIGKILL)
@@ -216,13 +211,13 @@ class ForkedSlot(SlotProcess):
         self.close()
 
     def close(self) -> None:
-        if self._is_open:
+        if self.is_open:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             if self._pidfd is not None:
                 os.close(self._pidfd)
             self._socket.close()
-            self._is_open = self.is_running = False
-            self.server.num_open -= 1
+            self.is_open = self.is_running = False
+            self._server.num_open -= 1
 
 
 class ForkServer(SlotServer):
@@ -243,20 +238,16 @@ class ForkServer(SlotServer):
         self._control = control
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
     @property
     def resident_bytes(self) -> int:
-        return host_limits.resident_bytes(self.pid)
+        return host_limits.resident_bytes(self._process.pid)
 
     @property
     def writable_bytes(self) -> int:
-        return host_limits.writable_bytes(self.pid)
+        return host_limits.writable_bytes(self._process.pid)
 
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -269,7 +260,7 @@ class ForkServer(SlotServer):
             await _readable(ours.fileno(), START_S)
             pid, pidfd = _greeting(ours)
             if cgroup is not None:
-                _add_to_cgroup(cgroup, pid)
+                cgroup.add(pid, base_bytes=host_limits.resident_bytes(pid))
             ours.send(ENTER)
         except BaseException:
             ours.close()
@@ -281,9 +272,6 @@ class ForkServer(SlotServer):
         """Whether the kernel has ended any process for lack of memory since this was asked last."""
         before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
         return self._num_kills > before
-
-    def owns(self, process: SlotProcess) -> bool:
-        return isinstance(process, ForkedSlot) and process.server is self
 
     async def copy_mounts(self, attachments: tuple[Attachment, ...]) -> list[int]:
         """Descriptors of what is to be mounted for a program; none where programs see the host's own paths.
@@ -333,16 +321,12 @@ class ForkServer(SlotServer):
         self._control.close()
         if self.mounter is not None:
             self.mounter.close()
-        if not await self._ends_by_itself():
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait, GRACE_S)
-
-    async def _ends_by_itself(self) -> bool:
         for _ in range(round(GRACE_S / _POLL_S)):
             if not self.is_alive:
-                return True
+                return
             await asyncio.sleep(_POLL_S)
-        return False
+        self._process.kill()
+        await asyncio.to_thread(self._process.wait, GRACE_S)
 
 
 async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: Packages) -> ForkServer:
@@ -352,12 +336,7 @@ async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: 
         LevelUnavailable: a wall could not be put up.
     """
     errors = os.memfd_create("stderr")
-    config = {
-        "level": level,
-        "preset": preset,
-        "packages": packages.to_json(),
-        "parent": os.getpid(),
-    }
+    config = {"level": level, "preset": preset, "packages": packages.to_json(), "parent": os.getpid()}
     try:
         server = _spawn(level, packages=packages, stderr=errors)
         try:
@@ -408,12 +387,6 @@ def _greeting(slot: socket.socket) -> tuple[int, int | None]:
     pid = _CREDENTIALS.unpack(found[socket.SCM_CREDENTIALS])[0]
     descriptor = found.get(socket.SCM_RIGHTS)
     return pid, _DESCRIPTOR.unpack(descriptor)[0] if descriptor else None
-
-
-def _add_to_cgroup(cgroup: Cgroup, pid: int) -> None:
-    with open(f"/proc/{pid}/statm") as file:
-        num_pages = int(file.read().split()[1])
-    cgroup.add(pid, base_bytes=num_pages * os.sysconf("SC_PAGESIZE"))
 
 
 @contextlib.contextmanager

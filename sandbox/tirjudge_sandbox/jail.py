@@ -173,8 +173,8 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class JailPlace:
-    """What is laid out for the next program of a slot."""
+class ProgramSetup:
+    """What is prepared for the next program of a slot."""
 
     scratch_bytes: int
     """Size of its private directory; 0 at levels without one."""
@@ -182,7 +182,7 @@ class JailPlace:
     """Descriptor of its Landlock rules; -1 where there are none."""
 
 
-def prepare(jail: Jail, *, scratch_bytes: int) -> JailPlace:
+def prepare(jail: Jail, *, scratch_bytes: int) -> ProgramSetup:
     """Lays out what does not depend on the program, before there is one.
 
     Args:
@@ -194,20 +194,23 @@ def prepare(jail: Jail, *, scratch_bytes: int) -> JailPlace:
     """
     if jail.level.has_namespaces:
         with _step("private /tmp"):
-            _mount_scratch(scratch_bytes, covered=jail.covered)
+            kernel.mount("tmpfs", SCRATCH, kind="tmpfs", flags=_SCRATCH_FLAGS, options=_scratch_options(scratch_bytes))
+            for name in jail.covered:
+                os.mkdir(f"{SCRATCH}/{name}")
+                kernel.mount(f"{_KEPT}/{name}", f"{SCRATCH}/{name}", flags=kernel.MS_BIND | kernel.MS_REC)
     ruleset = -1
     if jail.landlock_abi:
         with _step("landlock"):
             ruleset = landlock.make_ruleset(version=jail.landlock_abi, readable=jail.readable, writable=jail.writable)
-    return JailPlace(scratch_bytes=scratch_bytes if jail.level.has_namespaces else 0, ruleset=ruleset)
+    return ProgramSetup(scratch_bytes=scratch_bytes if jail.level.has_namespaces else 0, ruleset=ruleset)
 
 
-def adapt(jail: Jail, place: JailPlace, *, job: ProgramJob, mounts: Sequence[int]) -> None:
+def adapt(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, mounts: Sequence[int]) -> None:
     """Lays out the rest for a program.
 
     Args:
         jail: around the fork-server.
-        place: as prepared.
+        setup: as prepared.
         job: of the program.
         mounts: what is attached, by descriptor, in the order of the job. Closed.
 
@@ -216,7 +219,7 @@ def adapt(jail: Jail, place: JailPlace, *, job: ProgramJob, mounts: Sequence[int
     """
     if not jail.level.has_namespaces:
         return
-    if place.scratch_bytes != job.scratch_bytes:
+    if setup.scratch_bytes != job.scratch_bytes:
         with _step("private /tmp"):
             flags = _SCRATCH_FLAGS | kernel.MS_REMOUNT
             kernel.mount("none", SCRATCH, kind="tmpfs", flags=flags, options=_scratch_options(job.scratch_bytes))
@@ -225,17 +228,17 @@ def adapt(jail: Jail, place: JailPlace, *, job: ProgramJob, mounts: Sequence[int
             _mount_attachments([name for name, _ in job.attachments], mounts)
 
 
-def clear_away(jail: Jail, place: JailPlace, *, job: ProgramJob) -> None:
+def clear_away(jail: Jail, setup: ProgramSetup, *, job: ProgramJob) -> None:
     """Undoes `prepare` and `adapt` when the program is dead."""
     if jail.level.has_namespaces:
         kernel.unmount(SCRATCH)
         if job.attachments:
             kernel.unmount(ATTACHMENTS)
-    if place.ruleset >= 0:
-        os.close(place.ruleset)
+    if setup.ruleset >= 0:
+        os.close(setup.ruleset)
 
 
-def close_in(jail: Jail, place: JailPlace, *, slot: int) -> None:
+def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
     """Puts up, around the calling process, the walls that are the same for each program of a slot. It is still trusted, and
     waits for its program then; `shut` must follow.
 
@@ -257,17 +260,17 @@ def close_in(jail: Jail, place: JailPlace, *, slot: int) -> None:
     if not jail.level.isolates and landlock.abi():
         with _step("landlock"):
             landlock.part_from_other_processes()
-    if jail.level.has_namespaces and place.ruleset >= 0:
+    if jail.level.has_namespaces and setup.ruleset >= 0:
         with _step("landlock"):
-            landlock.restrict(place.ruleset)
+            landlock.restrict(setup.ruleset)
 
 
-def shut(jail: Jail, place: JailPlace, *, job: ProgramJob, has_thread_limit: bool) -> None:
+def shut(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, has_thread_limit: bool) -> None:
     """Puts up the last walls, which are those that depend on the program; next comes the stranger's code.
 
     Args:
         jail: around the fork-server.
-        place: as prepared.
+        setup: as prepared.
         job: of the program.
         has_thread_limit: whether `enter_slot` returned one.
 
@@ -276,9 +279,13 @@ def shut(jail: Jail, place: JailPlace, *, job: ProgramJob, has_thread_limit: boo
     """
     with _step("resource limits"):
         _limit_resources(job, jail=jail)
-    if not jail.level.has_namespaces and place.ruleset >= 0:
+    if not jail.level.has_namespaces and setup.ruleset >= 0:
         with _step("landlock"):
-            landlock.restrict(_ruleset_for(job, jail=jail, place=place))
+            ruleset = setup.ruleset
+            if job.attachments:  # the host's own paths
+                readable = (*jail.readable, *(path for _, path in job.attachments))
+                ruleset = landlock.make_ruleset(version=jail.landlock_abi, readable=readable, writable=jail.writable)
+            landlock.restrict(ruleset)
     with _step("seccomp"):
         seccomp.install_for_program(
             own_pid=os.getpid(),
@@ -286,14 +293,6 @@ def shut(jail: Jail, place: JailPlace, *, job: ProgramJob, has_thread_limit: boo
             may_thread=jail.user_per_slot or has_thread_limit,
             own_pids=jail.level.has_namespaces,
         )
-
-
-def _ruleset_for(job: ProgramJob, *, jail: Jail, place: JailPlace) -> int:
-    """The slot's, unless the host's own paths are attached."""
-    if not job.attachments:
-        return place.ruleset
-    readable = (*jail.readable, *(path for _, path in job.attachments))
-    return landlock.make_ruleset(version=jail.landlock_abi, readable=readable, writable=jail.writable)
 
 
 def die_first_of_memory() -> None:
@@ -346,7 +345,11 @@ def _enter_namespaces_as_user(python: Sequence[str], packages: Sequence[str], *,
     one of ours that sees the host's files and may mount. Returns a socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with _step("user namespace"):
-        _unshare_as_user()
+        uid, gid = os.geteuid(), os.getegid()
+        kernel.unshare(_NAMESPACES)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"0 {uid} 1")  # inside, we are root; on the host, still who we were
+        _write("/proc/self/gid_map", f"0 {gid} 1")
     with _step("pid namespace"):
         child = _fork_first_process()
     if child:
@@ -411,15 +414,6 @@ def _start_id_mapper() -> Callable[[], None]:
     return release
 
 
-def _unshare_as_user() -> None:
-    """Inside, we are root; on the host, still who we were."""
-    uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(_NAMESPACES)
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"0 {uid} 1")
-    _write("/proc/self/gid_map", f"0 {gid} 1")
-
-
 def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
     """Changes to a root with Python alone and without /proc, and returns in the first process of a new pid namespace.
 
@@ -440,7 +434,7 @@ def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
         kernel.mount("tmpfs", root, kind="tmpfs", flags=kernel.MS_NOSUID | kernel.MS_NODEV, options="size=4m,mode=755")
         os.mkdir(root + SCRATCH)
         for path in (*_outermost((*python, *packages)), *_DEVICES):
-            _make_place_for(path, at=root + path)
+            _make_mount_target(path, at=root + path)
             kernel.mount(path, root + path, flags=kernel.MS_BIND)
     with _step("pid namespace"):
         kernel.unshare(kernel.CLONE_NEWPID)
@@ -482,7 +476,7 @@ def _change_root(python: Sequence[str], packages: Sequence[str], *, may_fork: bo
     for directory in (SCRATCH, ATTACHMENTS, _KEPT, "/dev"):
         os.mkdir(root + directory)
     for path in python:
-        _bind(path, root + _place(path), flags=kernel.MS_NODEV)
+        _bind(path, root + _path_in_root(path), flags=kernel.MS_NODEV)
     _replace_packages(root, python, packages)
     for path in _DEVICES:
         _bind(path, root + path, flags=kernel.MS_NOEXEC)
@@ -499,14 +493,14 @@ def _replace_packages(root: str, python: Sequence[str], packages: Sequence[str])
     candidates = [f"{path}/{name}" for path in python for name in ("site-packages", "dist-packages")]
     hidden = [path for path in candidates if os.path.isdir(path)]
     for path in hidden:
-        kernel.mount("tmpfs", root + _place(path), kind="tmpfs", options="size=4m,mode=755")
+        kernel.mount("tmpfs", root + _path_in_root(path), kind="tmpfs", options="size=4m,mode=755")
     for path in packages:
-        _bind(path, root + _place(path), flags=kernel.MS_NODEV)
+        _bind(path, root + _path_in_root(path), flags=kernel.MS_NODEV)
     for path in hidden:
-        kernel.mount("none", root + _place(path), flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+        kernel.mount("none", root + _path_in_root(path), flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _place(path: str) -> str:
+def _path_in_root(path: str) -> str:
     """Where something of the host lies in the new root: at its own path, unless private directories would cover that."""
     return _KEPT + path.removeprefix(SCRATCH) if path.startswith(f"{SCRATCH}/") else path
 
@@ -520,14 +514,14 @@ def _mount_point(visible: Sequence[str]) -> str:
 
 def _bind(source: str, target: str, *, flags: int) -> None:
     """Read-only. What the original mount forbids stays forbidden: in a user namespace the kernel insists on it."""
-    _make_place_for(source, at=target)
+    _make_mount_target(source, at=target)
     kept = os.statvfs(source).f_flag & (kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
     read_only = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID
     kernel.mount("none", target, flags=read_only | kept | flags)
 
 
-def _make_place_for(source: str, *, at: str) -> None:
+def _make_mount_target(source: str, *, at: str) -> None:
     """What it can be mounted on: a directory, or an empty file."""
     if os.path.isdir(source):
         os.makedirs(at, exist_ok=True)
@@ -538,9 +532,7 @@ def _make_place_for(source: str, *, at: str) -> None:
 
 def _python_directories() -> tuple[str, ...]:
     """The standard library. Its shared libraries are loaded before the walls go up, so their files are not needed."""
-    directories = {os.path.realpath(path) for path in sys.path if os.path.isdir(path)}
-    nested = {path for path in directories for other in directories if path.startswith(f"{other}/")}
-    return tuple(sorted(directories - nested))
+    return tuple(_outermost([os.path.realpath(path) for path in sys.path if os.path.isdir(path)]))
 
 
 def _address_space() -> tuple[int, int]:
@@ -551,13 +543,6 @@ def _address_space() -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------- around one program
-
-
-def _mount_scratch(num_bytes: int, *, covered: Sequence[str]) -> None:
-    kernel.mount("tmpfs", SCRATCH, kind="tmpfs", flags=_SCRATCH_FLAGS, options=_scratch_options(num_bytes))
-    for name in covered:
-        os.mkdir(f"{SCRATCH}/{name}")
-        kernel.mount(f"{_KEPT}/{name}", f"{SCRATCH}/{name}", flags=kernel.MS_BIND | kernel.MS_REC)
 
 
 def _scratch_options(num_bytes: int) -> str:

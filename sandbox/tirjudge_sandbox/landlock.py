@@ -63,7 +63,7 @@ def make_ruleset(*, version: int, readable: Iterable[str], writable: Iterable[st
     Raises:
         OSError: the kernel refused.
     """
-    handled = _handled_rights(version)
+    handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
     attributes = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     num_bytes = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = kernel.syscall("landlock_create_ruleset", _CREATE_RULESET, ctypes.byref(attributes), num_bytes, 0)
@@ -86,11 +86,6 @@ def part_from_other_processes() -> None:
     ruleset = kernel.syscall("landlock_create_ruleset", _CREATE_RULESET, ctypes.byref(attributes), 8, 0)
     restrict(ruleset)
     os.close(ruleset)
-
-
-def _handled_rights(version: int) -> int:
-    num_rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
-    return (1 << num_rights) - 1
 
 
 def _allow(ruleset: int, path: str, *, rights: int) -> None:

@@ -34,7 +34,7 @@ from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
 from tirjudge_sandbox.presets import Preset, preset_for
 from tirjudge_sandbox.protocol import ProgramReport
 from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
-from tirjudge_sandbox.request import Program, attachments_of, paths_of
+from tirjudge_sandbox.request import Program, attachments_of
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 
@@ -140,18 +140,21 @@ class SandboxPool:
         self._packages = find_packages(self._package_names)
         self._offered: Collection[str] = ()
         self._slots = [ProgramSlot(number) for number in range(num_slots)]
-        self._queue = SlotQueue(
-            self._slots, max_waiting=_MAX_WAITING_PER_SLOT * num_slots if max_waiting is None else max_waiting
-        )
+        default_waiting = _MAX_WAITING_PER_SLOT * num_slots
+        self._queue = SlotQueue(self._slots, max_waiting=default_waiting if max_waiting is None else max_waiting)
         self._level: IsolationLevel | None = None
+        self._cgroup_tree: CgroupTree | None = None
+        self._cgroups: dict[tuple[int, Preset], Cgroup] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._keep_no_servers()
+
+    def _keep_no_servers(self) -> None:
+        """As before the start: no fork-server, nothing counted."""
         self._servers: dict[Preset, SlotServer] = {}
         self._retired: list[SlotServer] = []
         self._starting: dict[Preset, asyncio.Lock] = {preset: asyncio.Lock() for preset in Preset}
         self._failed_at: dict[Preset, float] = {}
         self._num_since_start: Counter[Preset] = Counter()
-        self._cgroup_tree: CgroupTree | None = None
-        self._cgroups: dict[tuple[int, Preset], Cgroup] = {}
-        self._background: set[asyncio.Task[None]] = set()
         self._num_by_outcome: Counter[str] = Counter()
         self._num_by_preset: Counter[str] = Counter()
         self._num_lost = self._num_restarts = self._num_recycled = 0
@@ -279,7 +282,7 @@ class SandboxPool:
             bindings=bindings,
             stdin=stdin,
             files=files,
-            fetch=paths_of(fetch),
+            fetch=tuple(dict.fromkeys(fetch)),
             attachments=attachments_of(attachments),
             limits=limits or self.limits,
         )
@@ -508,15 +511,12 @@ class SandboxPool:
 
     def _is_outdated(self, slot: ProgramSlot) -> bool:
         """Whether a process of a slot belongs to a fork-server that was replaced."""
-        return bool(self._retired) and any(
-            process.is_open and any(server.owns(process) for server in self._retired)
-            for process in slot.processes.values()
-        )
+        return any(process.is_open and process.server in self._retired for process in slot.processes.values())
 
     async def _renew(self, slot: ProgramSlot) -> None:
         """Gives a slot new processes in the place of those of replaced fork-servers; ends those that have none left."""
         for preset, process in list(slot.processes.items()):
-            if process.is_open and any(server.owns(process) for server in self._retired):
+            if process.is_open and process.server in self._retired:
                 process.close()
                 server = self._servers.get(preset)
                 if server is not None and not self._queue.is_closed:

@@ -75,7 +75,8 @@ def _landlock() -> None:
 
 def _seccomp() -> None:
     kernel.set_no_new_privileges()
-    seccomp.install(own_pid=os.getpid(), own_files=False, may_truncate=False, may_fork=False)
+    seccomp.install_for_slot(own_files=False, may_truncate=False)
+    seccomp.install_for_program(own_pid=os.getpid(), may_fork=False, may_thread=True, own_pids=False)
     try:
         os.kill(os.getppid(), 0)
     except PermissionError:

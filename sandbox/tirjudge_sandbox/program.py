@@ -17,7 +17,7 @@ import threading
 import types
 from typing import Any, NoReturn
 
-from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, JailPlace, close_in, shut
+from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, ProgramSetup, close_in, shut
 from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, ProgramJob
 
 STARTED = b"started"
@@ -27,23 +27,23 @@ _SOURCE = 3
 
 
 def become_program(
-    jail: Jail, place: JailPlace, *, slot: int, channel: socket.socket, has_thread_limit: bool
+    jail: Jail, setup: ProgramSetup, *, slot: int, channel: socket.socket, has_thread_limit: bool
 ) -> NoReturn:
     """Turns this process into the program's: into one that waits for it, closed in, and then into the program itself.
 
     Args:
         jail: set up around the fork-server.
-        place: laid out by the slot.
+        setup: prepared by the slot.
         slot: number of the slot, which decides the user.
         channel: from the slot. A job comes, with the first three of `Descriptors`; the answer says that the walls are up.
         has_thread_limit: whether the slot bounds its threads.
     """
     try:
-        close_in(jail, place, slot=slot)
+        close_in(jail, setup, slot=slot)
         packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
         if not packet:  # the slot is dead
             os._exit(0)
-        shut(jail, place, job=ProgramJob.from_packet(packet), has_thread_limit=has_thread_limit)
+        shut(jail, setup, job=ProgramJob.from_packet(packet), has_thread_limit=has_thread_limit)
     except JailError as error:
         channel.send(str(error).encode())
         os._exit(1)

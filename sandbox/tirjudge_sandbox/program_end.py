@@ -8,53 +8,32 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from abc import ABC, abstractmethod
 
 
-class ProgramEnd(ABC):
-    """Made once in a slot, and used for each of its programs: before the fork there is nothing to do."""
-
-    @abstractmethod
-    def watch(self, program: int) -> int:
-        """A descriptor to poll for reading. The program, a child of ours, may be dead already."""
-
-    @abstractmethod
-    def has_come(self) -> bool:
-        """To be asked when that descriptor is readable. It does not wait."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Sends SIGKILL."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """When the program was waited for."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """In the program's own process."""
-
-
-class _EndByDescriptor(ProgramEnd):
-    """The kernel has a descriptor for each process."""
+class ProgramEnd:
+    """Made once in a slot, and used for each of its programs. The kernel has a descriptor for each process."""
 
     _pidfd = -1
 
     def watch(self, program: int) -> int:
+        """A descriptor to poll for reading. The program, a child of ours, may be dead already."""
         self._pidfd = os.pidfd_open(program)
         return self._pidfd
 
     def has_come(self) -> bool:
+        """To be asked when that descriptor is readable. It does not wait."""
         return True
 
     def kill(self) -> None:
+        """Sends SIGKILL."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def release(self) -> None:
+        """When the program was waited for."""
         os.close(self._pidfd)
 
     def forget(self) -> None:
-        """The descriptor was never in the program: it was made after the fork."""
+        """In the program's own process. The descriptor was never there: it was made after the fork."""
 
 
 class _EndBySignal(ProgramEnd):
@@ -97,4 +76,4 @@ def program_end() -> ProgramEnd:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:
         return _EndBySignal()
-    return _EndByDescriptor()
+    return ProgramEnd()

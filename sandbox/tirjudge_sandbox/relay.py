@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from tirjudge_sandbox.fork_server import ForkServer, start_fork_server
@@ -85,59 +86,53 @@ class _Relay:
         self._writer = writer
         self._processes: dict[int, SlotProcess] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._others: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, header: dict[str, Any], payload: bytes) -> None:
         number, request = header["process"], header.get("request", 0)
         match header["do"]:
             case "open":
-                self._start(self._open(number, request=request, slot=header["slot"]))
+                self._start(request, self._open(number, slot=header["slot"]))
             case "run":
                 job = ProgramJob.from_packet(header["job"].encode())
-                self._running[number] = self._start(self._run(number, request=request, job=job, payload=payload))
+                work = self._run(number, request=request, job=job, payload=payload)
+                self._running[number] = self._start(request, work)
             case "cancel":
-                self._start(self._cancel(number, request=request))
+                self._start(request, self._cancel(number))
             case "close":
                 self._close(number)
 
-    def _start(self, work: Any) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
+    def _start(self, request: int, work: Coroutine[Any, Any, bytes | None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._answer(request, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _open(self, number: int, *, request: int, slot: int) -> None:
+    async def _answer(self, request: int, work: Coroutine[Any, Any, bytes | None]) -> None:
+        """With the frame that the work makes, or an empty one; or with the reason why it failed."""
         try:
-            self._processes[number] = await self._server.open_slot(slot, cgroup=None)
-        except OSError as error:
-            self._answer({"request": request, "lost": str(error), "started": False})
-        else:
-            self._answer({"request": request})
-
-    async def _run(self, number: int, *, request: int, job: ProgramJob, payload: bytes) -> None:
-        try:
-            report = await self._processes[number].run(job, payload)
+            answer = await work or frame({"request": request})
         except SlotLost as lost:
-            self._answer({"request": request, "lost": str(lost)[:1000], "started": lost.started})
+            answer = frame({"request": request, "lost": str(lost)[:1000], "started": lost.started})
         except OSError as error:
-            self._answer({"request": request, "lost": str(error), "started": False})
-        else:
-            self._writer.write(report_frame(request, report))
+            answer = frame({"request": request, "lost": str(error), "started": False})
+        self._writer.write(answer)
 
-    async def _cancel(self, number: int, *, request: int) -> None:
+    async def _open(self, number: int, *, slot: int) -> None:
+        self._processes[number] = await self._server.open_slot(slot, cgroup=None)
+
+    async def _run(self, number: int, *, request: int, job: ProgramJob, payload: bytes) -> bytes:
+        return report_frame(request, await self._processes[number].run(job, payload))
+
+    async def _cancel(self, number: int) -> None:
         """Kills what runs, which then has no answer of its own."""
         process = self._processes[number]
         task = self._running.get(number)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        try:
-            if process.is_running:
-                await process.cancel()
-        except SlotLost as lost:
-            self._answer({"request": request, "lost": str(lost), "started": True})
-        else:
-            self._answer({"request": request})
+        if process.is_running:
+            await process.cancel()
 
     def _close(self, number: int) -> None:
         process = self._processes.pop(number, None)
@@ -146,6 +141,3 @@ class _Relay:
             task.cancel()
         if process is not None:
             process.kill()
-
-    def _answer(self, header: dict[str, Any]) -> None:
-        self._writer.write(frame(header))

@@ -118,13 +118,13 @@ class RemoteSandbox:
             ValueError: the workers do not take what is asked for, or attachments were given.
         """
         if attachments:
-            raise ValueError(
-                "attachments: given, but paths of this machine mean nothing to another one; `files` would do"
-            )
+            raise ValueError("attachments: paths of this machine mean nothing to another one; send `files` instead")
         body = to_json(
             {
                 "code": code,
-                "bindings": _plain(bindings or {}),
+                "bindings": {
+                    name: value if isinstance(value, str) else dict(value) for name, value in (bindings or {}).items()
+                },
                 "stdin": stdin,
                 "files": encoded(files or {}),
                 "fetch": list(fetch),
@@ -183,9 +183,13 @@ class RemoteSandbox:
             except (ValueError, LookupError, TypeError) as error:
                 raise SandboxUnavailable(f"{worker.url} is no tirjudge sandbox, or one of another version") from error
         if response.status_code == 429:
-            worker.rests_until = time.monotonic() + _retry_after_s(response.headers)
+            asked_s = retry_after_s(response.headers)
+            # A proxy in front of the worker may answer instead, and name no time.
+            worker.rests_until = time.monotonic() + (1.0 if asked_s is None else asked_s)
             raise NotStarted
-        message = _message(answer) or f"it answered {response.status_code}"
+        error = answer.get("error")
+        said = str(error.get("message", "")) if isinstance(error, dict) else ""
+        message = said or f"it answered {response.status_code}"
         if response.status_code == 503:
             self._leave_out(worker, problem=message)
             if answer.get("started") is False:
@@ -222,10 +226,6 @@ class RemoteSandbox:
         return await self._http.get(f"{worker.url}/ready", timeout=CONNECT_S)
 
 
-def _plain(bindings: Mapping[str, str | Mapping[str, str]]) -> dict[str, str | dict[str, str]]:
-    return {name: value if isinstance(value, str) else dict(value) for name, value in bindings.items()}
-
-
 def _json(response: httpx2.Response) -> dict[str, Any]:
     """What it answered; empty if that is no JSON object."""
     try:
@@ -233,14 +233,3 @@ def _json(response: httpx2.Response) -> dict[str, Any]:
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
-
-
-def _message(answer: Mapping[str, Any]) -> str:
-    error = answer.get("error")
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """How long a worker asks to wait; a proxy in front of it may answer instead, and name no time."""
-    asked_s = retry_after_s(headers)
-    return 1.0 if asked_s is None else asked_s

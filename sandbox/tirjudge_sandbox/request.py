@@ -7,7 +7,7 @@ import keyword
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -44,7 +44,7 @@ class Program:
         """Raises ValueError: something in it cannot be, or cannot be at this level."""
         for name in self.bindings:
             if not name.isidentifier() or keyword.iskeyword(name):
-                raise ValueError(f"bindings: {name!r} given, a Python variable name would do")
+                raise ValueError(f"bindings: {name!r} given, a Python variable name is needed")
         for field, paths in (("files", self.files), ("fetch", self.fetch)):
             if paths and not level.has_namespaces:
                 raise ValueError(f"{field}: programs have no directory of their own at the level {level}")
@@ -125,7 +125,7 @@ def attachments_of(paths: Mapping[str, str | os.PathLike[str]]) -> tuple[Attachm
 
 def _resolved(name: str, path: str) -> str:
     if not _NAME.fullmatch(name) or name.endswith("."):
-        raise ValueError(f"attachments: {name!r} given, letters, digits and ._- would do")
+        raise ValueError(f"attachments: {name!r} given, only letters, digits and ._- are allowed")
     if not os.path.isabs(path) or "\0" in path:
         raise ValueError(f"attachments: {path!r} given for {name}, an absolute path is needed")
     return os.path.realpath(path)
@@ -150,8 +150,3 @@ def _check_path(path: str, *, field: str) -> None:
         raise ValueError(f"{field}: {path!r} given, a relative path without '..' is needed")
     if not path.isprintable() or len(path.encode()) > _MAX_PATH_BYTES or max(len(p.encode()) for p in parts) > 255:
         raise ValueError(f"{field}: a path given is too long, or holds characters that cannot be printed")
-
-
-def paths_of(paths: Sequence[str]) -> tuple[str, ...]:
-    """Each once, in the order given."""
-    return tuple(dict.fromkeys(paths))

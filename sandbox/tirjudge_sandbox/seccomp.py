@@ -117,12 +117,6 @@ class ArgumentCheck(NamedTuple):
     """Bits of the unmasked half; any of them is as good as one of the values."""
 
 
-def install(*, own_pid: int, own_files: bool, may_truncate: bool, may_fork: bool) -> None:
-    """Both filters, for a process that is no slot's. Arguments and errors are theirs."""
-    install_for_slot(own_files=own_files, may_truncate=may_truncate)
-    install_for_program(own_pid=own_pid, may_fork=may_fork, may_thread=True, own_pids=False)
-
-
 def install_for_slot(*, own_files: bool, may_truncate: bool, may_write: bool = True) -> None:
     """Filters this process, and all that it forks, from here on; it must have no new privileges.
 
@@ -209,14 +203,6 @@ def _numbers(table: str) -> list[int]:
     return [number for number in numbers if number >= 0]
 
 
-def _allow(table: str) -> bytes:
-    return _answer(table, _ALLOW)
-
-
-def _refuse(table: str) -> bytes:
-    return _answer(table, _REFUSE)
-
-
 def _answer(table: str, answer: int) -> bytes:
     return b"".join(
         _instruction(_JUMP_EQUAL, number, if_false=1) + _instruction(_RETURN, answer) for number in _numbers(table)
@@ -247,10 +233,12 @@ def _head() -> bytes:
         + _instruction(_LOAD, _NUMBER_OFFSET)
         + _instruction(_JUMP_AT_LEAST, _FIRST_X32_NUMBER, if_false=1)
         + _instruction(_RETURN, _REFUSE)
-        + _allow(_NUMBERS)
-        + _allow(_NUMBERS_OF_PROCESSES)
-        + _allow(_NUMBERS_OF_SLOTS)
-        + _allow("kill 62 129, tgkill 234 131, prctl 157 167")  # for certain arguments; a program's own filter looks
+        + _answer(_NUMBERS, _ALLOW)
+        + _answer(_NUMBERS_OF_PROCESSES, _ALLOW)
+        + _answer(_NUMBERS_OF_SLOTS, _ALLOW)
+        + _answer(
+            "kill 62 129, tgkill 234 131, prctl 157 167", _ALLOW
+        )  # for certain arguments; a program's own filter looks
     )
 
 
@@ -300,7 +288,9 @@ def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
     }
     if not own_pids:
         calls |= {number: [ArgumentCheck(0, [0, pid])] for number in _ABOUT_A_PROCESS} | _OWN_PRIORITY_AND_CLOCKS
-    return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _refuse(_NUMBERS_OF_PROCESSES)
+    return b"".join(_checked_call(number, checks) for number, checks in calls.items()) + _answer(
+        _NUMBERS_OF_PROCESSES, _REFUSE
+    )
 
 
 def _many_processes() -> bytes:
@@ -343,11 +333,15 @@ _PRIVATE_WAKING = {
 """A futex that is not private may lie on a page of a library, which programs that run side by side share. Waiting there is
 harmless, and is how the end of a thread is waited for."""
 _HEAD, _TAIL, _THREADS = _head(), _tail(), _threads()
-_OPEN, _OPEN_UNCUT, _OPEN_TO_READ = _allow(_NUMBERS_THAT_OPEN), _open_without(_O_TRUNC), _open_without(_O_WRITES)
-_CHANGE_FILES = _allow(_NUMBERS_THAT_CHANGE_FILES)
+_OPEN, _OPEN_UNCUT, _OPEN_TO_READ = (
+    _answer(_NUMBERS_THAT_OPEN, _ALLOW),
+    _open_without(_O_TRUNC),
+    _open_without(_O_WRITES),
+)
+_CHANGE_FILES = _answer(_NUMBERS_THAT_CHANGE_FILES, _ALLOW)
 _PROGRAM_HEAD = (
     _instruction(_LOAD, _NUMBER_OFFSET)
-    + _refuse(_NUMBERS_OF_SLOTS)
+    + _answer(_NUMBERS_OF_SLOTS, _REFUSE)
     + _checked_call(_PRCTL, [ArgumentCheck(0, _PRCTL_OPTIONS)])
 )
 _MANY_PROCESSES = _many_processes()

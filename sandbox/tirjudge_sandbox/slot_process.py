@@ -33,13 +33,12 @@ class LevelUnavailable(Exception):
 class SlotProcess(ABC):
     """What runs programs, one after the other, wherever it is: a job and a payload go in, a report comes out."""
 
+    server: SlotServer
+    """That it came from."""
+    is_open: bool
+    """Whether it was neither closed nor killed."""
     is_running: bool
     """Whether an answer is owed."""
-
-    @property
-    @abstractmethod
-    def is_open(self) -> bool:
-        """Whether it was neither closed nor killed."""
 
     @abstractmethod
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
@@ -88,9 +87,6 @@ class SlotServer(ABC):
     @abstractmethod
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
         """A new process for a slot. Raises OSError if the server is dead."""
-
-    @abstractmethod
-    def owns(self, process: SlotProcess) -> bool: ...
 
     @abstractmethod
     async def stop(self) -> None:

@@ -77,29 +77,10 @@ def limits_of(changes: Wire | None, *, base: Limits) -> Limits:
     return base if changes is None else replace(base, **changes.model_dump(exclude_none=True))
 
 
-def changes_from(limits: Limits, *, base: Limits) -> dict[str, float]:
-    """Where limits differ from others."""
-    return {name: getattr(limits, name) for name in limits.__slots__ if getattr(limits, name) != getattr(base, name)}
-
-
 def body_of(result: ExecResult) -> dict[str, Any]:
     """A result as JSON takes it."""
-    return {
-        "outcome": str(result.outcome),
-        "stdout": result.stdout,
-        "stderr": result.stderr,
-        "truncated": result.truncated,
-        "error": result.error,
-        "exit_code": result.exit_code,
-        "signal": result.signal,
-        "cpu_s": result.cpu_s,
-        "wall_s": result.wall_s,
-        "queue_s": result.queue_s,
-        "max_rss_kb": result.max_rss_kb,
-        "level": result.level,
-        "preset": result.preset,
-        "files": encoded(result.files),
-    }
+    fields = {name: getattr(result, name) for name in ExecResult.__slots__}
+    return fields | {"outcome": str(result.outcome), "files": encoded(result.files)}
 
 
 def result_json(result: ExecResult) -> bytes:

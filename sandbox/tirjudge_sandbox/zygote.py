@@ -30,7 +30,7 @@ from tirjudge_sandbox.fetch import copy_files
 from tirjudge_sandbox.jail import (
     Jail,
     JailError,
-    JailPlace,
+    ProgramSetup,
     adapt,
     clear_away,
     die_first_of_memory,
@@ -87,8 +87,8 @@ def main() -> NoReturn:
         socket.send_fds(control, [b"{}"], [jail.mounter])
         os.close(jail.mounter)
     number, slot_socket, cpu_clock = _serve_zygote(control)
-    place, channel, has_thread_limit = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
-    become_program(jail, place, slot=number, channel=channel, has_thread_limit=has_thread_limit)
+    setup, channel, has_thread_limit = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
+    become_program(jail, setup, slot=number, channel=channel, has_thread_limit=has_thread_limit)
 
 
 # ----------------------------------------------------------------------------------------------------------------- zygote
@@ -122,7 +122,7 @@ def _leave_after_the_slots() -> NoReturn:
 # ------------------------------------------------------------------------------------------------------------------- slot
 
 
-def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[JailPlace, socket.socket, bool]:
+def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[ProgramSetup, socket.socket, bool]:
     """Forks a process ahead of each job, hands the job over, watches and answers. Returns in the program's process, with its
     end of the channel over which the job comes, and whether the slot bounds its threads."""
     own_pid = os.getpid()
@@ -134,7 +134,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         os._exit(0)
     try:
         threads = enter_slot(jail)
-        place = prepare(jail, scratch_bytes=_USUAL_SCRATCH_BYTES)
+        setup = prepare(jail, scratch_bytes=_USUAL_SCRATCH_BYTES)
     except JailError as error:
         _refuse_job(pool, str(error))
     while True:
@@ -146,7 +146,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
             die_with(own_pid)
             pool.close()
             to_program.close()  # so that our end tells us if the slot dies
-            return place, to_slot, threads is not None
+            return setup, to_slot, threads is not None
         packet, descriptors = _next_job(pool)
         if not packet:
             _leave_with(program, status=0)
@@ -155,7 +155,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         files, mounts = Descriptors(*descriptors[:num_files]), descriptors[num_files:]
         start = time.monotonic()
         try:
-            adapt(jail, place, job=job, mounts=mounts)
+            adapt(jail, setup, job=job, mounts=mounts)
         except JailError as error:
             pool.send(_never_started(str(error)).to_packet())
             _leave_with(program, status=1)
@@ -176,8 +176,8 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
             pool.send(ending.to_packet())
         except BrokenPipeError:
             os._exit(0)
-        clear_away(jail, place, job=job)
-        place = prepare(jail, scratch_bytes=job.scratch_bytes)
+        clear_away(jail, setup, job=job)
+        setup = prepare(jail, scratch_bytes=job.scratch_bytes)
 
 
 def _next_job(pool: socket.socket) -> tuple[bytes, list[int]]:

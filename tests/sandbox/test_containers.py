@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
-from tirjudge_sandbox.containers import LABEL, _here, _start_of
+from tirjudge_sandbox.cgroups import start_of
+from tirjudge_sandbox.containers import LABEL, _here
 from tirjudge_sandbox.frames import LENGTHS, report_frame, report_from
 from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 
@@ -194,7 +195,7 @@ def test_a_container_of_a_dead_pool_is_swept_away(image, daemon):
             pass
 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        labels = {LABEL: f"{_here()} {process.pid} {_start_of(process.pid)}"}
+        labels = {LABEL: f"{_here()} {process.pid} {start_of(process.pid)}"}
         options = {"detach": True, "network_mode": "none", "stdin_open": True, "auto_remove": True}
         name = f"tirjudge-{process.pid}-test"
         daemon.containers.run(image, ["python3", "-c", "input()"], name=name, labels=labels, **options)
