@@ -175,54 +175,37 @@ ChatKey = Annotated[
 ]
 
 
-@app.command()
-def sft(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """Supervised learning on trajectories that there are."""
-    _train("sft", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
+    """A command of stages."""
+
+    def without_key(
+        recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False
+    ) -> None:
+        _train(command, recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+    def with_key(
+        recipe: RecipeName,
+        out: Out,
+        set_: Set = None,
+        resume: Resume = True,
+        json_output: AsJson = False,
+        chat_api_key: ChatKey = None,
+    ) -> None:
+        _train(command, recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
+
+    app.command(command, help=help)(with_key if has_teacher else without_key)
 
 
-@app.command()
-def rl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """Reinforcement learning from a checkpoint."""
-    _train("rl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
-
-
-@app.command()
-def sample(
-    recipe: RecipeName,
-    out: Out,
-    set_: Set = None,
-    resume: Resume = True,
-    json_output: AsJson = False,
-    chat_api_key: ChatKey = None,
-) -> None:
-    """Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from."""
-    _train("sample", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
-
-
-@app.command()
-def distill(
-    recipe: RecipeName,
-    out: Out,
-    set_: Set = None,
-    resume: Resume = True,
-    json_output: AsJson = False,
-    chat_api_key: ChatKey = None,
-) -> None:
-    """TIR-Judge-Distill: a teacher's trajectories, SFT, RL."""
-    _train("distill", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
-
-
-@app.command()
-def zero(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher."""
-    _train("zero", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
-
-
-@app.command()
-def ttrl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """T3RL: RL without labels, on those that executed evidence votes for."""
-    _train("ttrl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+_add("sft", "Supervised learning on trajectories that there are.")
+_add("rl", "Reinforcement learning from a checkpoint.")
+_add(
+    "sample",
+    "Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from.",
+    has_teacher=True,
+)
+_add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", has_teacher=True)
+_add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.")
+_add("ttrl", "T3RL: RL without labels, on those that executed evidence votes for.")
 
 
 @app.command()
@@ -251,7 +234,9 @@ def _train(
     json_output: bool,
     chat_key: str | None = None,
 ) -> None:
-    _set_environment()
+    if any(name not in os.environ for name in _ENVIRONMENT):
+        os.environ.update({**_ENVIRONMENT, **os.environ})
+        os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.config import load_recipe
     from tirjudge_training.stage_report import Reporter, print_state
     from tirjudge_training.stages import run_stages
@@ -261,18 +246,11 @@ def _train(
             raise ValueError(f"{out}: there is a run already; --resume goes on with it, another --out begins anew")
         loaded = load_recipe(recipe, overrides=overrides or [])
         with Reporter(console=Console(stderr=True)) as reporter:
-            state = run_stages(command, loaded, out=out, watcher=reporter, chat_key=chat_key)
+            state = run_stages(command, loaded, out=out, callback=reporter, chat_key=chat_key)
     if json_output:
         print(state.model_dump_json(indent=1))
     else:
         print_state(state, run=out, console=Console())
-
-
-def _set_environment() -> None:
-    """Start anew with what the libraries read when they are loaded, unless it is set already."""
-    if any(name not in os.environ for name in _ENVIRONMENT):
-        os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
-        os.execv(sys.executable, sys.orig_argv)
 
 
 @contextmanager
@@ -282,15 +260,11 @@ def _one_line_for_mistakes(command: str) -> Iterator[None]:
 
     try:
         yield
-    except ValueError as error:
-        _end(f"tirjudge train {command}: {error}", status=2)
-    except (TirjudgeError, OSError, RuntimeError) as error:
-        _end(f"tirjudge train {command}: {error}; the same command goes on where it was", status=1)
-
-
-def _end(message: str, *, status: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
-    raise typer.Exit(status)
+    except (ValueError, TirjudgeError, OSError, RuntimeError) as error:
+        is_mistake = isinstance(error, ValueError)
+        goes_on = "" if is_mistake else "; the same command goes on where it was"
+        typer.echo(" ".join(f"tirjudge train {command}: {error}{goes_on}".split()), err=True)
+        raise typer.Exit(2 if is_mistake else 1) from None
 
 
 def _progress() -> Progress:

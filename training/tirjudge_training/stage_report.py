@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tirjudge_training.callbacks import Callback
 from tirjudge_training.run_folder import StageRecord, State
 
 SHOWN = (
@@ -36,7 +37,7 @@ LINE_EVERY = 10
 """Without a terminal, a line for so many steps."""
 
 
-class Reporter:
+class Reporter(Callback):
     """Draws a bar for what is going on, and a line for each stage that ended.
 
     Args:

@@ -23,6 +23,11 @@ class TrainingData:
     """Their right response is known; empty: there are no labels at all."""
 
     @property
+    def num_prompts(self) -> int:
+        """Prompts to train on; a pointwise item makes one of each response."""
+        return sum(item.num_groups for item in self.train)
+
+    @property
     def sha256(self) -> str:
         """Of both, in order."""
         digest = hashlib.sha256()
@@ -72,7 +77,7 @@ def items_of(data: Data) -> list[TrainingItem]:
         items += generated(data.synthetic)
     items = _of_tasks(items, data.tasks)[: data.limit]
     if not items:
-        raise ValueError("data: no items; data.items with files, or data.synthetic with counts would do")
+        raise ValueError("data: no items; set data.items to files, or data.synthetic to counts")
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
         raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
