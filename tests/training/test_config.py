@@ -128,3 +128,10 @@ def test_accelerates_own_file_ships_and_a_missing_one_is_named():
     assert Path(accelerate_file(sharded.launch.accelerate or "")).is_file()
     with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is not a file; .* or fsdp2"):
         load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=mine.yaml"])
+
+
+def test_only_a_trainer_that_is_named_has_its_section() -> None:
+    assert "verl" not in load_recipe("tiny-cpu-zero").resolved()
+    assert load_recipe("multi-node-zero").resolved()["verl"]["nodes"] == 2
+    both = load_recipe("tiny-cpu-zero", overrides=["verl.nodes=3"])
+    assert (both.trainer, both.settings_of("verl").nodes) == ("trl", 3)

@@ -324,12 +324,11 @@ def parse_recipe(tree: Mapping[str, Any], *, source: str) -> Recipe:
     trainer = tree.get("trainer", Recipe.model_fields["trainer"].default)
     if isinstance(trainer, str) and trainer not in TRAINERS:
         raise ValueError(f"{source}: trainer: {trainer!r} given; installed are {', '.join(TRAINERS)}")
-    others = [name for name in TRAINERS if name not in Recipe.model_fields]
-    kind = _with_sections(tuple(name for name in others if name in (trainer, *tree)))
+    with_sections = _with_sections(tuple(name for name in TRAINERS if name in (trainer, *tree)))
     try:
-        return kind.model_validate(tree)
+        return with_sections.model_validate(tree)
     except ValidationError as error:
-        raise ValueError(f"{source}: {_said(error.errors()[0], recipe=kind)}") from None
+        raise ValueError(f"{source}: {_said(error.errors()[0], recipe=with_sections)}") from None
 
 
 @cache
@@ -337,6 +336,11 @@ def _with_sections(trainers: tuple[str, ...]) -> type[Recipe]:
     """A recipe with a section for each of these trainers that has settings."""
     settings = {name: TRAINERS[name].settings for name in trainers}
     sections: dict[str, Any] = {name: (kind, kind()) for name, kind in settings.items() if kind is not None}
+    for name in sections:
+        if name in Recipe.model_fields or hasattr(Recipe, name):
+            raise ValueError(
+                f"trainer: {name!r} cannot be the name of a section in a recipe; its package has to rename it"
+            )
     return create_model("Recipe", __base__=Recipe, **sections) if sections else Recipe
 
 

@@ -18,9 +18,10 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Literal, get_args
@@ -150,7 +151,11 @@ class _Run:
     def do(self, stage: StageRecord) -> None:
         """One stage; one that is done is only looked at."""
         if stage.status == "done":
-            self._check_intact(stage)
+            left = None if stage.output is None else self.folder.absolute(stage.output)
+            if left is not None and (not left.exists() or sha256_of(left) != stage.sha256):
+                raise ValueError(
+                    f"{left}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
+                )
             return
         stage.status = "running"
         stage.input = self._input_of(stage)
@@ -166,15 +171,6 @@ class _Run:
         self.folder.save()
         shutil.rmtree(self._folder(stage) / "trainer", ignore_errors=True)
         self.callback.ended(stage)
-
-    def _check_intact(self, stage: StageRecord) -> None:
-        if stage.output is None:
-            return
-        path = self.folder.absolute(stage.output)
-        if not path.exists() or sha256_of(path) != stage.sha256:
-            raise ValueError(
-                f"{path}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
-            )
 
     def _folder(self, stage: StageRecord) -> Path:
         return self.folder.path.resolve() / stage.name
@@ -272,8 +268,11 @@ class _Run:
 
     def _learn(self, stage: StageRecord) -> Path | None:
         """SFT or RL. None: there was nothing to learn from, so the stage is passed over."""
-        files = self._samples_for(stage)
+        files: tuple[Path, ...] = ()
         if stage.kind == "sft":
+            before = self.state.stages[self.state.stages.index(stage) - 1]
+            given = [Path(file).resolve() for file in self.recipe.data.trajectories]
+            files = tuple(given) if self.state.command == "sft" else (self._output(before.name),)
             stage.counts = {"trajectories": sum(len(read_trajectories(file)) for file in files)}
             if not stage.counts["trajectories"]:
                 stage.accepted, stage.complaints = False, ["no trajectory was worth learning from"]
@@ -291,21 +290,10 @@ class _Run:
             without_labels=self.state.command == "ttrl",
         )
 
-        def on_step(step: int, num_steps: int, metrics: Mapping[str, float]) -> None:
-            self.callback.moved("training", step, num_steps, metrics)
-
-        trained = learn(job, data=self.data, on_step=on_step)
+        trained = learn(job, data=self.data, on_step=partial(self.callback.moved, "training"))
         validation = self._measure(stage, checkpoint=trained.checkpoint)
         self._export(trained, stage=stage, start=start, validation=validation, out=folder / "checkpoint")
         return folder / "checkpoint"
-
-    def _samples_for(self, stage: StageRecord) -> tuple[Path, ...]:
-        """The files that a stage learns from: those of the sampling before it, or of the recipe."""
-        if stage.kind != "sft":
-            return ()
-        if self.state.command == "sft":
-            return tuple(Path(file).resolve() for file in self.recipe.data.trajectories)
-        return (self._output(self.state.stages[self.state.stages.index(stage) - 1].name),)
 
     def _export(
         self, trained: TrainedStage, *, stage: StageRecord, start: Path, validation: Validation | None, out: Path
@@ -361,9 +349,9 @@ class _Run:
             return
         self.state.current = stage.name
         best = None if self.state.best is None else self.state.stage(self.state.best).validation
-        measured = best is not None and stage.validation is not None and self.state.command != "ttrl"
+        now = stage.validation
         # Later stages win ties. Where no label may be used, or none is known, the last is the best.
-        if not measured or stage.validation.accuracy >= best.accuracy:
+        if self.state.command == "ttrl" or best is None or now is None or now.accuracy >= best.accuracy:
             self.state.best = stage.name
             self.folder.mark_best(self.folder.absolute(stage.output))
 

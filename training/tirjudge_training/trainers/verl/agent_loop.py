@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -244,18 +245,9 @@ class VerlTokenizer(LocalTokenizer):
 
 # Kept for the process ---------------------------------------------------------------------------------------------------
 
-_TOKENIZERS: list[VerlTokenizer] = []
+_tokenizer_of = cache(VerlTokenizer)  # the bytes of a large vocabulary take a second to lay out
 _SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
 _OPEN = AsyncExitStack()
-
-
-def _tokenizer_of(tokenizer: Any) -> VerlTokenizer:
-    """Ours for verl's; the bytes of a large vocabulary take a second to lay out."""
-    for known in _TOKENIZERS:
-        if known.of is tokenizer:
-            return known
-    _TOKENIZERS.append(VerlTokenizer(tokenizer))
-    return _TOKENIZERS[-1]
 
 
 async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
