@@ -9,21 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
@@ -104,23 +95,19 @@ def bundled(
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport, going_on
+    from tirjudge_training.run_folder import StageRecord
+    from tirjudge_training.stage_report import Reporter
 
     recipe = replace(BundledRecipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     stages = [recipe, going_on(recipe, parent=out)] if parent is None else [going_on(recipe, parent=parent)]
-    with _progress() as progress:
+    with Reporter(console=Console(stderr=True), line_every=50) as reporter:
         for number, stage in enumerate(stages, start=1):
-            name = f"stage {number} of {len(stages)}"
-            task = progress.add_task(name, total=stage.num_steps)
+            reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))
 
-            def on_step(
-                report: StepReport, name: str = name, task: TaskID = task, total: int = stage.num_steps
-            ) -> None:
-                progress.update(task, advance=1, description=f"{name}, loss {report.loss:.4f}")
-                if not progress.console.is_terminal and report.step % 50 == 0:
-                    line = f"{name}: step {report.step} of {total}, loss {report.loss:.4f}, {report.elapsed_s:.0f} s"
-                    progress.console.print(line)
+            def on_step(report: StepReport, total: int = stage.num_steps) -> None:
+                reporter.moved("training", report.step + 1, total, {"train/loss": report.loss})
 
             train_bundled(stage, out=out, on_step=on_step)
     if items:
@@ -136,11 +123,14 @@ def evaluate(
     """Measure a checkpoint on held-out synthetic items and write its card."""
     from tirjudge_training.bundled.build import evaluate_and_write_card
     from tirjudge_training.bundled.evaluate import TEST_SETS
+    from tirjudge_training.stage_report import Reporter
 
-    with _progress() as progress:
-        task = progress.add_task("measuring", total=items * len(TEST_SETS))
+    num_done = count(1)
+    with Reporter(console=Console(stderr=True)) as reporter:
         scores = evaluate_and_write_card(
-            checkpoint, num_items=items, on_item=lambda name: progress.update(task, advance=1, description=name)
+            checkpoint,
+            num_items=items,
+            on_item=lambda _: reporter.moved("validating", next(num_done), items * len(TEST_SETS), {}),
         )
     if json_output:
         print(json.dumps([asdict(score) for score in scores], indent=1))
@@ -265,8 +255,3 @@ def _one_line_for_mistakes(command: str) -> Iterator[None]:
         goes_on = "" if is_mistake else "; the same command goes on where it was"
         typer.echo(" ".join(f"tirjudge train {command}: {error}{goes_on}".split()), err=True)
         raise typer.Exit(2 if is_mistake else 1) from None
-
-
-def _progress() -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))

@@ -72,7 +72,11 @@ def items_of(data: Data) -> list[TrainingItem]:
     Raises:
         ValueError: there are none, a file is empty or cannot be read, or two files share an id.
     """
-    items = [item for file in data.items for item in _items_in(file)]
+    items: list[TrainingItem] = []
+    for file in data.items:
+        items += (found := read_items(file))
+        if not found:
+            raise ValueError(f"data.items: {file} holds no item")
     if data.synthetic is not None:
         items += generated(data.synthetic)
     items = _of_tasks(items, data.tasks)[: data.limit]
@@ -97,13 +101,6 @@ def _of_tasks(items: Sequence[TrainingItem], tasks: Sequence[str] | None) -> lis
     if unknown:
         raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(known) or 'none'}")
     return [item for item in items if item.task in tasks]
-
-
-def _items_in(file: str) -> list[TrainingItem]:
-    items = read_items(file)
-    if not items:
-        raise ValueError(f"data.items: {file} holds no item")
-    return items
 
 
 def generated(spec: Synthetic) -> list[TrainingItem]:

@@ -22,15 +22,15 @@ class VerlTrainer:
     shared = False
 
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
+        if without_labels:
+            raise ValueError(
+                "trainer: verl given, but pseudo-labels are voted in TRL's processes only; use trainer trl"
+            )
         missing = [name for name in ("verl", "ray", "vllm", "transfer_queue") if find_spec(name) is None]
         if missing:
             raise ValueError(
                 f"trainer: verl given, but {', '.join(missing)} cannot be imported here; run: pip install "
                 "'tirjudge[train-verl]' in an environment of its own, or use trainer trl"
-            )
-        if without_labels:
-            raise ValueError(
-                "trainer: verl given, but pseudo-labels are voted in TRL's processes only; use trainer trl"
             )
         check_settings(recipe.rl, rule=recipe.reward)
         check_options(recipe.settings_of("verl").options, rl=recipe.rl)
