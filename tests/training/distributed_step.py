@@ -18,7 +18,7 @@ from tests.training.tiny import FixedCollector, made_up_groups, trajectory
 from tirjudge_training.config import accelerate_file
 from tirjudge_training.groups import RolloutGroup
 from tirjudge_training.settings import RLSettings
-from tirjudge_training.trl_rl import Hooks, train_rl
+from tirjudge_training.trainers.trl.rl import RLStage
 
 
 def groups() -> list[RolloutGroup]:
@@ -87,7 +87,7 @@ def main(start: Path, folder: Path, *, num_steps: int) -> None:
     log: list[dict] = []
     policy = StillPolicy()
     with asyncio.Runner() as runner:
-        train_rl(
+        RLStage(
             start=start,
             folder=folder,
             collector=FixedCollector(groups()),
@@ -95,9 +95,10 @@ def main(start: Path, folder: Path, *, num_steps: int) -> None:
             settings=settings,
             num_steps=num_steps,
             run=runner.run,
-            hooks=Hooks(log=log.append, keep=lambda step, rows: kept.append(len(rows))),
+            on_step=lambda step, total, metrics: log.append({"step": step, **metrics}),
+            keep=lambda step, rows: kept.append(len(rows)),
             max_answer_tokens=99,
-        )
+        ).train()
     if log:
         (folder / "seen.json").write_text(
             json.dumps({"log": log, "kept": kept, "given": policy.shapes, "num_sharded": num_sharded()})
@@ -105,8 +106,6 @@ def main(start: Path, folder: Path, *, num_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    from tirjudge_training.trl_trainer import end_distributed
-
     parser = argparse.ArgumentParser()
     parser.add_argument("--sharded", action="store_true")
     parser.add_argument("--steps", type=int, default=2)
@@ -118,4 +117,5 @@ if __name__ == "__main__":
     try:
         main(options.start, options.folder, num_steps=options.steps)
     finally:
-        end_distributed()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()

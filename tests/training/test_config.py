@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tirjudge_training.config import Recipe, accelerate_file, load_recipe, parse_recipe, recipe_names
-from tirjudge_training.verl_config import requirements
+from tirjudge_training.trainers.verl.options import requirements
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -46,11 +46,14 @@ def test_verl_can_follow_the_recipe_for_many_machines() -> None:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: there is no such key; steps would do"),
+        ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: there is no such key; did you mean steps?"),
         ({"rl": {"steps": "x"}}, "r.yaml: rl.steps: 'x' given; input should be a valid integer"),
-        ({"data": {"synthetic": {"pairwize": 1}}}, "r.yaml: data.synthetic.pairwize: there is no such key; pairwise"),
+        (
+            {"data": {"synthetic": {"pairwize": 1}}},
+            "r.yaml: data.synthetic.pairwize: there is no such key; did you mean pairwise?",
+        ),
         ({"start": {"checkpoint": "a", "weak": {}}}, "r.yaml: start: checkpoint and weak both given"),
-        ({"teacher": {}}, "r.yaml: teacher: nobody given; checkpoint, engine_url, or chat_url"),
+        ({"teacher": {}}, "r.yaml: teacher: nothing given; set checkpoint, engine_url, or chat_url"),
         ({"engine": {"kind": "vllm"}}, "r.yaml: engine: kind vllm and url None given"),
         (
             {"sampling": {"preset": "best"}},
@@ -58,10 +61,12 @@ def test_verl_can_follow_the_recipe_for_many_machines() -> None:
         ),
         (
             {"data": {"items": "a.parquet"}},
-            "r.yaml: data.items: 'a.parquet' given; a list would do, such as [a.parquet]",
+            "r.yaml: data.items: 'a.parquet' given; give a list, such as [a.parquet]",
         ),
-        ({"rl": 3}, "r.yaml: rl: 3 given; keys with their values would do"),
-        ({"zero": {}}, "r.yaml: zero: there is no such key; there are seed, trainer"),
+        ({"rl": 3}, "r.yaml: rl: 3 given; give keys with their values"),
+        ({"trainer": "deepspeed"}, "r.yaml: trainer: 'deepspeed' given; installed are trl, verl"),
+        ({"verl": {"node": 2}}, "r.yaml: verl.node: there is no such key; did you mean nodes?"),
+        ({"zero": {}}, "r.yaml: zero: there is no such key; known are seed, trainer"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_what_would_do(tree: dict[str, object], message: str) -> None:
@@ -83,8 +88,8 @@ def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "overrides", "message"),
     [
-        ("nowhere.yaml", [], "recipe: nowhere.yaml is no file; a YAML file would do, or one of: eight-gpu-zero"),
-        ("tiny-cpu-zero", ["rl.steps"], "--set rl.steps: KEY=VALUE would do"),
+        ("nowhere.yaml", [], "recipe: nowhere.yaml is not a file; give a YAML file, or one of eight-gpu-zero"),
+        ("tiny-cpu-zero", ["rl.steps"], "--set rl.steps: not KEY=VALUE"),
         (
             "tiny-cpu-zero",
             ["rl.steps=0"],
@@ -104,10 +109,10 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not YAML"):
         load_recipe(str(file))
     file.write_text("- 1\n")
-    with pytest.raises(ValueError, match="a mapping of keys to values would do, list given"):
+    with pytest.raises(ValueError, match="list given; a recipe is a mapping of keys to values"):
         load_recipe(str(file))
     file.write_bytes(b"\xdc\x00")
-    with pytest.raises(ValueError, match=r"r\.yaml: not YAML: it is no text"):
+    with pytest.raises(ValueError, match=r"r\.yaml: not YAML: not text"):
         load_recipe(str(file))
 
 
@@ -121,5 +126,12 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
 def test_accelerates_own_file_ships_and_a_missing_one_is_named():
     sharded = load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=fsdp2"])
     assert Path(accelerate_file(sharded.launch.accelerate or "")).is_file()
-    with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is no file; .* or fsdp2"):
+    with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is not a file; .* or fsdp2"):
         load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=mine.yaml"])
+
+
+def test_only_a_trainer_that_is_named_has_its_section() -> None:
+    assert "verl" not in load_recipe("tiny-cpu-zero").resolved()
+    assert load_recipe("multi-node-zero").resolved()["verl"]["nodes"] == 2
+    both = load_recipe("tiny-cpu-zero", overrides=["verl.nodes=3"])
+    assert (both.trainer, both.settings_of("verl").nodes) == ("trl", 3)

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 from tests.training.tiny import FixedCollector, made_up_groups, save_tiny
 from tirjudge_training.dapo import dapo_loss, group_advantages, overlong_penalty, token_weights
 from tirjudge_training.settings import RLSettings
-from tirjudge_training.trl_rl import Hooks, _Stage, grpo_config, loss_mask, make_trainer
+from tirjudge_training.trainers.shaping import loss_mask
+from tirjudge_training.trainers.trl.rl import RLStage
 
 G = 4
 
@@ -119,23 +120,19 @@ def open_trainer(start, folder, *, groups, settings):
             self.version = version
 
     runner = asyncio.Runner()
-    stage = _Stage(
+    stage = RLStage(
         start=start,
         folder=folder,
         collector=FixedCollector(groups),
         policy=NoPolicy(),
         settings=settings,
+        num_steps=1,
         run=runner.run,
-        hooks=Hooks(log=lambda row: None, keep=lambda step, rows: None),
+        on_step=lambda *_: None,
+        keep=lambda step, rows: None,
         max_answer_tokens=99,
     )
-    from tirjudge_training.trl_trainer import open_model, open_tokenizer, set_quiet
-
-    set_quiet(verbose=False)
-    config = grpo_config(settings, folder=folder, num_steps=1)
-    trainer = make_trainer(
-        stage, config=config, model=open_model(start, settings=settings), tokenizer=open_tokenizer(start)
-    )
+    trainer = stage.make_trainer()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
@@ -168,7 +165,12 @@ def test_loss_and_gradient_are_trls(start, tmp_path, normaliser, old_policy) -> 
         theirs, their_gradients = trl_gradients(trainer)
 
     length = max(len(row.ids) for row in rows)
-    mask = torch.tensor([loss_mask(row, settings=settings) + [0] * (length - len(row.ids)) for row in rows])
+    mask = torch.tensor(
+        [
+            loss_mask(row.mask, stop_reason=row.stop_reason, settings=settings) + [0] * (length - len(row.ids))
+            for row in rows
+        ]
+    )
     reference = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     model = trainer.model
     model.zero_grad()
@@ -214,7 +216,9 @@ def with_engine_logprobs(model, groups):
 @pytest.mark.parametrize("masked", [True, False])
 def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked, monkeypatch) -> None:
     # All rows in one pass, so that the states of the hook stand where the rows do.
-    monkeypatch.setattr("tirjudge_training.trl_trainer.rows_alike", lambda lengths, **_: [list(range(len(lengths)))])
+    monkeypatch.setattr(
+        "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+    )
     settings = settings_of(mask_observations=masked, per_device_batch=2 * G)
     groups = made_up_groups(num_groups=2, group_size=G, seed=4)
     trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)
@@ -249,7 +253,7 @@ def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_
     for together in (False, True):
         if together:
             monkeypatch.setattr(
-                "tirjudge_training.trl_trainer.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+                "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
             )
         trainer, runner = open_trainer(start, tmp_path / str(together), groups=groups, settings=settings)
         with runner:

@@ -42,9 +42,10 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from tirjudge_training.config import load_recipe
-from tirjudge_training.stages import Nobody, run_stages
+from tirjudge_training.callbacks import Callback
+from tirjudge_training.stages import run_stages
 
-class Killer(Nobody):
+class Killer(Callback):
     def began(self, stage):
         self.stage = stage.name
         self.at("began")
@@ -56,7 +57,7 @@ class Killer(Nobody):
         if f"{self.stage}/{place}" == sys.argv[4]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-run_stages(sys.argv[1], load_recipe(sys.argv[2]), out=Path(sys.argv[3]), watcher=Killer())
+run_stages(sys.argv[1], load_recipe(sys.argv[2]), out=Path(sys.argv[3]), callback=Killer())
 """
 
 
@@ -157,7 +158,7 @@ def test_the_stages_of_each_command() -> None:
         (
             "sft",
             {"data": {"trajectories": ["nowhere.parquet"], "synthetic": {"pairwise": 40}}},
-            "nowhere.parquet is no file",
+            "nowhere.parquet is not a file",
         ),
         ("ttrl", {"tools": False}, "voting.min_verified_mass: without tools nothing is verified"),
         ("rl", {"data": {}}, "data: no items"),
@@ -203,7 +204,7 @@ def test_a_refused_command_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert refused.stdout == ""
     assert refused.stderr == (
-        "tirjudge train rl: data: no items; data.items with files, or data.synthetic with counts would do\n"
+        "tirjudge train rl: data: no items; set data.items to files, or data.synthetic to counts\n"
     )
 
 

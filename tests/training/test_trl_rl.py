@@ -17,13 +17,14 @@ from tirjudge_training.collector import Collector
 from tirjudge_training.dapo import NonFiniteLoss
 from tirjudge_training.groups import Collected, RolloutGroup
 from tirjudge_training.policies import EmbeddedPolicy
-from tirjudge_training.presets import check_version
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.trainers import TrainedStage
+from tirjudge_training.trainers.trl.adapters import newest_checkpoint
+from tirjudge_training.trainers.trl.options import check_version, grpo_config
+from tirjudge_training.trainers.trl.rl import RLStage, rows_of
 from tirjudge_training.training_samples import TrainingSample
-from tirjudge_training.trl_rl import Hooks, TrainedStage, best_step, grpo_config, rows_of, train_rl
-from tirjudge_training.trl_trainer import newest_checkpoint
 
 
 def settings_of(**changes) -> RLSettings:
@@ -43,10 +44,12 @@ class StillPolicy:
         self.versions.append(version)
 
 
-def train_made_up(start, folder, *, settings, num_steps, collector=None, hooks=None, policy=None) -> TrainedStage:
+def train_made_up(
+    start, folder, *, settings, num_steps, collector=None, log=None, validate=None, policy=None
+) -> TrainedStage:
     groups = made_up_groups(num_groups=settings.prompts_per_step, group_size=settings.group_size)
     with asyncio.Runner() as runner:
-        return train_rl(
+        return RLStage(
             start=start,
             folder=folder,
             collector=collector or FixedCollector(groups),
@@ -54,9 +57,11 @@ def train_made_up(start, folder, *, settings, num_steps, collector=None, hooks=N
             settings=settings,
             num_steps=num_steps,
             run=runner.run,
-            hooks=hooks or Hooks(log=lambda row: None, keep=lambda step, rows: None),
+            on_step=lambda step, total, metrics: log is None or log.append({"step": step, **metrics}),
+            keep=lambda step, rows: None,
+            validate=validate,
             max_answer_tokens=99,
-        )
+        ).train()
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +181,7 @@ def test_another_trl_is_refused() -> None:
 
 
 def test_an_engines_ratio_wants_what_an_engine_knows() -> None:
-    with pytest.raises(ValueError, match="trainer would do"):
+    with pytest.raises(ValueError, match="set old_policy to trainer"):
         settings_of(old_policy="engine", mask_observations=False)
     with pytest.raises(ValueError, match=r"temperature 0\.7"):
         settings_of(old_policy="engine", temperature=0.7)
@@ -194,24 +199,23 @@ def test_steps_follow_from_epochs_unless_they_are_given() -> None:
 def test_best_weights_are_those_that_validated_best(start, tmp_path) -> None:
     log: list[dict] = []
     scores = {1: 0.5, 2: 0.9, 3: 0.9, 4: 0.2}
-    seen: list[tuple[int, int]] = []
+    seen: list[int] = []
 
-    def validate(step, policy):
-        seen.append((step, policy.version))
-        return {"val/acc": scores[step]}
+    def validate(policy):
+        seen.append(policy.version)
+        return {"val/acc": scores[policy.version]}
 
     policy = StillPolicy()
-    hooks = Hooks(log=log.append, keep=lambda step, rows: None, validate=validate)
     trained = train_made_up(
-        start, tmp_path, settings=settings_of(validate_every=1), num_steps=4, hooks=hooks, policy=policy
+        start, tmp_path, settings=settings_of(validate_every=1), num_steps=4, log=log, validate=validate, policy=policy
     )
-    assert (trained.best_step, trained.steps) == (2, 4)
-    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert (trained.checkpoint, trained.step) == (tmp_path / "best", 2)
+    assert seen == [1, 2, 3, 4]
     assert policy.versions == [0, 1, 2, 3, 4]  # each once: validation and the next collection share them
     assert [(row["step"], row["val/acc"]) for row in log if "val/acc" in row] == list(scores.items())
-    best, last = (load_file(folder / "model.safetensors") for folder in (trained.best, trained.last))
+    best, last = (load_file(folder / "model.safetensors") for folder in (trained.checkpoint, tmp_path / "last"))
     assert not torch.equal(best["model.norm.weight"], last["model.norm.weight"])
-    assert (trained.best / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+    assert (trained.checkpoint / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
 
 
 def test_a_step_of_groups_that_only_fill_it_up_leaves_the_weights(start, tmp_path) -> None:
@@ -223,10 +227,10 @@ def test_a_step_of_groups_that_only_fill_it_up_leaves_the_weights(start, tmp_pat
         settings=settings_of(),
         num_steps=1,
         collector=FixedCollector(filling),
-        hooks=Hooks(log=log.append, keep=lambda step, rows: None),
+        log=log,
     )
     assert [row["train/loss"] for row in log if "train/loss" in row] == [0.0]
-    before, after = (load_file(folder / "model.safetensors") for folder in (start, trained.last))
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, trained.checkpoint))
     for name, tensor in before.items():
         torch.testing.assert_close(after[name].float(), tensor.float(), atol=1e-6, rtol=0)
 
@@ -295,7 +299,7 @@ def train_for_real(
     with asyncio.Runner() as runner:
         sandbox, policy = runner.run(opened())
         try:
-            return train_rl(
+            return RLStage(
                 start=bundled_checkpoint(),
                 folder=folder,
                 collector=collecting(
@@ -305,9 +309,10 @@ def train_for_real(
                 settings=settings,
                 num_steps=3,
                 run=runner.run,
-                hooks=Hooks(log=log.append, keep=keep),
+                on_step=lambda step, total, metrics: log.append({"step": step, **metrics}),
+                keep=keep,
                 max_answer_tokens=640,
-            )
+            ).train()
         finally:
             runner.run(policy.__aexit__(None, None, None))
             runner.run(sandbox.__aexit__(None, None, None))
@@ -342,11 +347,11 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_for_real(tmp_path / "killed", settings=settings, log=parts, killed_at=2)
     resumed = train_for_real(tmp_path / "killed", settings=settings, log=parts)
-    assert resumed.steps == straight.steps == 3
+    assert resumed.step == straight.step == 3
     kept_whole = dict(row for row in whole if isinstance(row, tuple))
     kept_parts = dict(row for row in parts if isinstance(row, tuple))
     assert kept_parts == kept_whole  # the same rollouts, token for token
-    theirs, ours = (load_file(trained.last / "model.safetensors") for trained in (straight, resumed))
+    theirs, ours = (load_file(trained.checkpoint / "model.safetensors") for trained in (straight, resumed))
     began = load_file(bundled_checkpoint() / "model.safetensors")
     for name, tensor in theirs.items():
         # Rows are added up in another order after a restart; a step moves weights by 3e-5.
@@ -354,8 +359,19 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
 
 
-def test_the_best_weights_know_after_how_many_steps_they_were_best(tmp_path: Path) -> None:
-    (tmp_path / "best").mkdir()
-    (tmp_path / "best.json").write_text('{"step": 20, "val/acc": 0.5}')
-    assert best_step(tmp_path / "best") == 20
-    assert best_step(tmp_path / "last") is None
+def test_the_last_weights_are_taken_where_no_label_may_choose(start, tmp_path) -> None:
+    stage = RLStage(
+        start=start,
+        folder=tmp_path,
+        collector=FixedCollector(made_up_groups(num_groups=2, group_size=4)),
+        policy=StillPolicy(),
+        settings=settings_of(validate_every=1),
+        num_steps=2,
+        run=asyncio.run,
+        on_step=lambda *_: None,
+        keep=lambda step, rows: None,
+        validate=lambda policy: {"val/acc": 1.0 - policy.version / 10},
+        take_last=True,
+        max_answer_tokens=99,
+    )
+    assert stage.train() == TrainedStage(checkpoint=tmp_path / "last", step=2)

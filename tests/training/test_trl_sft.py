@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from tests.training.tiny import EOS, made_up_groups, save_tiny, trajectory
 from tirjudge_training.settings import SFTSettings
-from tirjudge_training.trl_rl import rows_of
-from tirjudge_training.trl_sft import sft_config, sft_row, train_sft_on_trajectories
+from tirjudge_training.trainers.trl.options import sft_config
+from tirjudge_training.trainers.trl.rl import rows_of
+from tirjudge_training.trainers.trl.sft import sft_row, train_sft
 
 
 def settings_of(**changes) -> SFTSettings:
@@ -50,13 +51,15 @@ def test_first_loss_is_the_mean_over_sampled_tokens_and_training_lowers_it(start
     rows = [t for group in made_up_groups(num_groups=2, group_size=4) for t in group.trajectories]
     long = trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)
     log: list[dict] = []
-    last = train_sft_on_trajectories(
+    trained = train_sft(
         [*rows[:4], long],
         start=start,
         folder=tmp_path / "sft",
         settings=settings_of(epochs=3, context_tokens=50, save_every=2),
-        log=log.append,
+        on_step=lambda step, total, metrics: log.append({"step": step, **metrics}),
     )
+    last = trained.checkpoint
+    assert trained.step == 3
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     total, count = 0.0, 0
     for row in map(sft_row, rows[:4]):
@@ -77,20 +80,17 @@ def test_first_loss_is_the_mean_over_sampled_tokens_and_training_lowers_it(start
     assert not list(tmp_path.glob("sft/.*"))
 
 
-def test_steps_are_as_many_as_the_trainer_makes_though_epochs_end_on_part_of_a_batch(start, tmp_path) -> None:
+def test_the_number_of_steps_is_told_though_epochs_end_on_part_of_a_batch(start, tmp_path) -> None:
     rows = [t for group in made_up_groups(num_groups=2, group_size=3) for t in group.trajectories]  # 6, 4 a step
     settings, log = settings_of(epochs=3, save_every=99), []
-    train_sft_on_trajectories(rows, start=start, folder=tmp_path, settings=settings, log=log.append)
-    assert settings.num_steps(num_rows=6) == len(log) == 6
-    assert settings_of(epochs=1.5).num_steps(num_rows=6) == 3
+    train_sft(rows, start=start, folder=tmp_path, settings=settings, on_step=lambda *told: log.append(told))
+    assert [told[:2] for told in log] == [(step, 6) for step in range(1, 7)]
 
 
 def test_nothing_that_fits_is_refused(start, tmp_path) -> None:
     rows = [trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)]
     with pytest.raises(ValueError, match="1 given, none of at most context_tokens 50"):
-        train_sft_on_trajectories(
-            rows, start=start, folder=tmp_path, settings=settings_of(context_tokens=50), log=lambda row: None
-        )
+        train_sft(rows, start=start, folder=tmp_path, settings=settings_of(context_tokens=50), on_step=lambda *_: None)
 
 
 @pytest.mark.parametrize(

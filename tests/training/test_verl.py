@@ -14,24 +14,21 @@ import pytest
 from tests.training.verl_environment import verl_python
 from tirjudge.model import bundled_checkpoint
 from tirjudge.types import ChatMessage, Mode
-from tirjudge_training import verl_config
+from tirjudge_training.config import parse_recipe
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings
-from tirjudge_training.verl_config import (
+from tirjudge_training.trainers import TRAINERS, StageJob
+from tirjudge_training.trainers.verl.data import LoopSettings, item_of, verl_rows, write_verl_dataset
+from tirjudge_training.trainers.verl.launch import (
     MetricsFile,
     VerlError,
-    VerlSettings,
-    check_options,
-    check_settings,
-    hydra_arguments,
     last_checkpoint,
-    launch_verl,
-    next_metrics_path,
-    requirements,
+    train_with_verl,
     verl_command,
 )
-from tirjudge_training.verl_data import LoopSettings, item_of, verl_rows, write_verl_dataset
+from tirjudge_training.trainers.verl.options import check_options, check_settings, hydra_arguments, requirements
+from tirjudge_training.training_data import TrainingData
 
 RL = RLSettings()
 
@@ -90,14 +87,14 @@ def test_group_advantages_are_verls(inside: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_the_defaults_that_we_name_are_verls(inside: dict[str, Any]) -> None:
-    named = {rule.key: rule.default for rule in requirements(RL)}
+    named = {one.option: one.default for one in requirements(RL)}
     assert inside["options"]["defaults"] == named
 
 
 @pytest.mark.slow
 def test_verl_reads_from_our_command_line_what_is_needed(inside: dict[str, Any]) -> None:
     rl = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
-    assert inside["options"]["read"] == {rule.key: rule.needed for rule in requirements(rl)}
+    assert inside["options"]["read"] == {one.option: one.needed for one in requirements(rl)}
     assert (inside["options"]["critic"], inside["options"]["reference"]) == (False, True)  # its own check passed too
     others = inside["options"]["others"]
     assert others["data.train_files"].endswith("train.parquet")
@@ -144,21 +141,21 @@ def test_options_that_change_nothing_of_it_pass() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"normaliser": "group_mean"}, "rl.normaliser: 'group_mean' given, 'token_mean' would do with verl"),
+        ({"normaliser": "group_mean"}, "rl.normaliser: 'group_mean' given, verl needs 'token_mean'"),
         ({"old_policy": "engine"}, "rl.old_policy: 'engine' given"),
-        ({"difficulty": True}, "rl.difficulty: True given, False would do"),
+        ({"difficulty": True}, "rl.difficulty: True given, verl needs False"),
         ({"lr_scheduler": "linear"}, "rl.lr_scheduler: 'linear' given"),
         ({"trl": {"beta": 0.1}}, "rl.trl: "),
     ],
 )
 def test_a_setting_that_verl_cannot_follow_is_refused(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=r"with verl: ") as refused:
+    with pytest.raises(ValueError, match=r"verl needs ") as refused:
         requirements(RLSettings(**changed))
     assert str(refused.value).startswith(said)
 
 
 def test_cross_credit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"reward\.pair_credit: 'cross' given, 'index' would do with verl"):
+    with pytest.raises(ValueError, match=r"reward\.pair_credit: 'cross' given, verl needs 'index'"):
         check_settings(RL, rule=RewardRule(pair_credit="cross"))
 
 
@@ -205,39 +202,29 @@ def test_an_item_without_a_label_is_not_written(tmp_path: Path) -> None:
 # Starting it ------------------------------------------------------------------------------------------------------------
 
 
-def _launch(folder: Path, **given: Any) -> Path:
-    return launch_verl(
-        RL,
-        verl=VerlSettings(),
-        model=bundled_checkpoint(),
-        train=[ITEM],
-        validation=[ITEM],
-        folder=folder,
-        rule=RewardRule(),
-        **given,
-    )
-
-
-def test_without_verl_one_line_says_so(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"trainer: verl given, but verl, .* cannot be imported here; `pip install"
-    ) as no:
-        _launch(tmp_path / "rl")
+def test_without_verl_one_line_says_so() -> None:
+    recipe = parse_recipe({"trainer": "verl"}, source="test")
+    with pytest.raises(ValueError, match=r"trainer: verl given, but verl, .* cannot be imported here; run: pip") as no:
+        TRAINERS["verl"].check(recipe, kind="rl", without_labels=False)
     assert "\n" not in str(no.value)
-    assert not (tmp_path / "rl").exists()
 
 
-def test_a_process_that_fails_is_reported_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_fails_is_reported_with_its_log(tmp_path: Path) -> None:
     # The real launch of the real command; here no package `verl` is found by it.
-    monkeypatch.setattr(verl_config, "check_installed", lambda: None)
+    folder = tmp_path / "rl"
+    recipe = parse_recipe({"trainer": "verl", "sandbox": {"allow_unsafe": True}}, source="test")
+    job = StageJob(recipe=recipe, kind="rl", name="rl-1", run=tmp_path, start=bundled_checkpoint(), folder=folder)
     lines: list[str] = []
     with pytest.raises(VerlError, match=r"verl ended with status 1; .*verl\.log says why"):
-        _launch(tmp_path / "rl", log=lines.append)
+        train_with_verl(
+            job, data=TrainingData(train=(ITEM,), held_out=(ITEM,)), on_step=lambda *_: None, log=lines.append
+        )
     assert any("No module named" in line for line in lines)
-    assert (tmp_path / "rl" / "verl.log").read_text().splitlines() == lines
-    assert {path.name for path in (tmp_path / "rl").glob("*.parquet")} == {"train.parquet", "validation.parquet"}
-    (entry,) = json.loads((tmp_path / "rl" / "loop.yaml").read_text())
-    assert LoopSettings.model_validate(entry["settings"]).profile.name == "tirjudge-tiny"
+    assert (folder / "verl.log").read_text().splitlines() == lines
+    assert {path.name for path in folder.glob("*.parquet")} == {"train.parquet", "validation.parquet"}
+    (entry,) = json.loads((folder / "loop.yaml").read_text())
+    settings = LoopSettings.model_validate(entry["settings"])
+    assert (settings.profile.name, settings.seed, settings.allow_unsafe) == ("tirjudge-tiny", job.seed, True)
 
 
 def test_the_command_is_verls_main(tmp_path: Path) -> None:
@@ -253,22 +240,22 @@ def test_the_last_checkpoint_is_the_one_that_verl_names(tmp_path: Path) -> None:
     with pytest.raises(VerlError, match="no weights in it"):
         last_checkpoint(tmp_path)
     (weights / "model.safetensors").touch()
-    assert last_checkpoint(tmp_path) == weights
+    trained = last_checkpoint(tmp_path)
+    assert (trained.checkpoint, trained.step) == (weights, 20)
 
 
 def test_metrics_are_followed_line_by_line_under_our_names(tmp_path: Path) -> None:
     rows: list[Any] = []
-    file = MetricsFile(next_metrics_path(tmp_path), stage="rl-1", record=rows.append)
+    file = MetricsFile(tmp_path / "verl-000.jsonl", record=lambda step, metrics: rows.append((step, metrics)))
     file.read()
     first = {"step": 1, "data": {"critic/score/mean": 0.5, "actor/kl_loss": 0.01, "perf/mfu/actor": 0.4}}
     second = {"step": 2, "data": {"val-core/math/pairwise/acc/mean@1": 0.75}}
     file.path.write_text(json.dumps(first) + "\n" + json.dumps(second)[:20])
     file.read()
-    assert rows == [{"stage": "rl-1", "step": 1, "reward/total": 0.5, "train/kl": 0.01}]
+    assert rows == [(1, {"reward/total": 0.5, "train/kl": 0.01})]
     file.path.write_text(json.dumps(first) + "\n" + json.dumps(second) + "\n")
     file.read()
-    assert rows[1:] == [{"stage": "rl-1", "step": 2, "val/acc/math/pairwise": 0.75}]
-    assert next_metrics_path(tmp_path) != file.path
+    assert rows[1:] == [(2, {"val/acc/math/pairwise": 0.75})]
 
 
 # Our loop in verl's worker ----------------------------------------------------------------------------------------------

@@ -26,22 +26,22 @@ from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import Mode, Sampling
+from tirjudge_training.config import parse_recipe
 from tirjudge_training.dapo import dapo_loss, group_advantages
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings
-from tirjudge_training.verl_config import (
-    VerlSettings,
-    hydra_arguments,
-    prepare_verl,
-    requirements,
-)
+from tirjudge_training.trainers import StageJob
+from tirjudge_training.trainers.verl.launch import prepare
+from tirjudge_training.trainers.verl.options import hydra_arguments, requirements
+from tirjudge_training.training_data import TrainingData
 
 RL = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
 """So warm that the bundled judge, which is sure of these items, also writes what is wrong."""
 
-SEED, STEP = 3, 7
-"""Of the rollouts, and of the training."""
+RECIPE = parse_recipe({"trainer": "verl", "rl": RL.model_dump()}, source="test")
+
+STAGE, STEP = "rl-1", 7
+"""Of the training."""
 
 QUESTION = "Reply in exactly 5 words."
 SHORT, LONG = "Cats sleep all day long.", "Cats sleep all day long and then they eat."
@@ -63,17 +63,8 @@ def composed(arguments: list[str]) -> Any:
 
 
 def prepared(folder: Path) -> list[str]:
-    options = prepare_verl(
-        RL,
-        verl=VerlSettings(),
-        model=bundled_checkpoint(),
-        train=items(),
-        validation=items(),
-        folder=folder,
-        rule=RewardRule(),
-        seed=SEED,
-    )
-    return hydra_arguments(options)
+    job = StageJob(recipe=RECIPE, kind="rl", name=STAGE, run=folder, start=bundled_checkpoint(), folder=folder)
+    return hydra_arguments(prepare(job, data=TrainingData(train=tuple(items()), held_out=tuple(items()))))
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses
@@ -157,8 +148,8 @@ def options(folder: Path) -> dict[str, Any]:
     """verl's own defaults of what we ask for, and what it reads of our command line."""
     plain, ours = composed([]), composed(prepared(folder))
     validate_config(ours, use_reference_policy=need_reference_policy(ours), use_critic=need_critic(ours))
-    found = {rule.key: OmegaConf.select(plain, rule.key, throw_on_missing=False) for rule in requirements(RL)}
-    read = {rule.key: OmegaConf.select(ours, rule.key) for rule in requirements(RL)}
+    found = {one.option: OmegaConf.select(plain, one.option, throw_on_missing=False) for one in requirements(RL)}
+    read = {one.option: OmegaConf.select(ours, one.option) for one in requirements(RL)}
     names = {"data.train_files", "actor_rollout_ref.actor.checkpoint.save_contents", "trainer.total_training_steps"}
     return {
         "defaults": found,
@@ -217,7 +208,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn  # pyright: ignore
 
     from tirjudge_sandbox import SandboxPool
-    from tirjudge_training import verl_loop
+    from tirjudge_training.trainers.verl.agent_loop import close_sandboxes
 
     checkpoint = bundled_checkpoint()
     config = composed(prepared(folder))
@@ -236,7 +227,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
                 for output in outputs:
                     output["direct"] = await _direct(item, tuple(output["shown"]), number=number, judge=judge)
                 found.append(outputs)
-    await verl_loop.close_sandboxes()
+    await close_sandboxes()
     engine.close()
     return found
 
@@ -296,10 +287,10 @@ def _told(output: Any) -> dict[str, Any]:
 
 async def _direct(item: TrainingItem, shown: tuple[int, ...], *, number: int, judge: Judge) -> dict[str, Any]:
     """What `Judge.rollout` gives for the same request, in another sandbox."""
-    from tirjudge_training.verl_loop import rollout_seed
+    from tirjudge_training.trainers.verl.agent_loop import rollout_seed
 
     rollout = await judge.rollout(
-        item.request(seed=rollout_seed(SEED, step=STEP, item_id=item.id), temperature=RL.temperature),
+        item.request(seed=rollout_seed(RECIPE.seed_of(STAGE), step=STEP, item_id=item.id), temperature=RL.temperature),
         order=shown,
         session=f"direct.{item.id}.{number}.{shown}",
         number=number,

@@ -9,21 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
@@ -104,23 +95,19 @@ def bundled(
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport, going_on
+    from tirjudge_training.run_folder import StageRecord
+    from tirjudge_training.stage_report import Reporter
 
     recipe = replace(BundledRecipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     stages = [recipe, going_on(recipe, parent=out)] if parent is None else [going_on(recipe, parent=parent)]
-    with _progress() as progress:
+    with Reporter(console=Console(stderr=True), line_every=50) as reporter:
         for number, stage in enumerate(stages, start=1):
-            name = f"stage {number} of {len(stages)}"
-            task = progress.add_task(name, total=stage.num_steps)
+            reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))
 
-            def on_step(
-                report: StepReport, name: str = name, task: TaskID = task, total: int = stage.num_steps
-            ) -> None:
-                progress.update(task, advance=1, description=f"{name}, loss {report.loss:.4f}")
-                if not progress.console.is_terminal and report.step % 50 == 0:
-                    line = f"{name}: step {report.step} of {total}, loss {report.loss:.4f}, {report.elapsed_s:.0f} s"
-                    progress.console.print(line)
+            def on_step(report: StepReport, total: int = stage.num_steps) -> None:
+                reporter.moved("training", report.step + 1, total, {"train/loss": report.loss})
 
             train_bundled(stage, out=out, on_step=on_step)
     if items:
@@ -136,11 +123,14 @@ def evaluate(
     """Measure a checkpoint on held-out synthetic items and write its card."""
     from tirjudge_training.bundled.build import evaluate_and_write_card
     from tirjudge_training.bundled.evaluate import TEST_SETS
+    from tirjudge_training.stage_report import Reporter
 
-    with _progress() as progress:
-        task = progress.add_task("measuring", total=items * len(TEST_SETS))
+    num_done = count(1)
+    with Reporter(console=Console(stderr=True)) as reporter:
         scores = evaluate_and_write_card(
-            checkpoint, num_items=items, on_item=lambda name: progress.update(task, advance=1, description=name)
+            checkpoint,
+            num_items=items,
+            on_item=lambda _: reporter.moved("validating", next(num_done), items * len(TEST_SETS), {}),
         )
     if json_output:
         print(json.dumps([asdict(score) for score in scores], indent=1))
@@ -175,54 +165,37 @@ ChatKey = Annotated[
 ]
 
 
-@app.command()
-def sft(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """Supervised learning on trajectories that there are."""
-    _train("sft", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
+    """A command of stages."""
+
+    def without_key(
+        recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False
+    ) -> None:
+        _train(command, recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+
+    def with_key(
+        recipe: RecipeName,
+        out: Out,
+        set_: Set = None,
+        resume: Resume = True,
+        json_output: AsJson = False,
+        chat_api_key: ChatKey = None,
+    ) -> None:
+        _train(command, recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
+
+    app.command(command, help=help)(with_key if has_teacher else without_key)
 
 
-@app.command()
-def rl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """Reinforcement learning from a checkpoint."""
-    _train("rl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
-
-
-@app.command()
-def sample(
-    recipe: RecipeName,
-    out: Out,
-    set_: Set = None,
-    resume: Resume = True,
-    json_output: AsJson = False,
-    chat_api_key: ChatKey = None,
-) -> None:
-    """Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from."""
-    _train("sample", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
-
-
-@app.command()
-def distill(
-    recipe: RecipeName,
-    out: Out,
-    set_: Set = None,
-    resume: Resume = True,
-    json_output: AsJson = False,
-    chat_api_key: ChatKey = None,
-) -> None:
-    """TIR-Judge-Distill: a teacher's trajectories, SFT, RL."""
-    _train("distill", recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
-
-
-@app.command()
-def zero(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher."""
-    _train("zero", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
-
-
-@app.command()
-def ttrl(recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False) -> None:
-    """T3RL: RL without labels, on those that executed evidence votes for."""
-    _train("ttrl", recipe, out=out, overrides=set_, resume=resume, json_output=json_output)
+_add("sft", "Supervised learning on trajectories that there are.")
+_add("rl", "Reinforcement learning from a checkpoint.")
+_add(
+    "sample",
+    "Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from.",
+    has_teacher=True,
+)
+_add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", has_teacher=True)
+_add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.")
+_add("ttrl", "T3RL: RL without labels, on those that executed evidence votes for.")
 
 
 @app.command()
@@ -251,7 +224,9 @@ def _train(
     json_output: bool,
     chat_key: str | None = None,
 ) -> None:
-    _set_environment()
+    if any(name not in os.environ for name in _ENVIRONMENT):
+        os.environ.update({**_ENVIRONMENT, **os.environ})
+        os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.config import load_recipe
     from tirjudge_training.stage_report import Reporter, print_state
     from tirjudge_training.stages import run_stages
@@ -261,18 +236,11 @@ def _train(
             raise ValueError(f"{out}: there is a run already; --resume goes on with it, another --out begins anew")
         loaded = load_recipe(recipe, overrides=overrides or [])
         with Reporter(console=Console(stderr=True)) as reporter:
-            state = run_stages(command, loaded, out=out, watcher=reporter, chat_key=chat_key)
+            state = run_stages(command, loaded, out=out, callback=reporter, chat_key=chat_key)
     if json_output:
         print(state.model_dump_json(indent=1))
     else:
         print_state(state, run=out, console=Console())
-
-
-def _set_environment() -> None:
-    """Start anew with what the libraries read when they are loaded, unless it is set already."""
-    if any(name not in os.environ for name in _ENVIRONMENT):
-        os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
-        os.execv(sys.executable, sys.orig_argv)
 
 
 @contextmanager
@@ -282,17 +250,8 @@ def _one_line_for_mistakes(command: str) -> Iterator[None]:
 
     try:
         yield
-    except ValueError as error:
-        _end(f"tirjudge train {command}: {error}", status=2)
-    except (TirjudgeError, OSError, RuntimeError) as error:
-        _end(f"tirjudge train {command}: {error}; the same command goes on where it was", status=1)
-
-
-def _end(message: str, *, status: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
-    raise typer.Exit(status)
-
-
-def _progress() -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
+    except (ValueError, TirjudgeError, OSError, RuntimeError) as error:
+        is_mistake = isinstance(error, ValueError)
+        goes_on = "" if is_mistake else "; the same command goes on where it was"
+        typer.echo(" ".join(f"tirjudge train {command}: {error}{goes_on}".split()), err=True)
+        raise typer.Exit(2 if is_mistake else 1) from None

@@ -1,24 +1,27 @@
 """A recipe: everything that decides a training run, as YAML. A run keeps it resolved, every default included.
 
-Recipes that come with the package are named without their folder, as `tiny-cpu-zero`. Nothing heavy is imported here.
+Recipes that come with the package are named without their folder, as `tiny-cpu-zero`. A trainer with options of its own
+reads them from the section of its name. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from tirjudge_training.collector import PseudoLabels
 from tirjudge_training.gate import GateRule
 from tirjudge_training.rewards import RewardRule
 from tirjudge_training.settings import RLSettings, SFTSettings
-from tirjudge_training.verl_config import VerlSettings
+from tirjudge_training.trainers import TRAINERS
 
 BUNDLED = "bundled"
 """Name of the checkpoint that comes with the package."""
@@ -84,7 +87,7 @@ class Start(Section):
     @model_validator(mode="after")
     def _one_of_them(self) -> Start:
         if self.checkpoint is not None and self.weak is not None:
-            raise ValueError("checkpoint and weak both given; one of them would do, the other as null")
+            raise ValueError("checkpoint and weak both given; set one of them to null")
         return self
 
 
@@ -158,7 +161,7 @@ class Teacher(Section):
     @model_validator(mode="after")
     def _is_someone(self) -> Teacher:
         if self.chat_url is None and self.engine_url is None and self.checkpoint is None:
-            raise ValueError("nobody given; checkpoint, engine_url, or chat_url with chat_model would do")
+            raise ValueError("nothing given; set checkpoint, engine_url, or chat_url with chat_model")
         if (self.chat_url is None) != (self.chat_model is None):
             raise ValueError("chat_url and chat_model go together")
         return self
@@ -180,7 +183,7 @@ class EngineConfig(Section):
     @model_validator(mode="after")
     def _has_url(self) -> EngineConfig:
         if (self.kind == "vllm") != (self.url is not None):
-            raise ValueError(f"kind {self.kind} and url {self.url} given; a url belongs to vllm, and only to it")
+            raise ValueError(f"kind {self.kind} and url {self.url} given; vllm needs a url, and nothing else takes one")
         return self
 
 
@@ -221,7 +224,7 @@ class Launch(Section):
     @classmethod
     def _is_there(cls, given: str | None) -> str | None:
         if given is not None and not Path(accelerate_file(given)).is_file():
-            raise ValueError(f"{given} is no file; a config file of accelerate would do, or fsdp2")
+            raise ValueError(f"{given} is not a file; give a config file of accelerate, or fsdp2")
         return given
 
 
@@ -230,7 +233,8 @@ class Recipe(Section):
 
     seed: int = Field(default=0, ge=0)
     """Of data orders and rollouts."""
-    trainer: Literal["trl", "verl"] = "trl"
+    trainer: str = "trl"
+    """An installed trainer; TRL does the kinds of stages that it does not do."""
     tools: bool = True
     """False: text alone, the prompt offers no programs (an ablation)."""
     start: Start = Start()
@@ -251,8 +255,19 @@ class Recipe(Section):
     sandbox: SandboxConfig = SandboxConfig()
     report_to: tuple[str, ...] = ()
     """Trackers besides metrics.jsonl: tensorboard, wandb, trackio."""
-    verl: VerlSettings = VerlSettings()
-    """What only verl reads."""
+
+    @property
+    def tools_switch(self) -> Literal["auto", "off"]:
+        """As in a request."""
+        return "auto" if self.tools else "off"
+
+    def settings_of(self, trainer: str) -> Any:
+        """What the section of a trainer says; it is there if the recipe names the trainer or has the section."""
+        return getattr(self, trainer)
+
+    def seed_of(self, stage: str) -> int:
+        """Of what is drawn in a stage."""
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{stage}".encode()).digest()[:6], "big")
 
     def resolved(self) -> dict[str, Any]:
         """As plain values, every key."""
@@ -280,15 +295,21 @@ def load_recipe(recipe: str, *, overrides: Sequence[str] = ()) -> Recipe:
         overrides: such as `rl.steps=20`; the value is YAML.
 
     Raises:
-        ValueError: there is none, or a key or value is wrong; says which, what was given and what would do.
+        ValueError: there is none, or a key or value is wrong; says which, what was given and what is possible.
     """
-    text, source = _text_of(recipe)
+    path, source = Path(recipe), recipe
+    if recipe in recipe_names():
+        path = Path(str(resources.files("tirjudge_training").joinpath("recipes", f"{recipe}.yaml")))
+    elif not path.is_file():
+        raise ValueError(f"recipe: {recipe} is not a file; give a YAML file, or one of {', '.join(recipe_names())}")
     try:
-        tree = yaml.safe_load(text) or {}
+        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except UnicodeDecodeError:
+        raise ValueError(f"{source}: not YAML: not text in UTF-8") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
-        raise ValueError(f"{source}: a mapping of keys to values would do, {type(tree).__name__} given")
+        raise ValueError(f"{source}: {type(tree).__name__} given; a recipe is a mapping of keys to values")
     for override in overrides:
         _set(tree, override)
     return parse_recipe(tree, source=source)
@@ -298,31 +319,35 @@ def parse_recipe(tree: Mapping[str, Any], *, source: str) -> Recipe:
     """A recipe from plain values.
 
     Raises:
-        ValueError: names the key, what was given and what would do.
+        ValueError: names the key, what was given and what is possible.
     """
+    trainer = tree.get("trainer", Recipe.model_fields["trainer"].default)
+    if isinstance(trainer, str) and trainer not in TRAINERS:
+        raise ValueError(f"{source}: trainer: {trainer!r} given; installed are {', '.join(TRAINERS)}")
+    with_sections = _with_sections(tuple(name for name in TRAINERS if name in (trainer, *tree)))
     try:
-        return Recipe.model_validate(tree)
+        return with_sections.model_validate(tree)
     except ValidationError as error:
-        raise ValueError(f"{source}: {_said(error.errors()[0])}") from None
+        raise ValueError(f"{source}: {_said(error.errors()[0], recipe=with_sections)}") from None
 
 
-def _text_of(recipe: str) -> tuple[str, str]:
-    if recipe in recipe_names():
-        file = resources.files("tirjudge_training").joinpath("recipes", f"{recipe}.yaml")
-        return file.read_text(encoding="utf-8"), recipe
-    path = Path(recipe)
-    if not path.is_file():
-        raise ValueError(f"recipe: {recipe} is no file; a YAML file would do, or one of: {', '.join(recipe_names())}")
-    try:
-        return path.read_text(encoding="utf-8"), recipe
-    except UnicodeDecodeError:
-        raise ValueError(f"{recipe}: not YAML: it is no text in UTF-8") from None
+@cache
+def _with_sections(trainers: tuple[str, ...]) -> type[Recipe]:
+    """A recipe with a section for each of these trainers that has settings."""
+    settings = {name: TRAINERS[name].settings for name in trainers}
+    sections: dict[str, Any] = {name: (kind, kind()) for name, kind in settings.items() if kind is not None}
+    for name in sections:
+        if name in Recipe.model_fields or hasattr(Recipe, name):
+            raise ValueError(
+                f"trainer: {name!r} cannot be the name of a section in a recipe; its package has to rename it"
+            )
+    return create_model("Recipe", __base__=Recipe, **sections) if sections else Recipe
 
 
 def _set(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not key:
-        raise ValueError(f"--set {override}: KEY=VALUE would do, such as rl.steps=20")
+        raise ValueError(f"--set {override}: not KEY=VALUE, such as rl.steps=20")
     *path, last = key.split(".")
     place = tree
     for name in path:
@@ -335,30 +360,28 @@ def _set(tree: dict[str, Any], override: str) -> None:
         raise ValueError(f"--set {override}: the value is not YAML") from None
 
 
-def _said(error: Any) -> str:
+def _said(error: Any, *, recipe: type[Recipe]) -> str:
     key = ".".join(map(str, error["loc"]))
     given = error["input"]
     if error["type"] == "extra_forbidden":
-        return f"{key}: there is no such key; {_would_do(error['loc'])}"
+        return f"{key}: there is no such key; {_known(error['loc'], recipe=recipe)}"
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error":
         return f"{key}: {message}" if key else message
     if error["type"] == "tuple_type":
-        return f"{key}: {given!r} given; a list would do, such as [{given}]"
+        return f"{key}: {given!r} given; give a list, such as [{given}]"
     if error["type"] == "model_type":
-        return f"{key}: {given!r} given; keys with their values would do"
+        return f"{key}: {given!r} given; give keys with their values"
     return f"{key}: {given!r} given; {message[:1].lower()}{message[1:]}"
 
 
-def _would_do(path: Sequence[Any]) -> str:
-    model: Any = Recipe
+def _known(path: Sequence[Any], *, recipe: type[Recipe]) -> str:
+    """The key that is meant, or else all keys of the section."""
+    model: Any = recipe
     for name in path[:-1]:
-        model = _model_of(model.model_fields[name].annotation) if name in getattr(model, "model_fields", {}) else None
+        field = getattr(model, "model_fields", {}).get(name)
+        kinds = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
+        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
     names = list(getattr(model, "model_fields", {}))
     close = difflib.get_close_matches(str(path[-1]), names, n=1)
-    return f"{close[0]} would do" if close else f"there are {', '.join(names)}"
-
-
-def _model_of(annotation: Any) -> Any:
-    found = [annotation, *getattr(annotation, "__args__", ())]
-    return next((kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(names)}"

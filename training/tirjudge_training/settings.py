@@ -1,12 +1,11 @@
 """What a training stage is told: the paper's numbers (section 5.1) unless a recipe says otherwise.
 
-`trl` is handed to TRL's own config after ours; `presets` refuses what would change the equation behind our back.
+`trl` is handed to TRL's own config after ours; what changes the equation is refused there (`trainers/trl/options.py`).
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -58,33 +57,10 @@ class OptimizerSettings(BaseModel):
         if sequences % at_once:
             raise ValueError(
                 f"per_device_batch: {self.per_device_batch} on {num_processes} process(es) makes {at_once} sequences a "
-                f"pass, and a step has {sequences}, which is no multiple of it; a divisor of "
-                f"{sequences // math.gcd(sequences, num_processes)} would do"
+                f"pass, and a step has {sequences}, which is no multiple of it; give a divisor of "
+                f"{sequences // math.gcd(sequences, num_processes)}"
             )
         return sequences // at_once
-
-    def trainer_options(self, folder: Path) -> dict[str, Any]:
-        """What every trainer of transformers is told, by its names."""
-        return {
-            "output_dir": str(folder),
-            "per_device_train_batch_size": self.per_device_batch,
-            "learning_rate": self.learning_rate,
-            "lr_scheduler_type": self.lr_scheduler,
-            "warmup_steps": self.warmup_steps,
-            "weight_decay": self.weight_decay,
-            "max_grad_norm": self.max_grad_norm,
-            "optim": self.optim,
-            "seed": self.seed,
-            "use_cpu": self.device == "cpu",
-            "bf16": self.bf16,
-            "activation_checkpointing": self.gradient_checkpointing,
-            "report_to": list(self.report_to) or "none",
-            "logging_steps": 1,
-            "save_steps": self.save_every,
-            "save_total_limit": 2,
-            "disable_tqdm": not self.verbose,
-            "dataloader_pin_memory": False,
-        }
 
 
 class SFTSettings(OptimizerSettings):
@@ -96,10 +72,6 @@ class SFTSettings(OptimizerSettings):
     epochs: float = Field(default=1.0, gt=0.0)
     mask_observations: bool = True
     """False: what programs printed carries loss too (an ablation)."""
-
-    def num_steps(self, *, num_rows: int) -> int:
-        """Optimizer steps for so many trajectories; the last step of an epoch takes those that are left."""
-        return math.ceil(self.epochs * math.ceil(num_rows / self.batch))
 
 
 class RLSettings(OptimizerSettings):
@@ -146,12 +118,12 @@ class RLSettings(OptimizerSettings):
         if self.old_policy == "engine" and not self.mask_observations:
             raise ValueError(
                 "old_policy: engine given with mask_observations false, but an engine has no probabilities for what "
-                "programs printed; trainer would do"
+                "programs printed; set old_policy to trainer"
             )
         if self.old_policy == "engine" and self.temperature != 1.0:
             raise ValueError(
                 f"old_policy: engine given with temperature {self.temperature}, but an engine tells its probabilities "
-                "at temperature 1; temperature 1, or old_policy trainer, would do"
+                "at temperature 1; set temperature to 1, or old_policy to trainer"
             )
         return self
 

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tirjudge_training.callbacks import Callback
 from tirjudge_training.run_folder import StageRecord, State
 
 SHOWN = (
@@ -32,23 +33,22 @@ SHOWN = (
 )
 """Metrics that stand beside the bar, and their short names."""
 
-LINE_EVERY = 10
-"""Without a terminal, a line for so many steps."""
 
-
-class Reporter:
+class Reporter(Callback):
     """Draws a bar for what is going on, and a line for each stage that ended.
 
     Args:
         console: where to; one that is no terminal gets lines.
+        line_every: without a terminal, the steps between two lines.
     """
 
-    def __init__(self, *, console: Console) -> None:
+    def __init__(self, *, console: Console, line_every: int = 10) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
         self._progress = Progress(
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
         )
         self._console = console
+        self._line_every = line_every
         self._stage = ""
         self._doing = ""
         self._task: TaskID | None = None
@@ -71,7 +71,7 @@ class Reporter:
         shown = "  ".join(f"{name} {values[metric]:.3f}" for metric, name in SHOWN if metric in values)
         description = f"{self._stage}: {doing}  {shown}".rstrip()
         self._progress.update(self._task, completed=done, total=total, description=description)
-        if not self._console.is_terminal and doing != "validating" and (done % LINE_EVERY == 0 or done == total):
+        if not self._console.is_terminal and doing != "validating" and (done % self._line_every == 0 or done == total):
             self._console.print(f"{description}  {done}/{total}", soft_wrap=True)
 
     def ended(self, stage: StageRecord) -> None:

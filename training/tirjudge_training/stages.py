@@ -18,25 +18,31 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, get_args
 
 from tirjudge.judge import Judge
 from tirjudge.model import EngineOptions, bundled_checkpoint, checkpoint_folder, fingerprint, tokenizer_sha256_of
 from tirjudge.opening import address_of, open_judge
 from tirjudge.profile import Lineage, load_profile
 from tirjudge.tools.base import ToolOptions
+from tirjudge_training.callbacks import Callback
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
 from tirjudge_training.gate import Decided, compare
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.journal import MetricsJournal
-from tirjudge_training.learning import StageJob, learn, open_policy, validate_as_recipe
+from tirjudge_training.learning import learn
+from tirjudge_training.metrics import FILE, read_metrics
 from tirjudge_training.rejection import keep_best
+from tirjudge_training.rollouts import open_policy, validate_held_out
 from tirjudge_training.run_folder import RunFolder, StageKind, StageRecord, State, commit_of, sha256_of
 from tirjudge_training.sampling import SamplingPlan, Student, sample_items
+from tirjudge_training.trainers import StageJob, TrainedKind, TrainedStage, trainer_of
 from tirjudge_training.training_data import TrainingData, load_data, mixture_of
 from tirjudge_training.training_samples import read_trajectories, write_trajectories
 from tirjudge_training.validation import Validation, read_validation, write_validation
@@ -45,35 +51,6 @@ Command = Literal["sft", "rl", "sample", "distill", "zero", "ttrl"]
 
 START = "start"
 KEPT = "kept.parquet"
-
-
-class Callback(Protocol):
-    """Is told how a run goes."""
-
-    def began(self, stage: StageRecord) -> None:
-        """A stage begins, or goes on."""
-        ...
-
-    def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
-        """Something within a stage: so much of so much, and what was measured."""
-        ...
-
-    def ended(self, stage: StageRecord) -> None:
-        """A stage is done."""
-        ...
-
-
-class NullCallback:
-    """A watcher that does not look."""
-
-    def began(self, stage: StageRecord) -> None:
-        pass
-
-    def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def ended(self, stage: StageRecord) -> None:
-        pass
 
 
 def planned(command: Command, *, rounds: int) -> State:
@@ -95,7 +72,7 @@ def planned(command: Command, *, rounds: int) -> State:
 
 
 def run_stages(
-    command: Command, recipe: Recipe, *, out: Path, watcher: Callback | None = None, chat_key: str | None = None
+    command: Command, recipe: Recipe, *, out: Path, callback: Callback | None = None, chat_key: str | None = None
 ) -> State:
     """Do all stages of a command that are not done yet.
 
@@ -103,7 +80,7 @@ def run_stages(
         command: which.
         recipe: how.
         out: folder of the run; one that is there goes on.
-        watcher: told how it goes.
+        callback: told how it goes.
         chat_key: of the teacher's chat endpoint.
 
     Returns:
@@ -114,37 +91,31 @@ def run_stages(
         EngineUnavailable, SandboxUnavailable: rollouts could not be made; the same command goes on.
         OSError: the disk is full, or fails; the same command goes on.
     """
-    _check(command, recipe)
+    from transformers.utils.logging import disable_progress_bar
+
+    state = planned(command, rounds=recipe.stages.rounds)
+    _check(command, recipe, state=state)
     data = load_data(recipe)
     facts = {"seed": recipe.seed, "data_sha256": data.sha256, "items": data.counts(), **_facts_of(recipe)}
-    state = planned(command, rounds=recipe.stages.rounds)
-    _quiet()
-    with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as run:
-        run_of_stages = _Run(folder=run, recipe=recipe, data=data, watcher=watcher or NullCallback(), chat_key=chat_key)
-        for stage in run.state.stages:
-            run_of_stages.do(stage)
-        return run.state
+    disable_progress_bar()  # those of transformers, which stand between ours
+    with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as folder:
+        run = _Run(folder=folder, recipe=recipe, data=data, callback=callback or Callback(), chat_key=chat_key)
+        for stage in folder.state.stages:
+            run.do(stage)
+        return folder.state
 
 
-def _quiet() -> None:
-    """No bars of transformers between ours."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-
-
-def _check(command: Command, recipe: Recipe) -> None:
-    """Raises ValueError for what a command cannot do without."""
+def _check(command: Command, recipe: Recipe, *, state: State) -> None:
+    """Raises ValueError where something is missing that a command needs, or a trainer cannot do what is asked."""
     if command == "distill" and recipe.teacher is None:
-        raise ValueError("teacher: none given; distill learns from one, teacher.checkpoint=bundled would do")
+        raise ValueError("teacher: none given; distill learns from one; set teacher.checkpoint=bundled, for example")
     if command == "sft" and not recipe.data.trajectories:
         raise ValueError("data.trajectories: none given; sft learns from files that `tirjudge train sample` left")
     if command == "ttrl" and not recipe.tools and recipe.voting.min_verified_mass > 0:
-        raise ValueError("voting.min_verified_mass: without tools nothing is verified; 0 would do")
-    if recipe.trainer == "verl" and command != "sample":
-        from tirjudge_training.verl_config import check_installed
-
-        check_installed()
+        raise ValueError("voting.min_verified_mass: without tools nothing is verified; set it to 0")
+    for kind in get_args(TrainedKind):
+        if any(stage.kind == kind for stage in state.stages):
+            trainer_of(recipe, kind).check(recipe, kind=kind, without_labels=command == "ttrl")
 
 
 def _facts_of(recipe: Recipe) -> dict[str, str]:
@@ -152,16 +123,13 @@ def _facts_of(recipe: Recipe) -> dict[str, str]:
     facts = {}
     if recipe.start.weak is None:
         facts["start"] = fingerprint(checkpoint_folder(_folder_of(recipe.start.checkpoint)))
-    if recipe.data.trajectories:
-        hashes = "".join(_sha256_of_file(file) for file in recipe.data.trajectories)
-        facts["trajectories_sha256"] = hashlib.sha256(hashes.encode()).hexdigest()
+    files = [Path(file) for file in recipe.data.trajectories]
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"data.trajectories: {file} is not a file")
+    if files:
+        facts["trajectories_sha256"] = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
     return facts
-
-
-def _sha256_of_file(file: str) -> str:
-    if not Path(file).is_file():
-        raise ValueError(f"data.trajectories: {file} is no file")
-    return sha256_of(Path(file))
 
 
 def _folder_of(checkpoint: str | None) -> Path:
@@ -175,7 +143,7 @@ class _Run:
     folder: RunFolder
     recipe: Recipe
     data: TrainingData
-    watcher: Callback
+    callback: Callback
     chat_key: str | None
 
     @property
@@ -185,12 +153,16 @@ class _Run:
     def do(self, stage: StageRecord) -> None:
         """One stage; one that is done is only looked at."""
         if stage.status == "done":
-            self._check_intact(stage)
+            left = None if stage.output is None else self.folder.absolute(stage.output)
+            if left is not None and (not left.exists() or sha256_of(left) != stage.sha256):
+                raise ValueError(
+                    f"{left}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
+                )
             return
         stage.status = "running"
         stage.input = self._input_of(stage)
         self.folder.save()
-        self.watcher.began(stage)
+        self.callback.began(stage)
         make = {"start": self._start, "sample": self._sample, "sft": self._learn, "rl": self._learn}[stage.kind]
         with _full_disk_as_such():
             output = make(stage)
@@ -200,16 +172,7 @@ class _Run:
         self._choose(stage)
         self.folder.save()
         shutil.rmtree(self._folder(stage) / "trainer", ignore_errors=True)
-        self.watcher.ended(stage)
-
-    def _check_intact(self, stage: StageRecord) -> None:
-        if stage.output is None:
-            return
-        path = self.folder.absolute(stage.output)
-        if not path.exists() or sha256_of(path) != stage.sha256:
-            raise ValueError(
-                f"{path}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
-            )
+        self.callback.ended(stage)
 
     def _folder(self, stage: StageRecord) -> Path:
         return self.folder.path.resolve() / stage.name
@@ -229,83 +192,67 @@ class _Run:
 
     # Kinds of stages
 
+    def _counter(self, doing: str, *, total: int, done: int = 0) -> Callable[[], None]:
+        """To be called after each item."""
+        numbers = count(done + 1)
+        return lambda: self.callback.moved(doing, next(numbers), total, {})
+
     def _start(self, stage: StageRecord) -> Path:
         wanted = self.recipe.start.weak
         if wanted is None:
             checkpoint = checkpoint_folder(_folder_of(self.recipe.start.checkpoint)).resolve()
         else:
             checkpoint = self._folder(stage) / "checkpoint"
-            _train_weak_start(wanted, out=checkpoint, watcher=self.watcher)
-        self._measure(stage, checkpoint=checkpoint, step=0)
+            _train_weak_start(wanted, out=checkpoint, callback=self.callback)
+        self._measure(stage, checkpoint=checkpoint)
         return checkpoint
 
     def _sample(self, stage: StageRecord) -> Path:
-        folder = self._folder(stage)
-        wanted = self.recipe.sampling
-        shards = asyncio.run(self._sample_shards(stage, folder=folder))
+        folder, wanted = self._folder(stage), self.recipe.sampling
+        items = self.data.train[: wanted.limit]
+        shards = asyncio.run(self._sample_shards(stage, items, folder=folder))
         sampled = [trajectory for shard in shards for trajectory in read_trajectories(shard)]
-        kept = keep_best(
-            sampled,
-            preset=wanted.preset,
-            per_prompt=wanted.keep_per_prompt,
-        )
+        kept = keep_best(sampled, preset=wanted.preset, per_prompt=wanted.keep_per_prompt)
         write_trajectories(folder / KEPT, kept.trajectories)
         stage.counts = {
             "sampled": kept.num_sampled,
             "perfect": kept.num_perfect,
             "of_losing_strategy": kept.num_of_losing_strategy,
             "kept": len(kept.trajectories),
-            "dropped_items": len(self._items_to_sample()) - len({trajectory.item_id for trajectory in sampled}),
+            "dropped_items": len(items) - len({trajectory.item_id for trajectory in sampled}),
         }
         counted = {f"sample/{name}": float(count) for name, count in stage.counts.items()}
         with MetricsJournal(self.folder.path, recipe=self.recipe) as journal:
             journal.write(counted, stage=stage.name, step=len(shards))
         return folder / KEPT
 
-    def _items_to_sample(self) -> Sequence[TrainingItem]:
-        return self.data.train[: self.recipe.sampling.limit]
-
-    async def _sample_shards(self, stage: StageRecord, *, folder: Path) -> list[Path]:
+    async def _sample_shards(self, stage: StageRecord, items: Sequence[TrainingItem], *, folder: Path) -> list[Path]:
         """All samples, a file for so many items; those that a killed run left are not made again."""
         wanted = self.recipe.sampling
-        items = self._items_to_sample()
-        starts = range(0, len(items), wanted.shard)
-        shards = [folder / "shards" / f"{start:08d}.parquet" for start in starts]
-        missing = [(start, path) for start, path in zip(starts, shards, strict=True) if not path.exists()]
+        parts = {
+            folder / "shards" / f"{start:08d}.parquet": items[start : start + wanted.shard]
+            for start in range(0, len(items), wanted.shard)
+        }
+        missing = {path: part for path, part in parts.items() if not path.exists()}
         if not missing:
-            return shards
-        num_done = len(items) - sum(len(items[start : start + wanted.shard]) for start, _ in missing)
-        async with self._sampler(stage) as (judge, student):
-            for start, path in missing:
-
-                def on_item() -> None:
-                    nonlocal num_done
-                    num_done += 1
-                    self.watcher.moved("sampling", num_done, len(items), {})
-
-                sampled = await sample_items(
-                    judge,
-                    items[start : start + wanted.shard],
-                    plan=self._plan(stage),
-                    student=student,
-                    on_item=on_item,
-                )
-                write_trajectories(path, sampled.trajectories)
-        return shards
-
-    def _plan(self, stage: StageRecord) -> SamplingPlan:
-        wanted = self.recipe.sampling
-        seed = hashlib.sha256(f"{self.recipe.seed}/{stage.name}".encode()).digest()
-        return SamplingPlan(
-            seed=int.from_bytes(seed[:6], "big"),
+            return list(parts)
+        plan = SamplingPlan(
+            seed=self.recipe.seed_of(stage.name),
             num_rollouts=wanted.rollouts,
             temperature=wanted.temperature,
-            tools="auto" if self.recipe.tools else "off",
+            tools=self.recipe.tools_switch,
             max_tool_calls=self.recipe.rl.max_tool_calls,
             both_orders=wanted.preset == "robust",
             rule=self.recipe.reward,
             concurrency=wanted.concurrency,
         )
+        num_done = len(items) - sum(map(len, missing.values()))
+        on_item = self._counter("sampling", total=len(items), done=num_done)
+        async with self._sampler(stage) as (judge, student):
+            for path, part in missing.items():
+                sampled = await sample_items(judge, part, plan=plan, student=student, on_item=on_item)
+                write_trajectories(path, sampled.trajectories)
+        return list(parts)
 
     @asynccontextmanager
     async def _sampler(self, stage: StageRecord) -> AsyncIterator[tuple[Judge, Student | None]]:
@@ -323,56 +270,43 @@ class _Run:
 
     def _learn(self, stage: StageRecord) -> Path | None:
         """SFT or RL. None: there was nothing to learn from, so the stage is passed over."""
-        assert stage.input is not None
-        folder = self._folder(stage)
-        files = self._files_for(stage)
+        files: tuple[Path, ...] = ()
         if stage.kind == "sft":
-            num_rows = sum(len(read_trajectories(file)) for file in files)
-            stage.counts = {"trajectories": num_rows}
-            if not num_rows:
+            before = self.state.stages[self.state.stages.index(stage) - 1]
+            given = [Path(file).resolve() for file in self.recipe.data.trajectories]
+            files = tuple(given) if self.state.command == "sft" else (self._output(before.name),)
+            stage.counts = {"trajectories": sum(len(read_trajectories(file)) for file in files)}
+            if not stage.counts["trajectories"]:
                 stage.accepted, stage.complaints = False, ["no trajectory was worth learning from"]
                 return None
-        start = self.folder.absolute(stage.input).resolve()
+        assert stage.input is not None
+        folder, start = self._folder(stage), self.folder.absolute(stage.input).resolve()
         job = StageJob(
+            recipe=self.recipe,
             kind="sft" if stage.kind == "sft" else "rl",
-            stage=stage.name,
-            run=str(self.folder.path.resolve()),
-            start=str(start),
-            folder=str(folder / "trainer"),
-            trajectories=files,
+            name=stage.name,
+            run=self.folder.path.resolve(),
+            start=start,
+            folder=folder / "trainer",
+            samples=files,
             without_labels=self.state.command == "ttrl",
         )
 
-        def on_step(step: int, total: int, values: Mapping[str, float]) -> None:
-            self.watcher.moved("training", step, total, values)
-
-        trained = learn(job, recipe=self.recipe, data=self.data, on_step=on_step)
-        validation = self._measure(stage, checkpoint=trained, step=None)
-        out = folder / "checkpoint"
-        self._export(trained, stage=stage, start=start, validation=validation, out=out)
-        return out
-
-    def _files_for(self, stage: StageRecord) -> tuple[str, ...]:
-        """The trajectories that a stage learns from: those of the sampling before it, or of the recipe."""
-        if stage.kind != "sft":
-            return ()
-        if self.state.command == "sft":
-            return tuple(str(Path(file).resolve()) for file in self.recipe.data.trajectories)
-        place = self.state.stages.index(stage)
-        return (str(self._output(self.state.stages[place - 1].name)),)
+        trained = learn(job, data=self.data, on_step=partial(self.callback.moved, "training"))
+        validation = self._measure(stage, checkpoint=trained.checkpoint)
+        self._export(trained, stage=stage, start=start, validation=validation, out=folder / "checkpoint")
+        return folder / "checkpoint"
 
     def _export(
-        self, trained: Path, *, stage: StageRecord, start: Path, validation: Validation | None, out: Path
+        self, trained: TrainedStage, *, stage: StageRecord, start: Path, validation: Validation | None, out: Path
     ) -> None:
         from transformers import AutoModelForCausalLM
 
         from tirjudge_training.checkpoints import export_checkpoint, load_tokenizer, weights_sha256
-        from tirjudge_training.trl_rl import best_step
 
-        earlier = best_step(trained)
         measured = {} if validation is None else validation.metrics()
         export_checkpoint(
-            AutoModelForCausalLM.from_pretrained(trained, dtype="auto", local_files_only=True),
+            AutoModelForCausalLM.from_pretrained(trained.checkpoint, dtype="auto", local_files_only=True),
             load_tokenizer(start),
             out=out,
             profile=load_profile(start),
@@ -380,7 +314,7 @@ class _Run:
                 parent=weights_sha256(start),
                 run_id=self.folder.path.resolve().name,
                 stage=stage.name,
-                weights_version=self._last_step(stage) if earlier is None else earlier,
+                weights_version=trained.step,
                 git_commit=commit_of(Path(__file__).parent),
                 data_sha256=self.data.sha256,
             ),
@@ -389,33 +323,23 @@ class _Run:
 
     # Held-out items
 
-    def _measure(self, stage: StageRecord, *, checkpoint: Path, step: int | None) -> Validation | None:
+    def _measure(self, stage: StageRecord, *, checkpoint: Path) -> Validation | None:
         """Judge the held-out items with a checkpoint; None where no right response is known."""
         if not self.data.held_out:
             return None
         validation = asyncio.run(self._validate(checkpoint))
         stage.validation = validation.record()
         write_validation(validation, self.folder.path / "eval" / f"{stage.name}.json")
+        steps = (row.step for row in read_metrics(self.folder.path / FILE) if row.stage == stage.name)
         with MetricsJournal(self.folder.path, recipe=self.recipe) as journal:
-            journal.write(validation.metrics(), stage=stage.name, step=self._last_step(stage) if step is None else step)
+            journal.write(validation.metrics(), stage=stage.name, step=max(steps, default=0))
         return validation
 
-    def _last_step(self, stage: StageRecord) -> int:
-        from tirjudge_training.metrics import FILE, read_metrics
-
-        return max((row.step for row in read_metrics(self.folder.path / FILE) if row.stage == stage.name), default=0)
-
     async def _validate(self, checkpoint: Path) -> Validation:
-        num_done = 0
-
-        def on_item() -> None:
-            nonlocal num_done
-            num_done += 1
-            self.watcher.moved("validating", num_done, len(self.data.held_out), {})
-
+        on_item = self._counter("validating", total=len(self.data.held_out))
         async with AsyncExitStack() as stack:
             policy = await open_policy(checkpoint, recipe=self.recipe, stack=stack)
-            return await validate_as_recipe(policy.judge, self.data, recipe=self.recipe, on_item=on_item)
+            return await validate_held_out(policy.judge, self.data, recipe=self.recipe, on_item=on_item)
 
     def _choose(self, stage: StageRecord) -> None:
         """Whether to build on the stage, and which checkpoint is the best so far."""
@@ -426,7 +350,10 @@ class _Run:
         if not decided.accepted:
             return
         self.state.current = stage.name
-        if self._beats_best(stage):
+        best = None if self.state.best is None else self.state.stage(self.state.best).validation
+        now = stage.validation
+        # Later stages win ties. Where no label may be used, or none is known, the last is the best.
+        if self.state.command == "ttrl" or best is None or now is None or now.accuracy >= best.accuracy:
             self.state.best = stage.name
             self.folder.mark_best(self.folder.absolute(stage.output))
 
@@ -440,13 +367,6 @@ class _Run:
         if self.state.command == "ttrl" and rule.mode == "reject":
             rule = rule.model_copy(update={"mode": "warn"})
         return compare(before.standing(), after.standing(), rule=rule)
-
-    def _beats_best(self, stage: StageRecord) -> bool:
-        """Later stages win ties; where no label may be used, or none is known, the last is the best."""
-        best = None if self.state.best is None else self.state.stage(self.state.best).validation
-        if best is None or stage.validation is None or self.state.command == "ttrl":
-            return True
-        return stage.validation.accuracy >= best.accuracy
 
 
 @contextmanager
@@ -466,7 +386,7 @@ def _full_disk_as_such() -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
-def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Callback) -> None:
+def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> None:
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport
     from tirjudge_training.synthetic.erring import Erring
@@ -482,7 +402,7 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, watcher: Callback) -> Non
     )
 
     def on_step(report: StepReport) -> None:
-        watcher.moved("making a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})
+        callback.moved("making a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})
 
     out.parent.mkdir(parents=True, exist_ok=True)
     train_bundled(recipe, out=out, on_step=on_step)

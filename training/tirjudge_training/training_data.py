@@ -23,6 +23,11 @@ class TrainingData:
     """Their right response is known; empty: there are no labels at all."""
 
     @property
+    def num_prompts(self) -> int:
+        """Prompts to train on; a pointwise item makes one of each response."""
+        return sum(item.num_groups for item in self.train)
+
+    @property
     def sha256(self) -> str:
         """Of both, in order."""
         digest = hashlib.sha256()
@@ -67,12 +72,16 @@ def items_of(data: Data) -> list[TrainingItem]:
     Raises:
         ValueError: there are none, a file is empty or cannot be read, or two files share an id.
     """
-    items = [item for file in data.items for item in _items_in(file)]
+    items: list[TrainingItem] = []
+    for file in data.items:
+        items += (found := read_items(file))
+        if not found:
+            raise ValueError(f"data.items: {file} holds no item")
     if data.synthetic is not None:
         items += generated(data.synthetic)
     items = _of_tasks(items, data.tasks)[: data.limit]
     if not items:
-        raise ValueError("data: no items; data.items with files, or data.synthetic with counts would do")
+        raise ValueError("data: no items; set data.items to files, or data.synthetic to counts")
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
         raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
@@ -92,13 +101,6 @@ def _of_tasks(items: Sequence[TrainingItem], tasks: Sequence[str] | None) -> lis
     if unknown:
         raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(known) or 'none'}")
     return [item for item in items if item.task in tasks]
-
-
-def _items_in(file: str) -> list[TrainingItem]:
-    items = read_items(file)
-    if not items:
-        raise ValueError(f"data.items: {file} holds no item")
-    return items
 
 
 def generated(spec: Synthetic) -> list[TrainingItem]:

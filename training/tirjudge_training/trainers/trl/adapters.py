@@ -24,8 +24,8 @@ from trl.trainer.sft_trainer import SFTTrainer as TRLSFTTrainer
 
 from tirjudge_training.checkpoints import replacing, untied
 from tirjudge_training.dapo import NonFiniteLoss
-from tirjudge_training.presets import check_version
 from tirjudge_training.settings import OptimizerSettings
+from tirjudge_training.trainers.trl.options import check_version
 
 check_version(version("trl"))
 
@@ -42,14 +42,40 @@ _KEPT = (
 """Files of a checkpoint that training does not change."""
 
 
+_METRICS = {
+    "loss": "train/loss",
+    "kl": "train/kl",
+    "grad_norm": "train/grad_norm",
+    "learning_rate": "train/lr",
+    "clip_ratio/region_mean": "train/clip_frac",
+    "entropy": "train/entropy",
+    "mean_token_accuracy": "train/token_accuracy",
+    "dlogp_mean": "sync/dlogp_mean",
+    "dlogp_max": "sync/dlogp_max",
+}
+"""TRL's name -> ours."""
+
+Report = Callable[[int, Mapping[str, float]], None]
+"""Told of the optimizer step and its metrics under our names, on every process."""
+
 _KNOWN_WARNINGS = (
     "You are using 'rollout_func'",  # experimental; the version is pinned for it
     "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL reads the names that transformers gave up
 )
 
 
-class _Quiet:
-    """Neither telemetry nor model cards."""
+class _Reporting:
+    """Reports the metrics of each step, and stops at a gradient that is not finite. No telemetry, no model cards."""
+
+    def __init__(self, *, report: Report, **kwargs: Any) -> None:
+        """`kwargs` are TRL's."""
+        super().__init__(**kwargs)
+        self._report = report
+        trainer: Any = self
+        trainer.add_callback(FiniteGradients())
+
+    def _tell(self, step: int, logs: Mapping[str, float]) -> None:
+        self._report(step, {ours: float(logs[name]) for name, ours in _METRICS.items() if logs.get(name) is not None})
 
     def _send_telemetry(self) -> None:
         pass
@@ -58,41 +84,24 @@ class _Quiet:
         pass
 
 
-class SFTTrainer(_Quiet, TRLSFTTrainer):
+class SFTTrainer(_Reporting, TRLSFTTrainer):
     """TRL's, quiet."""
-
-    def __init__(self, *, report: Callable[[int, Mapping[str, float]], None], **kwargs: Any) -> None:
-        """Args:
-        report: told of the optimizer step and TRL's metrics, on every process.
-        kwargs: as TRL's.
-        """
-        super().__init__(**kwargs)
-        self._report = report
-        self.add_callback(FiniteGradients())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
         if "loss" in logs:
-            self._report(self.state.global_step, logs)
+            self._tell(self.state.global_step, logs)
 
 
-class RLTrainer(_Quiet, GRPOTrainer):
+class RLTrainer(_Reporting, GRPOTrainer):
     """TRL's, which also compares what the engine and the trainer think of the sampled tokens."""
 
-    def __init__(
-        self, *, report: Callable[[int, Mapping[str, float]], None], ratio_to_engine: bool, **kwargs: Any
-    ) -> None:
-        """Args:
-        report: told of the optimizer step and TRL's metrics, on every process.
-        ratio_to_engine: take the ratio to the engine's probabilities instead of the trainer's own.
-        kwargs: as TRL's.
-        """
+    def __init__(self, *, ratio_to_engine: bool, **kwargs: Any) -> None:
+        """With `ratio_to_engine` the ratio is to the engine's probabilities instead of the trainer's own."""
         super().__init__(**kwargs)
-        self._report = report
         self._ratio_to_engine = ratio_to_engine
         self._logprobs: torch.Tensor | None = None
         self._gap = torch.zeros(3, dtype=torch.float64)  # sum, count, largest of |engine - trainer|
-        self.add_callback(FiniteGradients())
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
@@ -154,7 +163,7 @@ class RLTrainer(_Quiet, GRPOTrainer):
         if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
             logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
             logs["dlogp_max"] = float(gaps[:, 2].max())
-        self._report(self.state.global_step, logs)
+        self._tell(self.state.global_step, logs)
 
 
 LIKE_LENGTHS = 1.25
@@ -195,16 +204,29 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
     The trainer's state is written last, so a folder without it, or with half of it, is what a kill or a full disk left.
     """
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
-    return next((path for path in found if _is_whole(path)), None)
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        try:
+            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return path
+    return None
 
 
-def _is_whole(checkpoint: Path) -> bool:
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
+def train(trainer: Any, folder: Path, *, start: Path) -> Path:
+    """Train to the end, from the newest checkpoint in the folder if there is one. Returns the folder of the last weights."""
+    found = newest_checkpoint(folder)
+    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    weights = gathered_weights(trainer)
+    if trainer.accelerator.is_main_process:
+        write_checkpoint(trainer, folder / "last", weights=weights, start=start)
+    trainer.accelerator.wait_for_everyone()
+    return folder / "last"
+
+
+def gathered_weights(trainer: Any) -> Mapping[str, Any]:
+    """The whole weights. Every process takes part: shards are gathered."""
+    return trainer.accelerator.get_state_dict(trainer.model_wrapped)
 
 
 def open_model(start: Path, *, settings: OptimizerSettings) -> PreTrainedModel:
@@ -227,13 +249,14 @@ def open_tokenizer(start: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def write_checkpoint(model: PreTrainedModel, folder: Path, *, state: Mapping[str, Any], start: Path) -> None:
+def write_checkpoint(trainer: Any, folder: Path, *, weights: Mapping[str, Any], start: Path) -> None:
     """A Hugging Face folder of new weights: appears whole, in place of what was there, or not at all.
 
     Tokenizer and judge.json are the start's, byte for byte: a tokenizer that is saved anew is another file.
     """
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     with replacing(folder) as fresh:
-        model.save_pretrained(fresh, state_dict=untied(model, state))
+        model.save_pretrained(fresh, state_dict=untied(model, weights))
         for path in start.iterdir():
             if path.is_file() and any(path.match(pattern) for pattern in _KEPT):
                 shutil.copyfile(path, fresh / path.name)
@@ -252,9 +275,3 @@ def set_quiet(*, verbose: bool) -> None:
         transformers.logging.disable_progress_bar()
         for message in _KNOWN_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-
-
-def end_distributed() -> None:
-    """Leave the group of processes; the last thing a process of a distributed run does, failed or not."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()

@@ -16,9 +16,8 @@ from tirjudge.loop import RESERVED_TOKENS
 from tirjudge.profile import Profile
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule
-
-AGENT_NAME = "tirjudge"
-"""Under which verl knows our loop."""
+from tirjudge_training.settings import RLSettings
+from tirjudge_training.trainers.verl.options import AGENT_NAME, VerlSettings
 
 _ITEM = TypeAdapter(TrainingItem)
 
@@ -34,33 +33,23 @@ class LoopSettings(BaseModel):
     """Ids that end a turn of that checkpoint."""
     reward: RewardRule = RewardRule()
     tools: Literal["auto", "off"] = "auto"
-    max_tool_calls: int = Field(default=3, ge=0)
-    mask_observations: bool = True
-    """False: what programs printed carries loss too (an ablation)."""
-    overlong: Literal["mask", "penalty", "none"] = "mask"
-    """As in `RLSettings`."""
-    overlong_buffer_tokens: int = Field(default=1024, gt=0)
-    seed: int = Field(default=0, ge=0)
-    """Of the rollouts, with the step and the item."""
-    sandbox_urls: tuple[str, ...] = ()
-    """Sandbox services that all workers share; empty: a pool in each worker's own process."""
-    sandbox_key_file: Path | None = None
-    """Holds the key that the services ask for; None: they ask for none."""
-    sandbox_slots: int = Field(default=4, ge=1)
-    """Programs at a time in a worker's own pool."""
+    rl: RLSettings = RLSettings()
+    verl: VerlSettings = VerlSettings()
     allow_unsafe: bool = False
     """Run programs even where nothing isolates them."""
+    seed: int = Field(default=0, ge=0)
+    """Of the rollouts, with the step and the item."""
 
     @property
     def longest_response(self) -> int:
         """Most tokens that can follow a prompt: what the model writes, and what its programs print."""
-        calls = self.max_tool_calls if self.tools != "off" else 0
+        calls = self.rl.max_tool_calls if self.tools != "off" else 0
         written = self.profile.rollout_tokens + calls * self.profile.observation_tokens + RESERVED_TOKENS
         return min(self.profile.context_tokens, written)
 
     def write(self, path: Path) -> None:
         """As verl's `agent_loop_config_path` wants it (JSON is YAML)."""
-        target = "tirjudge_training.verl_loop.TirJudgeAgentLoop"
+        target = "tirjudge_training.trainers.verl.agent_loop.TirJudgeAgentLoop"
         entry = {"name": AGENT_NAME, "_target_": target, "settings": self.model_dump(mode="json")}
         path.write_text(json.dumps([entry], indent=1) + "\n", encoding="utf-8")
 
@@ -102,7 +91,9 @@ def write_verl_dataset(items: Iterable[TrainingItem], path: Path) -> None:
         raise ValueError(f"{path}: no items given, verl needs one at least")
     for item in items:
         if item.best is None:
-            raise ValueError(f'item "{item.id}": best is null, and verl rewards each rollout by itself; trl would do')
+            raise ValueError(
+                f'item "{item.id}": best is null, and verl rewards each rollout by itself; use trainer trl'
+            )
     pq.write_table(pa.Table.from_pylist(verl_rows(items)), path, compression="zstd")
 
 

@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -28,16 +29,15 @@ from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportM
 )
 
 from tirjudge.concurrency import gather_fail_fast
-from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.tokenization import LocalTokenizer, find_stop
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge, rollout_name
-from tirjudge.tools.python import Sandbox, python_tools
-from tirjudge.types import Completion, Rollout, Sampling, StopReason
-from tirjudge_training.dapo import overlong_penalty
+from tirjudge.loop import Sandbox
+from tirjudge.types import Completion, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RolloutReward, num_failed_calls, rewards_of
-from tirjudge_training.verl_data import LoopSettings, item_of
+from tirjudge_training.trainers.shaping import loss_mask, shaped_reward
+from tirjudge_training.trainers.verl.data import LoopSettings, item_of
 
 Shown = tuple[int, ...]
 
@@ -58,7 +58,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
         if given < needed:
             raise ValueError(
                 f"actor_rollout_ref.rollout.response_length: {given} given, a rollout takes up to {needed}; "
-                f"data.max_response_length={needed} would do"
+                f"set data.max_response_length={needed}"
             )
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
@@ -75,27 +75,14 @@ class TirJudgeAgentLoop(AgentLoopBase):
             eos_token_ids=frozenset(self.settings.eos_token_ids),
             options={name: sampling_params[name] for name in ("top_k", "repetition_penalty")},
         )
-        number, session = int(kwargs.get("session_id", 0)), uuid4().hex
-        rollouts = await self._roll(
-            item,
-            judge=Judge(
-                engine=engine, tools=python_tools(await _sandbox_of(self.settings)), profile=self.settings.profile
-            ),
-            temperature=float(sampling_params["temperature"]),
-            seed=rollout_seed(self.settings.seed, step=int(kwargs.get("global_steps", 0)), item_id=item.id),
-            session=session,
-            number=number,
-        )
-        outputs = self._outputs(item, rollouts, versions=engine.versions)
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    async def _roll(
-        self, item: TrainingItem, *, judge: Judge, temperature: float, seed: int, session: str, number: int
-    ) -> dict[Shown, Rollout]:
-        settings = self.settings
+        judge = Judge(engine=engine, sandbox=await _sandbox_of(self.settings), profile=self.settings.profile)
         request = item.request(
-            seed=seed, temperature=temperature, tools=settings.tools, max_tool_calls=settings.max_tool_calls
+            seed=rollout_seed(self.settings.seed, step=int(kwargs.get("global_steps", 0)), item_id=item.id),
+            temperature=float(sampling_params["temperature"]),
+            tools=self.settings.tools,
+            max_tool_calls=self.settings.rl.max_tool_calls,
         )
+        number, session = int(kwargs.get("session_id", 0)), uuid4().hex
         rollouts = await gather_fail_fast(
             [
                 judge.rollout(
@@ -108,15 +95,19 @@ class TirJudgeAgentLoop(AgentLoopBase):
                 for shown in item.shown()
             ]
         )
-        return dict(zip(item.shown(), rollouts, strict=True))
+        outputs = self._outputs(item, dict(zip(item.shown(), rollouts, strict=True)), versions=engine.versions)
+        return outputs if len(outputs) > 1 else outputs[0]
 
     def _outputs(
         self, item: TrainingItem, rollouts: Mapping[Shown, Rollout], *, versions: Sequence[int]
     ) -> list[AgentLoopOutput]:
-        settings = self.settings
-        rewards = rewards_of(item, {shown: [rollout] for shown, rollout in rollouts.items()}, rule=settings.reward)
+        rewards = rewards_of(item, {shown: [one] for shown, one in rollouts.items()}, rule=self.settings.reward)
         parts = {shown: group[0] for shown, group in rewards.items()}
-        score = min(parts[shown].total + self._overlong(rollout) for shown, rollout in rollouts.items())
+        rl, max_tokens = self.settings.rl, self.settings.profile.rollout_tokens
+        score = min(
+            shaped_reward(parts[shown].total, sampled=one.loss_mask, settings=rl, max_tokens=max_tokens)
+            for shown, one in rollouts.items()
+        )
         shared = {
             "reward_extra_info": _session_metrics(parts, rollouts),
             "item_id": item.id,
@@ -129,32 +120,19 @@ class TirJudgeAgentLoop(AgentLoopBase):
             AgentLoopOutput(
                 prompt_ids=list(rollout.prompt_ids),
                 response_ids=list(rollout.token_ids),
-                response_mask=self._mask(rollout),
+                response_mask=loss_mask(rollout.loss_mask, stop_reason=rollout.stop_reason, settings=rl),
                 response_logprobs=list(rollout.logprobs),
                 reward_score=score,
                 num_turns=1 + len(rollout.turns) + rollout.num_calls,
-                metrics=_metrics(rollout),
+                metrics=AgentLoopMetrics(
+                    generate_sequences=sum(turn.engine_s for turn in rollout.turns),
+                    tool_calls=sum(t.result.queue_s + t.result.wall_s for t in rollout.turns if t.result is not None),
+                ),
                 extra_fields={**shared, "shown": list(shown), "stop_reason": str(rollout.stop_reason)},
             )
             for shown, rollout in rollouts.items()
         ]
         return sorted(outputs, key=lambda output: any(output.response_mask))  # those without loss first
-
-    def _mask(self, rollout: Rollout) -> list[int]:
-        if self.settings.overlong == "mask" and rollout.stop_reason is StopReason.LENGTH:
-            return [0] * len(rollout.token_ids)
-        if not self.settings.mask_observations:
-            return [1] * len(rollout.token_ids)
-        return list(rollout.loss_mask)
-
-    def _overlong(self, rollout: Rollout) -> float:
-        if self.settings.overlong != "penalty":
-            return 0.0
-        return overlong_penalty(
-            sum(len(turn.completion.token_ids) for turn in rollout.turns),
-            max_tokens=self.settings.profile.rollout_tokens,
-            buffer_tokens=self.settings.overlong_buffer_tokens,
-        )
 
 
 def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:
@@ -170,21 +148,13 @@ def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Sho
     }
 
 
-def _metrics(rollout: Rollout) -> AgentLoopMetrics:
-    results = [turn.result for turn in rollout.turns if turn.result is not None]
-    return AgentLoopMetrics(
-        generate_sequences=sum(turn.engine_s for turn in rollout.turns),
-        tool_calls=sum(result.queue_s + result.wall_s for result in results),
-    )
-
-
 def rollout_seed(seed: int, *, step: int, item_id: str) -> int:
     """Of all rollouts of one item in one step, so that a resumed run repeats them; 0 to 2**63 - 1."""
     digest = hashlib.sha256(f"{seed}\0{step}\0{item_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-class VerlEngine(BaseEngine):
+class VerlEngine:
     """verl's servers as the judge's engine: ids in, ids out.
 
     verl hands back ids and log-probabilities alone, so text and stop string are read from the ids here.
@@ -220,7 +190,7 @@ class VerlEngine(BaseEngine):
         if output.stop_reason in ("aborted", "abort") or not output.token_ids:
             raise EngineUnavailable(f"verl's server ended {session} with {output.stop_reason!r}")
         if output.log_probs is None or len(output.log_probs) != len(output.token_ids):
-            raise EngineUnavailable("verl's server gave no log-probabilities; calculate_log_probs=True would do")
+            raise EngineUnavailable("verl's server gave no log-probabilities; set calculate_log_probs=True")
         steps = (output.extra_fields.get(name) for name in ("min_global_steps", "max_global_steps"))
         self.versions += [int(step) for step in steps if step is not None]
         return self._completion(output, sampling=sampling)
@@ -275,26 +245,16 @@ class VerlTokenizer(LocalTokenizer):
 
 # Kept for the process ---------------------------------------------------------------------------------------------------
 
-_TOKENIZERS: list[VerlTokenizer] = []
+_tokenizer_of = cache(VerlTokenizer)  # the bytes of a large vocabulary take a second to lay out
 _SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
 _OPEN = AsyncExitStack()
 
 
-def _tokenizer_of(tokenizer: Any) -> VerlTokenizer:
-    """Ours for verl's; the bytes of a large vocabulary take a second to lay out."""
-    for known in _TOKENIZERS:
-        if known.of is tokenizer:
-            return known
-    _TOKENIZERS.append(VerlTokenizer(tokenizer))
-    return _TOKENIZERS[-1]
-
-
 async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
     """The sandbox of this process; who comes first opens it. It ends with the process, or with `close_sandboxes`."""
-    if settings.tools == "off" or settings.max_tool_calls == 0:
+    if settings.tools == "off" or settings.rl.max_tool_calls == 0:
         return None
-    names = {"sandbox_urls", "sandbox_key_file", "sandbox_slots", "allow_unsafe"}
-    key = settings.model_dump_json(include=names)
+    key = settings.model_dump_json(include={"verl", "allow_unsafe"})
     if key not in _SANDBOXES:
         _SANDBOXES[key] = asyncio.create_task(_open(settings))
     try:
@@ -308,11 +268,13 @@ async def _open(settings: LoopSettings) -> Sandbox:
     from tirjudge_sandbox import SandboxPool
     from tirjudge_sandbox.remote import RemoteSandbox
 
-    if not settings.sandbox_urls:
-        pool = SandboxPool(slots=settings.sandbox_slots, allow_unsafe=settings.allow_unsafe)
-        return await _OPEN.enter_async_context(pool)
-    key = None if settings.sandbox_key_file is None else settings.sandbox_key_file.read_text(encoding="utf-8").strip()
-    return await _OPEN.enter_async_context(RemoteSandbox(settings.sandbox_urls, key=key))
+    verl = settings.verl
+    if not verl.sandbox_urls:
+        return await _OPEN.enter_async_context(
+            SandboxPool(slots=verl.sandbox_slots, allow_unsafe=settings.allow_unsafe)
+        )
+    key = None if verl.sandbox_key_file is None else verl.sandbox_key_file.read_text(encoding="utf-8").strip()
+    return await _OPEN.enter_async_context(RemoteSandbox(verl.sandbox_urls, key=key))
 
 
 async def close_sandboxes() -> None:

@@ -1,0 +1,48 @@
+"""The trainer `trl`: losses, optimizers and processes of TRL on one machine. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext, redirect_stdout
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tirjudge_training.trainers.base import OnStep, StageJob, TrainedKind, TrainedStage
+from tirjudge_training.trainers.trl.options import check_version
+from tirjudge_training.training_samples import read_trajectories
+
+if TYPE_CHECKING:
+    from tirjudge_training.config import Recipe
+    from tirjudge_training.training_data import TrainingData
+
+
+class TRLTrainer:
+    """SFT and RL. Its options stand in the sections `sft` and `rl` of a recipe, those of TRL's own under `trl` in them."""
+
+    name = "trl"
+    kinds = frozenset[TrainedKind](("sft", "rl"))
+    settings = None
+    shared = True
+
+    def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
+        try:
+            check_version(version("trl"))
+        except PackageNotFoundError:
+            raise ValueError("trainer: trl is not installed; run: pip install 'tirjudge[train]'") from None
+
+    def train(self, job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
+        settings = job.recipe.sft if job.kind == "sft" else job.recipe.rl
+        # TRL prints its metrics, which are in metrics.jsonl, to an output that is ours.
+        with Path(os.devnull).open("w") as nowhere, nullcontext() if settings.verbose else redirect_stdout(nowhere):
+            if job.kind == "rl":
+                from tirjudge_training.trainers.trl.rl import train_rl
+
+                return train_rl(job, data=data, on_step=on_step)
+            from tirjudge_training.trainers.trl.sft import train_sft
+
+            samples = [sample for file in job.samples for sample in read_trajectories(file)]
+            return train_sft(samples, start=job.start, folder=job.folder, settings=job.recipe.sft, on_step=on_step)
+
+
+TRAINER = TRLTrainer()

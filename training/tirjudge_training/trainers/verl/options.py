@@ -1,0 +1,253 @@
+"""verl's command line from our settings, and the check that nothing in it changes the equation.
+
+verl 0.9.1, its v1 trainer. Each `Requirement` holds verl's own default, what Eq. 2 needs, and why: so what a recipe passes
+through can be refused before a cluster is started. Nothing here imports verl; it runs as a process of its own, in an
+environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from tirjudge_training.rewards import RewardRule
+from tirjudge_training.settings import RLSettings
+from tirjudge_training.trainers.requirements import Requirement
+
+AGENT_NAME = "tirjudge"
+"""Under which verl knows our loop."""
+
+NEVER_CLIPS = 1e9
+"""Above e^20, which verl clamps the ratio to: dual clip at this never acts."""
+
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+class VerlSettings(BaseModel):
+    """The section `verl` of a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nodes: int = Field(default=1, ge=1)
+    gpus_per_node: int = Field(default=8, ge=1)
+    strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
+    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
+    """`sync`: rollouts are of the weights that they train, as Eq. 2 has it. The others learn from older ones too."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs of one vLLM replica."""
+    gpu_memory: float = Field(default=0.6, gt=0.0, lt=1.0)
+    """Share of each GPU that vLLM takes."""
+    workers: int = Field(default=8, ge=1)
+    """Processes that roll out."""
+    max_inflight: int = Field(default=2, ge=1)
+    """Steps' worth of prompts that dynamic sampling may have under way."""
+    max_tokens_per_gpu: int = Field(default=32_768, gt=0)
+    """In one forward and backward pass; it does not change the loss, which is over all tokens of the step."""
+    sandbox_urls: tuple[str, ...] = ()
+    """Sandbox services that all workers share; empty: a pool in each worker."""
+    sandbox_key_file: Path | None = None
+    sandbox_slots: int = Field(default=4, ge=1)
+    """Programs at a time in a worker's own pool."""
+    ray_address: str | None = None
+    """Of a cluster that runs; None: Ray is started on this machine."""
+    loggers: tuple[str, ...] = ()
+    """verl's own, besides the console and our metrics.jsonl."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """More of verl's options, by their dotted names."""
+
+
+Row = tuple[str, JsonValue, JsonValue, str]
+"""An option: its name, verl's own default, what is needed, and why."""
+
+
+def requirements(rl: RLSettings) -> tuple[Requirement, ...]:
+    """Everything in verl that decides what is computed, with what the settings ask for.
+
+    Raises:
+        ValueError: a setting that verl cannot follow.
+    """
+    check_settings(rl)
+    third = "Eq. 2 has no third clip; verl caps the loss of bad tokens at 3 times their advantage"
+    return (
+        Requirement(f"{_ACTOR}.clip_ratio_c", NEVER_CLIPS, third, default=3.0, at_least=True),
+        *(Requirement(f"{_ACTOR}.{key}", needed, why, default) for key, default, needed, why in _actor(rl)),
+        *(Requirement(f"{_ROLLOUT}.{key}", needed, why, default) for key, default, needed, why in _rollout(rl)),
+        *(Requirement(key, needed, why, default) for key, default, needed, why in _algorithm(rl)),
+    )
+
+
+def _actor(rl: RLSettings) -> list[Row]:
+    return [
+        ("policy_loss.loss_mode", "vanilla", "vanilla", "the others are not Eq. 2"),
+        ("clip_ratio_low", 0.2, rl.clip_low, "the lower clip is the setting clip_low"),
+        ("clip_ratio_high", 0.2, rl.clip_high, "the upper clip is the setting clip_high"),
+        ("loss_agg_mode", "token-mean", "token-mean", "Eq. 2 averages over tokens"),
+        ("loss_scale_factor", None, None, "Eq. 2 averages over tokens"),
+        ("use_kl_loss", False, rl.kl > 0, "the KL to the reference is part of Eq. 2, with the weight kl"),
+        ("kl_loss_coef", 0.001, rl.kl, "the weight of the KL is the setting kl"),
+        ("kl_loss_type", "low_var_kl", "low_var_kl", "it is k3; a + at the end changes its gradient"),
+        ("entropy_coeff", 0, 0, "Eq. 2 has no entropy term"),
+        ("ppo_epochs", 1, 1, "each rollout is learnt from once"),
+        ("use_prefix_grouper", False, False, "it was not tested with our masks"),
+        ("ppo_mini_batch_size", 256, rl.prompts_per_step, "a step has prompts_per_step prompts"),
+        ("grad_clip", 1.0, rl.max_grad_norm, "the setting max_grad_norm decides"),
+        ("optim.clip_grad", 1.0, rl.max_grad_norm, "the setting max_grad_norm decides"),
+        ("optim.lr", 1e-6, rl.learning_rate, "the setting learning_rate decides"),
+        ("optim.weight_decay", 0.01, rl.weight_decay, "the setting weight_decay decides"),
+    ]
+
+
+def _rollout(rl: RLSettings) -> list[Row]:
+    whole = "rollouts are sampled from the whole distribution, and probabilities are computed on it"
+    return [
+        ("n", 1, rl.group_size, "groups have group_size rollouts"),
+        ("name", None, "vllm", "the loop speaks to vLLM's servers"),
+        ("temperature", 1.0, rl.temperature, "the setting temperature decides"),
+        ("top_p", 1, 1, whole),
+        ("top_k", -1, -1, whole),
+        ("do_sample", True, True, "greedy rollouts of a group are all the same"),
+        ("ignore_eos", False, False, "a turn ends where the model ends it"),
+        ("calculate_log_probs", True, True, "the difference between engine and trainer is reported"),
+        ("logprobs_mode", "processed_logprobs", "processed_logprobs", "they are compared at the rollouts' temperature"),
+        ("val_kwargs.temperature", 0, 0, "validation is greedy"),
+        ("agent.default_agent_loop", "single_turn_agent", AGENT_NAME, "the judge's own loop rolls out"),
+    ]
+
+
+def _algorithm(rl: RLSettings) -> list[Row]:
+    ours = "the ratio is to the trainer's own probabilities before the step"
+    metric = "acc" if rl.group_filter == "correctness" else "reward"
+    return [
+        ("algorithm.adv_estimator", "gae", "grpo", "advantages are relative to the group"),
+        ("algorithm.norm_adv_by_std_in_grpo", True, True, "advantages are over the group's standard deviation"),
+        ("algorithm.use_kl_in_reward", False, False, "the KL is in the loss, not in the reward"),
+        ("algorithm.filter_groups.enable", False, rl.dynamic_sampling, "the setting dynamic_sampling decides"),
+        ("algorithm.filter_groups.metric", "reward", metric, "the setting group_filter decides; acc is Rc"),
+        ("algorithm.rollout_correction.bypass_mode", False, False, ours),
+        ("algorithm.rollout_correction.rollout_is", None, None, "Eq. 2 has no importance weights beside the ratio"),
+        ("algorithm.rollout_correction.rollout_rs", None, None, "Eq. 2 rejects no tokens"),
+        ("data.train_batch_size", 1024, rl.prompts_per_step, "a step has prompts_per_step prompts"),
+        ("data.filter_overlong_prompts", False, False, "the judge shortens what does not fit"),
+        ("data.return_raw_chat", True, True, "the loop is handed the row"),
+        ("trainer.use_v1", True, True, "the old trainer takes no loop that answers with two outputs"),
+        ("distillation.enabled", False, False, "there is no teacher in Eq. 2"),
+        ("reward.reward_model.enable", False, False, "the loop brings the reward with it"),
+        ("reward.custom_reward_function.path", None, None, "the loop brings the reward with it"),
+    ]
+
+
+def check_settings(rl: RLSettings, *, rule: RewardRule | None = None) -> None:
+    """Look that verl can do what the settings say.
+
+    Raises:
+        ValueError: naming the setting, what was given, what verl needs, and why.
+    """
+    schedules = ("constant", "constant_with_warmup", "cosine")
+    cannot = (
+        ("rl.normaliser", rl.normaliser, ("token_mean",), "verl has no mean over groups"),
+        ("rl.old_policy", rl.old_policy, ("trainer",), "verl bypasses its own clip with the engine's probabilities"),
+        ("rl.difficulty", rl.difficulty, (False,), "verl draws the prompts"),
+        ("rl.device", rl.device, ("auto",), "verl's servers need GPUs"),
+        ("rl.lr_scheduler", rl.lr_scheduler, schedules, "verl knows no other"),
+        ("rl.trl", rl.trl, ({},), "they are TRL's; verl.options are verl's"),
+        ("reward.pair_credit", "index" if rule is None else rule.pair_credit, ("index",), "verl scores one pair at a time"),
+    )  # fmt: skip
+    for name, given, possible, why in cannot:
+        if given not in possible:
+            raise ValueError(f"{name}: {given!r} given, verl needs {' or '.join(map(repr, possible))}: {why}")
+
+
+def check_options(options: Mapping[str, JsonValue], *, rl: RLSettings) -> None:
+    """Look that options handed to verl leave the equation as it is.
+
+    Raises:
+        ValueError: naming the key, what was found, what is needed, and why.
+    """
+    for name, found in options.items():
+        key = name.lstrip("+~")
+        if "@" in key:
+            raise ValueError(f"verl.options.{name}: config groups are not checked; give options by their dotted names")
+        for one in requirements(rl):
+            if one.option.startswith(f"{key}."):
+                raise ValueError(f"verl.options.{name}: it holds {one.option}, and replacing all of it is refused")
+            if key == one.option:
+                one.check("nothing" if name.startswith("~") else found, key=f"verl.options.{name}")
+
+
+def verl_options(
+    rl: RLSettings, *, verl: VerlSettings, model: Path, folder: Path, context_tokens: int, response_tokens: int
+) -> dict[str, JsonValue]:
+    """Every option that verl is started with, by its dotted name; a recipe's own last.
+
+    Args:
+        rl: what is computed.
+        verl: where.
+        model: checkpoint to begin with; all nodes read it.
+        folder: of the stage; all nodes read and write it. Holds train.parquet, validation.parquet and loop.yaml.
+        context_tokens: most tokens of a prompt with its answer.
+        response_tokens: most tokens of an answer, what programs print included.
+
+    Raises:
+        ValueError: a setting that verl cannot follow, or an option that changes the equation.
+    """
+    check_options(verl.options, rl=rl)
+    return {
+        **{one.option: one.needed for one in requirements(rl)},
+        "data.train_files": str(folder / "train.parquet"),
+        "data.val_files": str(folder / "validation.parquet"),
+        "data.max_prompt_length": context_tokens,
+        "data.max_response_length": response_tokens,
+        "data.seed": rl.seed,
+        "actor_rollout_ref.model.path": str(model),
+        "actor_rollout_ref.model.use_remove_padding": True,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": rl.gradient_checkpointing,
+        f"{_ACTOR}.strategy": verl.strategy,
+        f"{_ACTOR}.fsdp_config.model_dtype": "fp32" if rl.weights == "float32" else "bfloat16",
+        f"{_ACTOR}.use_dynamic_bsz": True,
+        f"{_ACTOR}.ppo_max_token_len_per_gpu": verl.max_tokens_per_gpu,
+        f"{_ACTOR}.optim.lr_scheduler_type": "cosine" if rl.lr_scheduler == "cosine" else "constant",
+        f"{_ACTOR}.optim.lr_warmup_steps": rl.warmup_steps,
+        f"{_ACTOR}.data_loader_seed": rl.seed,
+        f"{_ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{_ROLLOUT}.max_model_len": context_tokens,
+        f"{_ROLLOUT}.tensor_model_parallel_size": verl.tensor_parallel,
+        f"{_ROLLOUT}.gpu_memory_utilization": verl.gpu_memory,
+        f"{_ROLLOUT}.seed": rl.seed,
+        f"{_ROLLOUT}.agent.num_workers": verl.workers,
+        f"{_ROLLOUT}.agent.agent_loop_config_path": str(folder / "loop.yaml"),
+        "algorithm.filter_groups.max_inflight_gen_batches": verl.max_inflight,
+        "trainer.v1.trainer_mode": verl.trainer_mode,
+        "trainer.nnodes": verl.nodes,
+        "trainer.n_gpus_per_node": verl.gpus_per_node,
+        "trainer.total_epochs": math.ceil(rl.epochs) if rl.steps is None else 1_000_000,
+        "trainer.total_training_steps": rl.steps,
+        "trainer.save_freq": rl.save_every,
+        "trainer.test_freq": rl.validate_every,
+        "trainer.project_name": "tirjudge",
+        "trainer.experiment_name": folder.name,
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.logger": ["console", "file", *verl.loggers],
+        **({} if verl.ray_address is None else {"+ray_kwargs.ray_init.address": verl.ray_address}),
+        **verl.options,
+    }
+
+
+def hydra_arguments(options: Mapping[str, JsonValue]) -> list[str]:
+    """Options as hydra's command line spells them."""
+    return [f"{key}={_hydra(value)}" for key, value in options.items()]
+
+
+def _hydra(value: JsonValue) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{_hydra(part)}" for name, part in value.items()) + "}"
+    return json.dumps(value)
