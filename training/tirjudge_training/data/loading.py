@@ -76,10 +76,10 @@ def in_seeded_order(parts: Sequence[PartRows], *, seed: int, name: str) -> list[
 
 
 def _check_columns(table: DataTable, *, source: Source, part: Part) -> None:
-    for names in part.columns:
-        if not set(names) & set(table.columns):
+    for names in part.columns.split():
+        if not set(names.split("|")) & set(table.columns):
             raise ValueError(
-                f"{source.name}: {table.place}: column {' or '.join(names)} is missing; "
+                f"{source.name}: {table.place}: column {names.replace('|', ' or ')} is missing; "
                 f"there are {', '.join(table.columns) or 'none'}"
             )
 

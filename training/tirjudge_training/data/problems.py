@@ -79,7 +79,8 @@ def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int =
     Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
     answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and the id.
     """
-    draw = random.Random(_number(f"{seed}/{problem.source}/{problem.id}"))
+    digest = hashlib.sha256(f"{seed}/{problem.source}/{problem.id}".encode()).digest()
+    draw = random.Random(int.from_bytes(digest[:8], "big"))
     sides = sides_of(problem)
     if isinstance(sides, Rejected):
         return sides
@@ -162,10 +163,6 @@ def with_candidates(problem: TrainingProblem, candidates: Iterable[CandidateAnsw
 def id_of(*texts: str) -> str:
     """An id for a row that has none: 16 hex digits of a hash of its texts."""
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 # Files: one JSON object a line.
