@@ -12,10 +12,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Literal
 
-from tirjudge.concurrency import gather_fail_fast
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
@@ -24,6 +22,7 @@ from tirjudge.observation import observation_text
 from tirjudge.parse import OUTPUT_FENCE
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling
+from tirjudge_training.groups import roll_groups
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule, rewards_of
 from tirjudge_training.training_samples import TrainingSample, trajectory_of
@@ -122,28 +121,22 @@ async def _sample_order(
         max_tool_calls=plan.max_tool_calls,
     )
 
-    async def roll(shown: tuple[int, ...], number: int) -> tuple[Rollout, float]:
-        started = perf_counter()
-        session = f"sample.{item.id}.{'.'.join(map(str, shown))}.{number}"
-        rollout = await judge.rollout(request, order=shown, session=session, number=number, read_probabilities=False)
-        return rollout, perf_counter() - started
-
-    wanted = [(shown, number) for shown in item.shown() for number in range(plan.num_rollouts)]
-    rolled = await gather_fail_fast([roll(shown, number) for shown, number in wanted])
-    groups: dict[tuple[int, ...], list[Rollout]] = {}
-    for (shown, _), (rollout, _) in zip(wanted, rolled, strict=True):
-        groups.setdefault(shown, []).append(rollout)
+    numbers = range(plan.num_rollouts)
+    rolled = await roll_groups(judge, request, shown=item.shown(), numbers=numbers, session=f"sample.{item.id}")
     rule = plan.rule.model_copy(update={"kind": "tir", "pair_credit": "index"})
-    rewards = rewards_of(item, groups, rule=rule)
+    rollouts = {shown: [timed.rollout for timed in group] for shown, group in rolled.items()}
+    rewards = rewards_of(item, rollouts, rule=rule)
     found = []
-    for (shown, number), (rollout, wall_s) in zip(wanted, rolled, strict=True):
-        trajectory = trajectory_of(
-            item, rollout, shown=shown, number=number, weights_version=0, wall_s=wall_s, reward=rewards[shown][number]
-        )
-        if student is not None:
-            prompt_ids = await student.judge.encode(request, order=shown)
-            trajectory = in_words_of(student, trajectory, rollout=rollout, prompt_ids=prompt_ids)
-        found.append(trajectory)
+    for shown, group in rolled.items():
+        for timed, reward in zip(group, rewards[shown], strict=True):
+            trajectory = trajectory_of(
+                item, timed.rollout, shown=shown, number=timed.number, weights_version=0, wall_s=timed.wall_s,
+                reward=reward,
+            )  # fmt: skip
+            if student is not None:
+                prompt_ids = await student.judge.encode(request, order=shown)
+                trajectory = in_words_of(student, trajectory, rollout=timed.rollout, prompt_ids=prompt_ids)
+            found.append(trajectory)
     return found
 
 
