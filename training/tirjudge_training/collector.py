@@ -24,7 +24,7 @@ from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable
 from tirjudge.judge import Judge
 from tirjudge.types import Mode, Rollout
 from tirjudge_training.difficulty import EpochOrder, ItemOrder
-from tirjudge_training.groups import Collected, RolloutGroup, SampledItem, TimedRollout, roll_groups, stats_of
+from tirjudge_training.groups import Collected, RolloutGroup, SampledItem, roll_groups, stats_of
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.policies import Policy
 from tirjudge_training.rewards import (
@@ -39,7 +39,7 @@ from tirjudge_training.rewards import (
     verified_of,
     verified_vote,
 )
-from tirjudge_training.training_samples import trajectory_of
+from tirjudge_training.training_samples import TimedRollout, trajectory_of
 
 __all__ = ["Collected", "Collector", "PseudoLabels", "RolloutGroup", "SampledItem"]
 
@@ -256,12 +256,9 @@ class _Collection:
         for shown in own:
             earned = [_NOTHING] * len(own[shown]) if rewards is None else rewards[shown]
             samples = [
-                trajectory_of(
-                    item, timed.rollout, shown=shown, number=timed.number, weights_version=version, wall_s=timed.wall_s,
-                    reward=reward,
-                )
+                trajectory_of(item, timed, shown=shown, weights_version=version, reward=reward)
                 for timed, reward in zip(rolled[shown], earned, strict=True)
-            ]  # fmt: skip
+            ]
             groups.append(RolloutGroup(trajectories=tuple(samples)))
         right = {} if item.best is None else correctness(item, own, pair_credit=self.collector.rule.pair_credit)
         accuracy = tuple(credit for group in right.values() for credit in group)
