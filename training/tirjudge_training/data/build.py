@@ -28,7 +28,7 @@ from tirjudge_training.data.manifest import (
     MANIFEST,
     TRAIN,
     VALIDATION,
-    DataManifest,
+    MixtureManifest,
     PartManifest,
     SourceManifest,
     described,
@@ -83,7 +83,7 @@ async def build(
     candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     slots: int | None = None,
     on_progress: OnProgress = lambda source, found, was_kept: None,
-) -> DataManifest:
+) -> MixtureManifest:
     """Makes the folder; a run that was ended goes on at the first source that is not finished.
 
     Args:
@@ -128,7 +128,7 @@ async def build(
 
 def _finish(
     items: Sequence[TrainingItem], manifests: Mapping[str, SourceManifest], *, wanted: Wanted, screen: Screen, out: Path
-) -> DataManifest:
+) -> MixtureManifest:
     shuffled = list(items)
     random.Random(f"{wanted.seed}/order").shuffle(shuffled)
     train, validation = validation_split(shuffled, seed=wanted.seed)
@@ -140,7 +140,7 @@ def _finish(
         if wanted.commercial and not source.commercial and (not wanted.sources or source.name in wanted.sources)
     }
     generators = Counter(name for item in items for name in item.generator.split(", ") if name)
-    manifest = DataManifest(
+    manifest = MixtureManifest(
         version=version("tirjudge"), seed=wanted.seed, scale=wanted.scale, commercial=wanted.commercial,
         only=list(wanted.only), max_chars=wanted.max_chars, sources=dict(manifests), left_out=left_out,
         benchmarks=dict(screen.index.num_prompts), with_responses=screen.with_responses,

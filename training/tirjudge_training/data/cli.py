@@ -20,7 +20,7 @@ from tirjudge.types import Mode
 if TYPE_CHECKING:
     from tirjudge_training.data.build import Wanted
     from tirjudge_training.data.collecting import Screen
-    from tirjudge_training.data.manifest import DataManifest, SourceManifest
+    from tirjudge_training.data.manifest import MixtureManifest, SourceManifest
     from tirjudge_training.data.sources import Source
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make the items that judges are trained on.")
@@ -283,7 +283,7 @@ def _bars() -> Iterator[Callable[[str, SourceManifest, bool], None]]:
         yield on_progress
 
 
-def _print_manifest(manifest: DataManifest, *, out: Path) -> None:
+def _print_manifest(manifest: MixtureManifest, *, out: Path) -> None:
     from rich.table import Table
 
     table = Table("source", "point", "pair", "list", "rows seen", "rejected")

@@ -62,7 +62,7 @@ class FileManifest(_Stated):
     """Of the items, whatever the file is written in."""
 
 
-class DataManifest(_Stated):
+class MixtureManifest(_Stated):
     version: str
     """Of tirjudge."""
     seed: int
@@ -107,13 +107,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
-def read_manifest(folder: Path) -> DataManifest:
+def read_manifest(folder: Path) -> MixtureManifest:
     """Raises ValueError: there is none, or it is none of ours."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file; `tirjudge train data build --out {folder}` makes one")
     try:
-        return DataManifest.model_validate_json(path.read_bytes())
+        return MixtureManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -17,7 +17,7 @@ from tirjudge_training.data.problems import TrainingProblem, read_problems
 from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.making import Made, make_pairs
-from tirjudge_training.pairs.sampling import SamplingPlan
+from tirjudge_training.pairs.sampling import AnswerPlan
 
 
 def pairs(
@@ -45,7 +45,7 @@ def pairs(
 ) -> None:
     """Sample answers, check them, and make pairwise, pointwise and listwise items of right and wrong ones."""
     try:
-        plan = SamplingPlan(
+        plan = AnswerPlan(
             models=_names(model, option="--model"),
             num_samples=samples,
             temperature=temperature,
@@ -72,7 +72,7 @@ async def _make(
     *,
     url: str,
     api_key: str | None,
-    plan: SamplingPlan,
+    plan: AnswerPlan,
     out: Path,
     modes: Sequence[Mode],
     slots: int | None,
