@@ -190,12 +190,12 @@ def validations(rows: Sequence[MetricRow], name: str = "val/acc") -> list[Valida
     num_name = "val/n" + name.removeprefix("val/acc")
     num_points = series(rows, num_name) if name.startswith("val/acc") else []
     nums = {(point.stage, point.step): round(point.value) for point in num_points}
-    return [_validated(point, num=nums.get((point.stage, point.step))) for point in series(rows, name)]
-
-
-def _validated(point: Point, *, num: int | None) -> Validated:
-    low, high = wilson_interval(point.value * num, num_trials=num) if num else (point.value, point.value)
-    return Validated(stage=point.stage, step=point.step, accuracy=point.value, num=num, low=low, high=high)
+    found = []
+    for point in series(rows, name):
+        num, share = nums.get((point.stage, point.step)), point.value
+        low, high = wilson_interval(share * num, num_trials=num) if num else (share, share)
+        found.append(Validated(stage=point.stage, step=point.step, accuracy=share, num=num, low=low, high=high))
+    return found
 
 
 def _row(line: bytes, *, where: str) -> MetricRow:

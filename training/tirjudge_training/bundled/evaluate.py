@@ -15,7 +15,7 @@ from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
 from tirjudge.loop import Bindings, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
-from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
+from tirjudge_training.synthetic.examples import Mixture, draw_examples
 from tirjudge_training.validation import call_counts
 
 CONCURRENCY = 16
@@ -109,7 +109,7 @@ def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tupl
     mode = Mode.PAIRWISE if test_set.mode is Mode.POINTWISE else test_set.mode
     rng = Random(f"held-out/{seed}/{test_set.name}")
     drawn = draw_examples(mode, rng=rng, held_out=True, mixture=test_set.mixture)
-    for example in islice(filter(_settled, drawn), num_items):
+    for example in islice((one for one in drawn if one.has_one_best), num_items):
         request = JudgeRequest(
             mode=test_set.mode,
             prompt=example.prompt,
@@ -117,10 +117,6 @@ def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tupl
             tools="auto" if test_set.tools else "off",
         )
         yield request, example.label
-
-
-def _settled(example: SyntheticExample) -> bool:
-    return sum(share == max(example.met) for share in example.met) == 1
 
 
 async def measure(

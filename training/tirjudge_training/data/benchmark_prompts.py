@@ -112,13 +112,8 @@ def prompts_in(file: Path) -> list[str]:
     if "prompt" not in columns:
         raise ValueError(f"{file}: column prompt is missing; there are {', '.join(columns) or 'none'}")
     found = (row.get("prompt") for row in rows)
-    return list(dict.fromkeys(_as_text(prompt) for prompt in found if prompt))
-
-
-def _as_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return prompt_text([ChatMessage.model_validate(message) for message in prompt])
+    said = (p if isinstance(p, str) else [ChatMessage.model_validate(message) for message in p] for p in found if p)
+    return list(dict.fromkeys(map(prompt_text, said)))
 
 
 def _hub_rows(benchmark: BenchmarkPrompts, place: PromptLocation) -> Iterator[Mapping[str, Any]]:

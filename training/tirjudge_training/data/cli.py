@@ -16,6 +16,7 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Mode
+from tirjudge_training.data.quality import MAX_CHARS
 
 if TYPE_CHECKING:
     from tirjudge_training.data.build import Wanted
@@ -70,7 +71,7 @@ def build(
     responses: _WithResponses = False,
     scale: _Scale = 1.0,
     seed: _Seed = 0,
-    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = 24_000,
+    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = MAX_CHARS,
     slots: Annotated[int | None, typer.Option(help="Programs run at a time; default: one a core.")] = None,
     json_output: _Json = False,
 ) -> None:
@@ -188,18 +189,13 @@ def check(
 
 
 def _wanted(
-    sources: str, *, only: str, commercial: bool, scale: float, seed: int, max_chars: int | None = None
+    sources: str, *, only: str, commercial: bool, scale: float, seed: int, max_chars: int = MAX_CHARS
 ) -> Wanted:
     from tirjudge_training.data.build import Wanted
     from tirjudge_training.data.mixture import chosen_sources
 
     wanted = Wanted(
-        sources=_names(sources),
-        only=_names(only),
-        commercial=commercial,
-        scale=scale,
-        seed=seed,
-        **({} if max_chars is None else {"max_chars": max_chars}),
+        sources=_names(sources), only=_names(only), commercial=commercial, scale=scale, seed=seed, max_chars=max_chars
     )
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=commercial):
         if commercial and not source.confirmed:
@@ -216,8 +212,6 @@ def _screen(
     benchmarks: str, *, rows: Path | None, against: list[Path], boilerplate: Path | None, responses: bool
 ) -> Screen:
     """The index of all prompts that are not to be trained on."""
-    import numpy as np
-
     from tirjudge_training.data.benchmark_prompts import chosen, prompts_in, prompts_of
     from tirjudge_training.data.collecting import Screen
     from tirjudge_training.data.decontamination import index_of
@@ -231,12 +225,8 @@ def _screen(
     if not prompts:
         _say("no benchmark is given: nothing is screened")
     index = index_of(prompts)
-    exempt = (
-        np.zeros(0, dtype=np.uint64)
-        if boilerplate is None
-        else index.grams_of(boilerplate.read_text(encoding="utf-8").splitlines())
-    )
-    return Screen(index=index, boilerplate=exempt, with_responses=responses)
+    passed_over = [] if boilerplate is None else boilerplate.read_text(encoding="utf-8").splitlines()
+    return Screen(index=index, boilerplate=index.grams_of(passed_over), with_responses=responses)
 
 
 @contextmanager

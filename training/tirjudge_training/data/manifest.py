@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -97,14 +96,8 @@ def hash_of(items: Sequence[TrainingItem]) -> str:
     digest = hashlib.sha256()
     for item in items:
         fields = {name: getattr(item, name) for name in TrainingItem.__slots__}
-        digest.update(json.dumps(fields, default=_plain, sort_keys=True).encode() + b"\n")
+        digest.update(json.dumps(fields, default=ChatMessage.model_dump, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ChatMessage):
-        return value.model_dump()
-    raise TypeError(type(value).__name__)
 
 
 def read_manifest(folder: Path) -> MixtureManifest:

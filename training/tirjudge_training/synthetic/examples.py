@@ -44,6 +44,11 @@ class SyntheticExample:
     num_asked: int
     """How many instructions the prompt holds."""
 
+    @property
+    def has_one_best(self) -> bool:
+        """Whether one response meets more than all others."""
+        return sum(share == max(self.met) for share in self.met) == 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:

@@ -327,10 +327,6 @@ def _shape_exact(feature: str, others: tuple[str, ...]) -> Shape:
     return shape
 
 
-def _draw_options(rng: Random, vocabulary: Vocabulary) -> Params:
-    return Params(quotes=rng.choice(_OPTIONS))
-
-
 def _shape_only(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
     wrong = ("perhaps", "it depends", f"{params.quotes[0]} or so", f"I say {params.quotes[-1]}")
     draft.ask("only", rng.choice(params.quotes) if follow else rng.choice((*wrong, None)))
@@ -342,18 +338,6 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _shape_line_start(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
-    draft.ask("line_start", params.quotes[0] if follow else rng.choice((None, None, "::")))
-
-
-def _draw_sentence_words(rng: Random, vocabulary: Vocabulary) -> Params:
-    return Params(number=rng.randint(5, 15), op="<=")
-
-
-def _longest_sentence(text: str) -> int:
-    return max(len(s.split()) for s in re.split(r"[.!?]", text))
 
 
 PLAIN = (
@@ -386,13 +370,13 @@ PLAIN = (
     InstructionKind(name="no digits", code='not re.search(r"\\d", r)',
         draw=_nothing, holds=lambda t, p, _: not any(c.isdigit() for c in t), shape=lambda d, p, follow, rng, request: None if follow else d.insert(rng.choice(("7", "42", "1999")), times=rng.randint(1, 2))),
     InstructionKind(name="choose one", code="r.strip() in qs",
-        draw=_draw_options, holds=lambda t, p, _: any(t.strip() == q for q in p.quotes), shape=_shape_only),
+        draw=lambda rng, v: Params(quotes=rng.choice(_OPTIONS)), holds=lambda t, p, _: any(t.strip() == q for q in p.quotes), shape=_shape_only),
     InstructionKind(name="ends as question", code='r.strip().endswith("?")',
         draw=_nothing, holds=lambda t, p, _: t.rstrip()[-1:] == "?", shape=_one_of("question", True, False)),
     InstructionKind(name="line start", code="all(x.startswith(q0) for x in r.splitlines() if x.strip())",
-        draw=lambda rng, v: Params(quotes=(rng.choice((">", "->", "=>", "~", "//", "+")),)), holds=lambda t, p, _: not [x for x in t.split("\n") if x.strip() and x[: len(p.quotes[0])] != p.quotes[0]], shape=_shape_line_start),
+        draw=lambda rng, v: Params(quotes=(rng.choice((">", "->", "=>", "~", "//", "+")),)), holds=lambda t, p, _: not [x for x in t.split("\n") if x.strip() and x[: len(p.quotes[0])] != p.quotes[0]], shape=lambda d, p, follow, rng, request: d.ask("line_start", p.quotes[0] if follow else rng.choice((None, None, "::")))),
     InstructionKind(name="short sentences", code='max(len(x.split()) for x in re.split(r"[.!?]", r)) <= n0',
-        draw=_draw_sentence_words, holds=lambda t, p, _: _longest_sentence(t) <= (p.number or 0), shape=lambda d, p, follow, rng, request: d.ask("sentence_words", max(2, (p.number or 0) - rng.randint(0, 2)) if follow else (p.number or 0) + rng.randint(1, 4))),
+        draw=lambda rng, v: Params(number=rng.randint(5, 15), op="<="), holds=lambda t, p, _: max(len(s.split()) for s in re.split(r"[.!?]", t)) <= (p.number or 0), shape=lambda d, p, follow, rng, request: d.ask("sentence_words", max(2, (p.number or 0) - rng.randint(0, 2)) if follow else (p.number or 0) + rng.randint(1, 4))),
 )  # fmt: skip
 
 KINDS: tuple[InstructionKind, ...] = (*COUNTED, *COUNTED_QUOTED, *PLAIN)
