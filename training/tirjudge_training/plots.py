@@ -120,7 +120,9 @@ def _figure(runs: Sequence[PlottedRun], panels: Sequence[Metric], *, out: Path) 
     for axes in all_axes[len(panels) :]:
         axes.remove()
     if len(runs) > 1:
-        named = {line.get_label(): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]}
+        named: dict[str, Any] = {
+            str(line.get_label()): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]
+        }
         figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(runs)))
     files = [out.with_suffix(".svg"), out.with_suffix(".png")]
     figure.savefig(files[0], metadata={"Date": None})

@@ -210,7 +210,9 @@ def _manifest(
         )
         for rows in parts
     ]  # fmt: skip
-    found = {name: dict(sorted(of.items())) if isinstance(of, dict) else of for name, of in vars(tally).items()}
+    found: dict[str, Any] = {
+        name: dict(sorted(of.items())) if isinstance(of, dict) else of for name, of in vars(tally).items()
+    }
     return SourceManifest(
         parts=manifests, task=source.task, licence=source.licence, commercial=source.commercial,
         confirmed=source.confirmed, wanted=dict(counts), made=quota.made, **found,
