@@ -112,9 +112,9 @@ def test_what_is_no_file_of_items_is_refused(tmp_path: Path) -> None:
     for name, said in [
         ("none.jsonl", "no such file"),
         ("", r"a folder given; a file in it would do, such as .*train\.parquet"),
-        ("broken.parquet", "not a Parquet file"),
-        ("broken.jsonl", "row 2: not JSON"),
-        ("list.jsonl.gz", "row 1: an object"),
+        ("broken.parquet", "not Parquet"),
+        ("broken.jsonl", "line 2: not JSON"),
+        ("list.jsonl.gz", "line 1: an object"),
     ]:
         with pytest.raises(ValueError, match=said):
             read_items(tmp_path / name)

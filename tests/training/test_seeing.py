@@ -21,11 +21,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tirjudge_training.cli import app
-from tirjudge_training.metrics import MetricsWriter, read_metrics, series, validations
+from tirjudge_training.metrics import NUM_STEPS, MetricsWriter, read_metrics, series, validations
 from tirjudge_training.plots import plot, running_mean
 from tirjudge_training.run_folder import StageRecord, State
 from tirjudge_training.trackers import open_trackers
-from tirjudge_training.watch import NUM_STEPS, eta_s, frame, look_at, sparkline, watch
+from tirjudge_training.watch import eta_s, frame, look_at, sparkline, watch
 
 RL = {
     "reward/total": 0.5,
@@ -144,10 +144,11 @@ def test_a_validation_has_wilsons_interval(run: Path) -> None:
 
 def test_a_frame_shows_stages_metrics_accuracy_and_the_interval(run: Path) -> None:
     text = shown(run)
-    assert re.search(r"rl-0 +rejected +4 +80\.0% +49\.0% to 94\.3%, n = 10 +50\.0% +accuracy fell", text)
+    assert re.search(r"rl-0 +rejected +4 +80\.0% +49\.0% to 94\.3%, n = 10 +50\.0%", text)
+    assert "rl-0: accuracy fell" in text
     assert re.search(r"rl-1 +waiting", text)
     assert re.search(r"math, pairwise +50\.0% +\S+ +80\.0% +49\.0% to 94\.3%, n = 10", text)
-    assert re.search(r"loss +1\.500", text)
+    assert re.search(r"loss +1\.5", text)
 
 
 def test_a_run_that_a_process_holds_is_running_and_one_that_nobody_holds_was_interrupted(run: Path) -> None:
@@ -187,6 +188,8 @@ def test_the_time_left_is_what_the_last_steps_took(tmp_path: Path) -> None:
         for step in (1, 2, 3)
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state = State(command="zero", stages=[StageRecord(name="rl-0", kind="rl", status="running")])
+    (tmp_path / "state.json").write_text(state.model_dump_json())
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # step 3 ended at 115 s; 7 steps of 5 s are left, of which 2 s have passed
@@ -205,7 +208,7 @@ def test_watch_prints_one_frame_and_says_in_a_line_that_there_is_no_run(run: Pat
     assert "sft-1" in done.output
     failed = CliRunner().invoke(command(watch), [str(tmp_path / "none")])
     assert failed.exit_code == 2
-    assert failed.output.strip().endswith("no run here; a folder with metrics.jsonl or state.json is one")
+    assert f"{tmp_path / 'none'}: no run here" in failed.output
     assert len(failed.output.splitlines()) == 1
 
 
@@ -259,7 +262,7 @@ def test_plots_of_several_runs_are_files_with_their_axes_and_names(run: Path, tm
     names = {path.stem for path in (tmp_path / "plots").glob("*.png")}
     assert names == {"validation", "accuracy", "reward", "tools", "sampling", "length", "training", "logprobs", "speed"}
     svg = (tmp_path / "plots" / "validation.svg").read_text()
-    assert "right of held-out items, %" in svg
+    assert "of held-out items (95 % interval), %" in svg
     assert "zero" in svg
     assert "distill" in svg
     assert "math, pairwise" in (tmp_path / "plots" / "accuracy.svg").read_text()

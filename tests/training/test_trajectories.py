@@ -11,7 +11,13 @@ import pytest
 from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RolloutReward
-from tirjudge_training.training_samples import TrainingSample, read_trajectories, trajectory_of, write_trajectories
+from tirjudge_training.training_samples import (
+    TimedRollout,
+    TrainingSample,
+    read_trajectories,
+    trajectory_of,
+    write_trajectories,
+)
 
 ITEM = TrainingItem(
     id="i",
@@ -46,7 +52,8 @@ REWARD = RolloutReward(total=0.1, correct=1.0, format=True, tool=False)
 
 
 def make(rollout: Rollout = ROLLOUT) -> TrainingSample:
-    return trajectory_of(ITEM, rollout, shown=(1, 0), number=3, weights_version=7, wall_s=1.5, reward=REWARD)
+    timed = TimedRollout(rollout=rollout, number=3, wall_s=1.5)
+    return trajectory_of(ITEM, timed, shown=(1, 0), weights_version=7, reward=REWARD)
 
 
 def test_a_rollout_becomes_ids_mask_and_logprobs_of_one_length() -> None:

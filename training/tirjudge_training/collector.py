@@ -20,12 +20,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tirjudge.concurrency import gather_fail_fast
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
-from tirjudge.judge import Judge, rollout_name
-from tirjudge.types import JudgeRequest, Mode, Rollout
+from tirjudge.judge import Judge
+from tirjudge.types import Mode, Rollout
 from tirjudge_training.difficulty import EpochOrder, ItemOrder
-from tirjudge_training.groups import Collected, RolloutGroup, SampledItem, stats_of
+from tirjudge_training.groups import Collected, RolloutGroup, SampledItem, roll_groups, stats_of
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.policies import Policy
 from tirjudge_training.rewards import (
@@ -40,7 +39,7 @@ from tirjudge_training.rewards import (
     verified_of,
     verified_vote,
 )
-from tirjudge_training.training_samples import trajectory_of
+from tirjudge_training.training_samples import TimedRollout, trajectory_of
 
 __all__ = ["Collected", "Collector", "PseudoLabels", "RolloutGroup", "SampledItem"]
 
@@ -240,58 +239,30 @@ class _Collection:
             tools=collector.tools,
             max_tool_calls=collector.max_tool_calls,
         )
-        swapped = () if collector.pseudo is None or not collector.pseudo.swap else _swapped(item)
+        is_swapped = collector.pseudo is not None and collector.pseudo.swap and item.mode is not Mode.POINTWISE
+        swapped = (item.order[::-1],) if is_swapped else ()
         numbers = range(repeat * collector.group_size, (repeat + 1) * collector.group_size)
-        wanted = [(shown, number) for shown in (*item.shown(), *swapped) for number in numbers]
-        rolled = await gather_fail_fast(
-            [self._roll(request, shown=shown, number=number, name=name) for shown, number in wanted]
+        rolled = await roll_groups(
+            self.judge, request, shown=(*item.shown(), *swapped), numbers=numbers, session=name, slots=self.places
         )
-        timed: dict[tuple[int, ...], list[tuple[Rollout, float]]] = {}
-        for (shown, _), rollout in zip(wanted, rolled, strict=True):
-            timed.setdefault(shown, []).append(rollout)
-        return self._rewarded(item, timed, first_number=numbers.start)
+        return self._rewarded(item, rolled)
 
-    async def _roll(
-        self, request: JudgeRequest, *, shown: tuple[int, ...], number: int, name: str
-    ) -> tuple[Rollout, float]:
-        """One rollout, and how many seconds it took."""
-        async with self.places:
-            started = perf_counter()
-            rollout = await self.judge.rollout(
-                request,
-                order=shown,
-                session=f"{name}.{rollout_name(shown, number)}",
-                number=number,
-                read_probabilities=False,
-            )
-            return rollout, perf_counter() - started
-
-    def _rewarded(
-        self, item: TrainingItem, timed: Mapping[tuple[int, ...], Sequence[tuple[Rollout, float]]], *, first_number: int
-    ) -> SampledItem:
-        rollouts = {shown: [rollout for rollout, _ in group] for shown, group in timed.items()}
+    def _rewarded(self, item: TrainingItem, rolled: Mapping[tuple[int, ...], Sequence[TimedRollout]]) -> SampledItem:
+        rollouts = {shown: [timed.rollout for timed in group] for shown, group in rolled.items()}
         own = {shown: rollouts[shown] for shown in item.shown()}
         vote, rewards = self._rewards(item, own, rollouts)
-        groups = tuple(
-            RolloutGroup(
-                trajectories=tuple(
-                    trajectory_of(
-                        item,
-                        rollout,
-                        shown=shown,
-                        number=first_number + place,
-                        weights_version=self.collector.policy.version,
-                        wall_s=wall_s,
-                        reward=(rewards[shown][place] if rewards is not None else _NOTHING),
-                    )
-                    for place, (rollout, wall_s) in enumerate(timed[shown])
-                )
-            )
-            for shown in own
-        )
+        version = self.collector.policy.version
+        groups = []
+        for shown in own:
+            earned = [_NOTHING] * len(own[shown]) if rewards is None else rewards[shown]
+            samples = [
+                trajectory_of(item, timed, shown=shown, weights_version=version, reward=reward)
+                for timed, reward in zip(rolled[shown], earned, strict=True)
+            ]
+            groups.append(RolloutGroup(trajectories=tuple(samples)))
         right = {} if item.best is None else correctness(item, own, pair_credit=self.collector.rule.pair_credit)
         accuracy = tuple(credit for group in right.values() for credit in group)
-        return SampledItem(item=item, groups=groups, accuracy=accuracy, vote=vote, refused=rewards is None)
+        return SampledItem(item=item, groups=tuple(groups), accuracy=accuracy, vote=vote, refused=rewards is None)
 
     def _rewards(
         self,
@@ -315,10 +286,6 @@ class _Collection:
 
 _NOTHING = RolloutReward(total=0.0, correct=0.0, format=False, tool=False)
 """What a rollout earns whose group has no label that can be trusted."""
-
-
-def _swapped(item: TrainingItem) -> tuple[tuple[int, ...], ...]:
-    return () if item.mode is Mode.POINTWISE else (item.order[::-1],)
 
 
 def _informative(draw: SampledItem, *, keep: Literal["correct", "reward"]) -> list[RolloutGroup]:

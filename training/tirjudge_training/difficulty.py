@@ -77,16 +77,13 @@ class EpochOrder:
         end = start + num_groups
         while end > 0:
             place = 0
-            for index in self._shuffled(epoch):
+            order = list(range(len(self._sizes)))
+            Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
+            for index in order:
                 if start <= place < end:
                     yield index
                 place += self._sizes[index]
             epoch, start, end = epoch + 1, 0, end - place
-
-    def _shuffled(self, epoch: int) -> list[int]:
-        order = list(range(len(self._sizes)))
-        Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
-        return order
 
     def learn(self, index: int, *, correct: float, wrong: float) -> None:
         """It makes no difference."""

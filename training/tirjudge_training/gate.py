@@ -60,9 +60,10 @@ def compare(before: ValidationScore, after: ValidationScore, *, rule: GateRule) 
     """Compare a stage with the checkpoint that it would replace."""
     if rule.mode == "off":
         return Decided(accepted=True, complaints=())
-    complaints = tuple(
-        filter(None, (_accuracy_fell(before, after, rule=rule), _tool_use_fell(before, after, rule=rule)))
-    )
+    complaints = tuple(filter(None, [_accuracy_fell(before, after, rule=rule)]))
+    if before.tool_use is not None and after.tool_use is not None and after.tool_use < rule.tool_use * before.tool_use:
+        said = f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"
+        complaints = (*complaints, said)
     return Decided(accepted=rule.mode == "warn" or not complaints, complaints=complaints)
 
 
@@ -75,9 +76,3 @@ def _accuracy_fell(before: ValidationScore, after: ValidationScore, *, rule: Gat
     return (
         f"accuracy fell from {before.accuracy:.1%} to {after.accuracy:.1%}: {lost} held-out items lost, {gained} gained"
     )
-
-
-def _tool_use_fell(before: ValidationScore, after: ValidationScore, *, rule: GateRule) -> str | None:
-    if before.tool_use is None or after.tool_use is None or after.tool_use >= rule.tool_use * before.tool_use:
-        return None
-    return f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"

@@ -1,14 +1,20 @@
-"""What the collector hands over: groups of rollouts, the draws that they come from, and what was measured of them."""
+"""Groups of rollouts: how they are made, the items that they come from, and what was measured of them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean
+from time import perf_counter
 
+from tirjudge.concurrency import gather_fail_fast
+from tirjudge.judge import Judge, rollout_name
+from tirjudge.types import JudgeRequest
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import PseudoLabel
-from tirjudge_training.training_samples import TrainingSample
+from tirjudge_training.training_samples import TimedRollout, TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,37 @@ class Collected:
     """All that was rolled out, in the order in which it was drawn."""
     stats: Mapping[str, float] = field(default_factory=dict)
     """Name of a metric -> its value, over all rollouts before filtering; see `stats_of`."""
+
+
+async def roll_groups(
+    judge: Judge,
+    request: JudgeRequest,
+    *,
+    shown: Sequence[tuple[int, ...]],
+    numbers: Sequence[int],
+    session: str,
+    slots: asyncio.Semaphore | None = None,
+) -> dict[tuple[int, ...], list[TimedRollout]]:
+    """A group of rollouts of one request for each of what is shown, side by side.
+
+    Args:
+        judge: of the policy.
+        request: of an item.
+        shown: indexes into its responses, in the order shown.
+        numbers: of the rollouts of each group; each number is another rollout.
+        session: names the request to the engine.
+        slots: of rollouts that are under way at a time; None: any number.
+    """
+
+    async def roll(order: tuple[int, ...], number: int) -> TimedRollout:
+        async with slots or nullcontext():
+            started = perf_counter()
+            name = f"{session}.{rollout_name(order, number)}"
+            rollout = await judge.rollout(request, order=order, session=name, number=number, read_probabilities=False)
+            return TimedRollout(rollout=rollout, number=number, wall_s=perf_counter() - started)
+
+    rolled = await gather_fail_fast([roll(order, number) for order in shown for number in numbers])
+    return {order: rolled[place * len(numbers) :][: len(numbers)] for place, order in enumerate(shown)}
 
 
 def stats_of(

@@ -6,19 +6,19 @@ order; a pointwise item is a pair whose two responses are each scored alone.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError
 
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, prompt_text
+from tirjudge_training.row_files import SUFFIXES, read_rows, write_lines
 
 HELD_OUT_SHARE = 0.05
 """Of each task and mode (TIR-Judge, 5.1)."""
@@ -123,41 +123,8 @@ def _held_out_counts(items: Sequence[TrainingItem], *, share: float) -> Counter[
 # Files ------------------------------------------------------------------------------------------------------------------
 
 
-class _Row(BaseModel):
-    """An item as a file holds it; columns that it does not know are left aside."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    id: StrictStr
-    mode: Mode
-    prompt: StrictStr | list[ChatMessage]
-    responses: list[StrictStr]
-    best: StrictInt | None
-    task: StrictStr
-    source: StrictStr
-    verifiable: StrictBool
-    order: list[StrictInt]
-    licence: StrictStr = ""
-    generator: StrictStr = ""
-
-    @model_validator(mode="after")
-    def _fits(self) -> _Row:
-        num = len(self.responses)
-        if num < 2 or (self.mode is not Mode.LISTWISE and num != 2):
-            wanted = "2 or more" if self.mode is Mode.LISTWISE else "exactly 2"
-            raise ValueError(f"responses: {num} given, {self.mode} takes {wanted}")
-        if self.best is not None and not 0 <= self.best < num:
-            raise ValueError(f"best: {self.best} given with {num} responses, it is 0 to {num - 1}, or null")
-        if sorted(self.order) != list(range(num)):
-            raise ValueError(f"order: {self.order} given, it holds each of 0 to {num - 1} once")
-        return self
-
-    def item(self) -> TrainingItem:
-        fields = {name: getattr(self, name) for name in _Row.model_fields}
-        prompt = self.prompt if isinstance(self.prompt, str) else tuple(self.prompt)
-        return TrainingItem(
-            **{**fields, "prompt": prompt, "responses": tuple(self.responses), "order": tuple(self.order)}
-        )
+_ITEM = TypeAdapter(TrainingItem)
+COLUMNS = tuple(field.name for field in fields(TrainingItem))
 
 
 def read_items(path: Path | str) -> list[TrainingItem]:
@@ -171,19 +138,18 @@ def read_items(path: Path | str) -> list[TrainingItem]:
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path}: a folder given; a file in it would do, such as {path / 'train.parquet'}")
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file")
-    items: list[TrainingItem] = []
-    seen: dict[str, int] = {}
-    for number, row in enumerate(_rows_of(path), start=1):
-        item = _parse(row, path=path, number=number)
-        if item.id in seen:
-            raise ValueError(
-                f'{path}, row {number}: id: "{item.id}" stands in row {seen[item.id]} too; ids have to differ'
-            )
-        seen[item.id] = number
-        items.append(item)
-    return items
+    _check_suffix(path)
+    items: dict[str, TrainingItem] = {}
+    for number, row in enumerate(read_rows(path)[1], start=1):
+        try:
+            item = _item(row)
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}") from None
+        if item.id in items:
+            first = list(items).index(item.id) + 1
+            raise ValueError(f'{path}, row {number}: id: "{item.id}" stands in row {first} too; ids have to differ')
+        items[item.id] = item
+    return list(items.values())
 
 
 def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
@@ -196,102 +162,68 @@ def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
         raise ValueError(f'id: "{twice[0]}" comes more than once; ids have to differ')
-    write = _writer_of(path)
+    _check_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(items, partial)
+        if path.suffix == ".parquet":
+            _write_parquet(items, partial)
+        else:
+            write_lines(map(_row, items), partial, gzipped=path.suffix == ".gz")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _writer_of(path: Path) -> Any:
-    if path.name.endswith(".parquet"):
-        return _write_parquet
-    if path.name.endswith(".jsonl"):
-        return _write_jsonl
-    if path.name.endswith(".jsonl.gz"):
-        return _write_jsonl_gz
-    raise ValueError(f"{path}: items are kept in .parquet, .jsonl or .jsonl.gz")
+def _check_suffix(path: Path) -> None:
+    if not path.name.endswith(SUFFIXES):
+        raise ValueError(f"{path}: items are kept in .parquet, .jsonl or .jsonl.gz")
 
 
-def _rows_of(path: Path) -> Iterator[Any]:
-    _writer_of(path)  # refuses endings that are not ours
-    if path.suffix == ".parquet":
-        return _parquet_rows(path)
-    return _jsonl_rows(path)
-
-
-def _jsonl_rows(path: Path) -> Iterator[Any]:
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, row {number}: not JSON: {error}") from None
-
-
-def _parquet_rows(path: Path) -> Iterator[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _item(row: Mapping[str, Any]) -> TrainingItem:
+    """The item that a row holds; columns that are not known are left aside. Raises ValueError that names the column."""
+    known = {name: row[name] for name in COLUMNS if name in row}
+    if row.get("messages") is not None:
+        known["prompt"] = row["messages"]
     try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a Parquet file that can be read: {error}") from None
-    for row in table.to_pylist():
-        messages = row.pop("messages", None)
-        yield {**row, "prompt": messages} if messages is not None else row
-
-
-def _parse(row: Any, *, path: Path, number: int) -> TrainingItem:
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}, row {number}: an object with a value for each column is expected")
-    try:
-        return _Row.model_validate(row).item()
+        # Through JSON, where lists are tuples and nothing else is taken for something else.
+        item = _ITEM.validate_json(json.dumps(known, default=lambda value: None), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        column = str(first["loc"][0]) if first["loc"] else ""
-        if first["type"] == "missing":
-            said = f'the column "{column}" is missing'
-        else:
-            said = f"{column}: {first['msg']}" if column else first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{path}, row {number}: {said}") from None
+        column = str(first["loc"][0]) if first["loc"] else "row"
+        missing = first["type"] == "missing"
+        raise ValueError(f'the column "{column}" is missing' if missing else f"{column}: {first['msg']}") from None
+    num = len(item.responses)
+    if num < 2 or (item.mode is not Mode.LISTWISE and num != 2):
+        wanted = "2 or more" if item.mode is Mode.LISTWISE else "exactly 2"
+        raise ValueError(f"responses: {num} given, {item.mode} takes {wanted}")
+    if item.best is not None and not 0 <= item.best < num:
+        raise ValueError(f"best: {item.best} given with {num} responses, it is 0 to {num - 1}, or null")
+    if sorted(item.order) != list(range(num)):
+        raise ValueError(f"order: {list(item.order)} given, it holds each of 0 to {num - 1} once")
+    return item
 
 
-def _json_row(item: TrainingItem) -> dict[str, Any]:
-    prompt = item.prompt if isinstance(item.prompt, str) else [message.model_dump() for message in item.prompt]
-    return {**{name: getattr(item, name) for name in _Row.model_fields}, "prompt": prompt, "mode": str(item.mode)}
-
-
-def _write_jsonl(items: Sequence[TrainingItem], path: Path) -> None:
-    path.write_text("".join(json.dumps(_json_row(item), ensure_ascii=False) + "\n" for item in items), encoding="utf-8")
-
-
-def _write_jsonl_gz(items: Sequence[TrainingItem], path: Path) -> None:
-    text = "".join(json.dumps(_json_row(item), ensure_ascii=False) + "\n" for item in items)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))  # the same items give the same bytes
+def _row(item: TrainingItem) -> dict[str, Any]:
+    return _ITEM.dump_python(item, mode="json")
 
 
 def _write_parquet(items: Sequence[TrainingItem], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = []
-    for item in items:
-        row = _json_row(item)
-        is_text = isinstance(item.prompt, str)
-        rows.append(
-            {**row, "prompt": row["prompt"] if is_text else None, "messages": None if is_text else row["prompt"]}
-        )
+    rows = [_row(item) for item in items]
+    rows = [
+        row if isinstance(row["prompt"], str) else {**row, "prompt": None, "messages": row["prompt"]} for row in rows
+    ]
+    numbers, texts = pa.list_(pa.int32()), pa.list_(pa.string())
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
     columns = {
         "best": pa.int32(),
-        "messages": pa.list_(message),
-        "order": pa.list_(pa.int32()),
-        "responses": pa.list_(pa.string()),
+        "order": numbers,
+        "responses": texts,
         "verifiable": pa.bool_(),
+        "messages": pa.list_(message),
     }
-    schema = pa.schema([(name, columns.get(name, pa.string())) for name in (*_Row.model_fields, "messages")])
+    schema = pa.schema([(name, columns.get(name, pa.string())) for name in (*COLUMNS, "messages")])
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")

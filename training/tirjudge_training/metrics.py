@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tirjudge.statistics import wilson_interval
 
@@ -21,6 +21,49 @@ FILE = "metrics.jsonl"
 """Its name in a run's folder."""
 
 _OURS = ("stage", "step", "time")
+
+NUM_STEPS = "train/num_steps"
+"""The metric that says how many steps the stage will have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How one metric is shown."""
+
+    name: str
+    title: str
+    unit: str
+    figure: str
+    """The plot that it belongs to."""
+    axis: Literal["free", "from zero", "0 to 1", "percent"] = "from zero"
+    """Vertical axis of its plot; `percent`: shown times 100."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("reward/total", "reward", "mean", "reward", "0 to 1"),
+    Metric("reward/Rc", "correct (Rc)", "mean", "reward", "0 to 1"),
+    Metric("reward/Rf", "format kept (Rf)", "share of rollouts", "reward", "0 to 1"),
+    Metric("reward/Rt", "tools used well (Rt)", "share of rollouts", "reward", "0 to 1"),
+    Metric("tool/calls", "calls a rollout", "programs", "tools"),
+    Metric("tool/error_rate", "tool errors", "of programs", "tools", "percent"),
+    Metric("tool/use_rate", "tool use", "of rollouts on verifiable items", "tools", "percent"),
+    Metric("tool/no_tool_ok", "no tool where none helps", "of rollouts on other items", "tools", "percent"),
+    Metric("dapo/kept_frac", "kept groups", "of groups drawn", "sampling", "percent"),
+    Metric("dapo/draws", "draws a step", "items", "sampling"),
+    Metric("length/tokens", "length of rollouts", "tokens", "length"),
+    Metric("length/prompt", "length of prompts", "tokens", "length"),
+    Metric("train/loss", "loss", "", "training", "free"),
+    Metric("train/kl", "KL to the reference", "nats a token", "training"),
+    Metric("train/grad_norm", "gradient norm", "before clipping", "training"),
+    Metric("train/entropy", "entropy", "nats a token", "training"),
+    Metric("sync/dlogp_mean", "engine - trainer, mean", "nats", "logprobs"),
+    Metric("sync/dlogp_max", "engine - trainer, largest", "nats", "logprobs"),
+    Metric("perf/traj_per_s", "rollouts", "a second", "speed"),
+    Metric("perf/tok_s", "tokens", "a second", "speed"),
+    Metric("perf/step_s", "time of a step", "seconds", "speed"),
+    Metric("perf/sandbox_share", "waiting for the sandbox", "of rollout time", "speed", "percent"),
+)
+"""What `tirjudge train watch` and `tirjudge train plot` show, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +190,12 @@ def validations(rows: Sequence[MetricRow], name: str = "val/acc") -> list[Valida
     num_name = "val/n" + name.removeprefix("val/acc")
     num_points = series(rows, num_name) if name.startswith("val/acc") else []
     nums = {(point.stage, point.step): round(point.value) for point in num_points}
-    return [_validated(point, num=nums.get((point.stage, point.step))) for point in series(rows, name)]
-
-
-def _validated(point: Point, *, num: int | None) -> Validated:
-    low, high = wilson_interval(point.value * num, num_trials=num) if num else (point.value, point.value)
-    return Validated(stage=point.stage, step=point.step, accuracy=point.value, num=num, low=low, high=high)
+    found = []
+    for point in series(rows, name):
+        num, share = nums.get((point.stage, point.step)), point.value
+        low, high = wilson_interval(share * num, num_trials=num) if num else (share, share)
+        found.append(Validated(stage=point.stage, step=point.step, accuracy=share, num=num, low=low, high=high))
+    return found
 
 
 def _row(line: bytes, *, where: str) -> MetricRow:

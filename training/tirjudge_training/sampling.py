@@ -7,16 +7,16 @@ stays masked.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from time import perf_counter
 from typing import Literal
 
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.engines.base import BaseEngine
+from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
@@ -24,6 +24,7 @@ from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling
+from tirjudge_training.groups import roll_groups
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RewardRule, rewards_of
 from tirjudge_training.training_samples import TrainingSample, trajectory_of
@@ -76,79 +77,50 @@ async def sample_items(
     Raises:
         EngineUnavailable, SandboxUnavailable: more than half of the items failed.
     """
-    done: dict[int, list[TrainingSample]] = {}
     failed: list[TirjudgeError] = []
-    numbered = enumerate(items)
 
-    async def work() -> None:
-        for number, item in numbered:
-            try:
-                done[number] = await _sample_item(judge, item, plan=plan, student=student)
-            except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
-                failed.append(error)
-                if 2 * len(failed) > len(items):
-                    raise
-            if on_item is not None:
-                on_item()
+    async def sampled(item: TrainingItem) -> list[TrainingSample]:
+        found: list[TrainingSample] = []
+        try:
+            found = await _sample_item(judge, item, plan=plan, student=student)
+        except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
+            failed.append(error)
+            if 2 * len(failed) > len(items):
+                raise
+        if on_item is not None:
+            on_item()
+        return found
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(plan.concurrency):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    trajectories = tuple(trajectory for number in sorted(done) for trajectory in done[number])
-    return SampledTrajectories(trajectories=trajectories, num_dropped=len(failed))
+    done = await map_concurrently(map(sampled, items), num_at_once=plan.concurrency)
+    return SampledTrajectories(trajectories=tuple(chain.from_iterable(done)), num_dropped=len(failed))
 
 
 async def _sample_item(
     judge: Judge, item: TrainingItem, *, plan: SamplingPlan, student: Student | None
 ) -> list[TrainingSample]:
     """All rollouts of one item, in one order or in two."""
-    found = await _sample_order(judge, item, plan=plan, student=student)
-    if plan.both_orders and item.mode is not Mode.POINTWISE:
-        turned = replace(item, order=item.order[::-1])
-        found += await _sample_order(judge, turned, plan=plan, student=student)
-    return found
-
-
-async def _sample_order(
-    judge: Judge, item: TrainingItem, *, plan: SamplingPlan, student: Student | None
-) -> list[TrainingSample]:
+    both = plan.both_orders and item.mode is not Mode.POINTWISE
     request = item.request(
-        seed=_seed(plan.seed, item.id),
+        seed=int.from_bytes(hashlib.sha256(f"sample/{plan.seed}/{item.id}".encode()).digest()[:7], "big"),
         temperature=plan.temperature,
         tools=plan.tools,
         max_tool_calls=plan.max_tool_calls,
     )
-
-    async def roll(shown: tuple[int, ...], number: int) -> tuple[Rollout, float]:
-        started = perf_counter()
-        session = f"sample.{item.id}.{'.'.join(map(str, shown))}.{number}"
-        rollout = await judge.rollout(request, order=shown, session=session, number=number, read_probabilities=False)
-        return rollout, perf_counter() - started
-
-    wanted = [(shown, number) for shown in item.shown() for number in range(plan.num_rollouts)]
-    rolled = await gather_fail_fast([roll(shown, number) for shown, number in wanted])
-    groups: dict[tuple[int, ...], list[Rollout]] = {}
-    for (shown, _), (rollout, _) in zip(wanted, rolled, strict=True):
-        groups.setdefault(shown, []).append(rollout)
     rule = plan.rule.model_copy(update={"kind": "tir", "pair_credit": "index"})
-    rewards = rewards_of(item, groups, rule=rule)
     found = []
-    for (shown, number), (rollout, wall_s) in zip(wanted, rolled, strict=True):
-        trajectory = trajectory_of(
-            item, rollout, shown=shown, number=number, weights_version=0, wall_s=wall_s, reward=rewards[shown][number]
-        )
-        if student is not None:
-            prompt_ids = await student.judge.encode(request, order=shown)
-            trajectory = in_words_of(student, trajectory, rollout=rollout, prompt_ids=prompt_ids)
-        found.append(trajectory)
+    for turned in (item, replace(item, order=item.order[::-1])) if both else (item,):
+        numbers = range(plan.num_rollouts)
+        rolled = await roll_groups(judge, request, shown=turned.shown(), numbers=numbers, session=f"sample.{item.id}")
+        rollouts = {shown: [timed.rollout for timed in group] for shown, group in rolled.items()}
+        rewards = rewards_of(turned, rollouts, rule=rule)
+        for shown, group in rolled.items():
+            for timed, reward in zip(group, rewards[shown], strict=True):
+                sample = trajectory_of(turned, timed, shown=shown, weights_version=0, reward=reward)
+                if student is not None:
+                    prompt_ids = await student.judge.encode(request, order=shown)
+                    sample = in_words_of(student, sample, rollout=timed.rollout, prompt_ids=prompt_ids)
+                found.append(sample)
     return found
-
-
-def _seed(seed: int, item_id: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"sample/{seed}/{item_id}".encode()).digest()[:7], "big")
 
 
 # Teachers with a tokenizer of their own ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -20,7 +20,8 @@ from rich.progress import (
 from rich.table import Table
 
 from tirjudge_training.callbacks import Callback
-from tirjudge_training.run_folder import StageRecord, State
+from tirjudge_training.metrics import MetricRow, Validated, series, validations
+from tirjudge_training.run_folder import StageRecord, State, ValidationRecord
 
 SHOWN = (
     ("train/loss", "loss"),
@@ -33,6 +34,8 @@ SHOWN = (
 )
 """Metrics that stand beside the bar, and their short names."""
 
+STYLES = {"rejected": "red", "interrupted": "red", "running": "green", "waiting": "dim"}
+"""Outcome of a stage -> colour of its line."""
 
 class Reporter(Callback):
     """Draws a bar for what is going on, and a line for each stage that ended.
@@ -99,51 +102,68 @@ def outcome_of(stage: StageRecord) -> str:
 
 def print_state(state: State, *, run: Path, console: Console, under_way: bool = False) -> None:
     """The stages of a run as a table, and where its best checkpoint is; `under_way`: whether a process trains in it."""
-    table = Table(
-        title=f"{state.command} in {run}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
-    )
-    for name in ("stage", "held out", "95 %", "tool use", "failed", "no verdict", "outcome"):
-        table.add_column(name, justify="left" if name in ("stage", "outcome") else "right", no_wrap=True)
-    for stage in state.stages:
-        table.add_row(*_cells(stage, best=stage.name == state.best, under_way=under_way))
-    console.print(table)
-    for stage in state.stages:
-        if stage.counts:
-            console.print(f"{stage.name}: {_counted(stage)}", soft_wrap=True)
-    for stage in state.stages:
-        for complaint in stage.complaints:
-            console.print(f"{stage.name}: {complaint}", soft_wrap=True)
-    if state.best is not None:
-        console.print(f"best: {state.best}, {run / 'best'}", soft_wrap=True)
+    console.print(f"{state.command} in {run}", soft_wrap=True)
+    console.print(stage_table(state.stages, under_way=under_way, best=state.best))
+    lines = [f"{stage.name}: {_counted(stage)}" for stage in state.stages if stage.counts]
+    lines += [f"{stage.name}: {complaint}" for stage in state.stages for complaint in stage.complaints]
+    lines += [] if state.best is None else [f"best: {state.best}, {run / 'best'}"]
     if not state.done:
-        goes_on = "still going on" if under_way else "stopped before its end; the command that began it goes on"
-        console.print(goes_on, soft_wrap=True)
+        lines.append("still going on" if under_way else "stopped before its end; the command that began it goes on")
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
-def _cells(stage: StageRecord, *, best: bool, under_way: bool) -> list[str]:
-    found = stage.validation
+def stage_table(
+    stages: Sequence[StageRecord], *, under_way: bool, best: str | None = None, rows: Sequence[MetricRow] = ()
+) -> Table:
+    """A line a stage: where it stands, and what its checkpoint earned on the held-out items.
+
+    Args:
+        under_way: whether a process works on the run.
+        best: name of the stage with the best checkpoint.
+        rows: what was measured: steps, and the last validation of a stage that has not ended.
+    """
+    lines = []
+    for stage in stages:
+        own = [row for row in rows if row.stage == stage.name]
+        steps = max((row.step for row in own), default=0)
+        outcome = _outcome(stage, best=best, under_way=under_way)
+        lines.append([stage.name, outcome, str(steps or ""), *_held_out(stage, rows=own)])
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    named = enumerate(("stage", "outcome", "steps", "held out", "95 % interval", "tool use", "failed", "no verdict"))
+    filled = [(place, name) for place, name in named if any(line[place] for line in lines)]
+    for place, name in filled:
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=place < 2)
+    for line in lines:
+        table.add_row(*(line[place] for place, _ in filled), style=STYLES.get(line[1]))
+    return table
+
+
+def _outcome(stage: StageRecord, *, best: str | None, under_way: bool) -> str:
     if stage.status != "done":
-        outcome = "interrupted" if stage.status == "running" and not under_way else stage.status
-    elif stage.accepted is None:
-        outcome = "done"
-    else:
-        outcome = "rejected" if not stage.accepted else "best" if best else "accepted"
+        return "interrupted" if stage.status == "running" and not under_way else stage.status
+    if stage.accepted is None:
+        return "done"
+    return "rejected" if not stage.accepted else "best" if stage.name == best else "accepted"
+
+
+def _held_out(stage: StageRecord, *, rows: Sequence[MetricRow]) -> Sequence[str]:
+    """What the stage ended with, or else the last that it measured."""
+    found: ValidationRecord | Validated | None = stage.validation or next(reversed(validations(rows)), None)
     if found is None:
-        return [stage.name, "", "", "", "", "", outcome]
-    return [
-        stage.name,
-        f"{found.accuracy:.1%}",
-        f"{100 * found.low:.1f} to {100 * found.high:.1f}",
-        _share(found.tool_use),
-        _share(found.failed_programs),
-        _share(found.no_verdict),
-        outcome,
-    ]
+        return [""] * 5
+    if isinstance(found, ValidationRecord):
+        shares = [found.tool_use, found.failed_programs, found.no_verdict]
+    else:
+        points = [series(rows, f"val/{name}") for name in ("tool_use", "failed_programs", "no_verdict")]
+        shares = [each[-1].value if each else None for each in points]
+    return [f"{found.accuracy:.1%}", interval_text(found), *("" if v is None else f"{v:.1%}" for v in shares)]
+
+
+def interval_text(measured: Validated | ValidationRecord) -> str:
+    """Wilson's interval and the number of items; empty where that is not known."""
+    return "" if measured.num is None else f"{measured.low:.1%} to {measured.high:.1%}, n = {measured.num:,}"
 
 
 def _counted(stage: StageRecord) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in stage.counts.items())
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"

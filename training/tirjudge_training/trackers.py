@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-TrackerName = Literal["tensorboard", "wandb", "trackio"]
-TRACKERS: tuple[TrackerName, ...] = ("tensorboard", "wandb", "trackio")
+TRACKERS = ("tensorboard", "wandb", "trackio")
 
 PROJECT = "tirjudge"
 """Under which wandb and trackio keep runs."""
@@ -36,76 +36,49 @@ def open_trackers(report_to: Sequence[str], *, run: Path, config: Mapping[str, A
         config: what else is known of the run, for wandb and trackio.
 
     Raises:
-        ValueError: a name there is none of, or a library that is not installed.
+        ValueError: an unknown name, or a library that is not installed.
     """
-    names = [name for name in report_to if name != "none"]
+    names = [name for name in dict.fromkeys(report_to) if name != "none"]
     for name in names:
-        _check(name)
-    return [_open(name, run=run, config=config or {}) for name in dict.fromkeys(names)]
+        if name not in TRACKERS:
+            raise ValueError(f"report_to: {name} given; {', '.join(TRACKERS)} or none would do")
+        if find_spec(name) is None:
+            raise ValueError(f"report_to: {name} given, but it is not installed; `pip install {name}` does that")
+    return [_TensorBoard(run) if name == "tensorboard" else _Board(name, run, config or {}) for name in names]
 
 
-def _check(name: str) -> None:
-    if name not in TRACKERS:
-        raise ValueError(f"report_to: {name} given; {', '.join(TRACKERS)} or none would do")
-    if find_spec(name) is None:
-        raise ValueError(f"report_to: {name} given, but it is not installed; `pip install {name}` does that")
+class _TensorBoard:
+    """Event files in `RUN/tensorboard`, a folder a stage."""
 
-
-def _open(name: str, *, run: Path, config: Mapping[str, Any]) -> Tracker:
-    if name == "tensorboard":
-        return TensorBoard(run / "tensorboard")
-    return Board(name, run=run, config=config)
-
-
-class TensorBoard:
-    """Event files, in a folder a stage.
-
-    Args:
-        folder: what `tensorboard --logdir` is given.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, run: Path) -> None:
+        self._folder = run / "tensorboard"
         self._writers: dict[str, Any] = {}
 
     def log(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
-        writer = self._writers.get(stage) or self._open(stage, step=step)
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        if stage not in self._writers:
+            # A run that is resumed repeats steps: what an earlier process wrote of them is not shown.
+            self._writers[stage] = SummaryWriter(str(self._folder / stage), purge_step=step)
         for name, value in values.items():
-            writer.add_scalar(name, value, global_step=step)
-        writer.flush()
+            self._writers[stage].add_scalar(name, value, global_step=step)
+        self._writers[stage].flush()
 
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
-        self._writers.clear()
-
-    def _open(self, stage: str, *, step: int) -> Any:
-        from torch.utils.tensorboard.writer import SummaryWriter
-
-        # A run that is resumed repeats steps: what an earlier process wrote of them is not shown.
-        writer = self._writers[stage] = SummaryWriter(str(self._folder / stage), purge_step=step)
-        return writer
 
 
-class Board:
-    """Weights & Biases, or Trackio, which is called alike.
+class _Board:
+    """Weights & Biases, or Trackio, which has the same functions."""
 
-    Args:
-        library: `wandb` or `trackio`.
-        run: folder of the run.
-        config: shown with it.
-    """
-
-    def __init__(self, library: str, *, run: Path, config: Mapping[str, Any]) -> None:
-        from importlib import import_module
-
+    def __init__(self, library: str, run: Path, config: Mapping[str, Any]) -> None:
         self._library = import_module(library)
-        where = {"dir": str(run)} if library == "wandb" else {}
-        # Trackio goes on with a run by its name, wandb by its id.
         path = run.resolve()
+        # Trackio goes on with a run by its name, wandb by its id.
         number = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-        identity = {"id": f"{path.name}-{number}"} if library == "wandb" else {}
-        self._library.init(project=PROJECT, name=path.name, config=dict(config), resume="allow", **where, **identity)
+        own = {"dir": str(run), "id": f"{path.name}-{number}"} if library == "wandb" else {}
+        self._library.init(project=PROJECT, name=path.name, config=dict(config), resume="allow", **own)
 
     def log(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
         self._library.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in values.items()}})

@@ -49,47 +49,46 @@ class TrainingSample:
     reward: RolloutReward
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedRollout:
+    """One rollout as it was made."""
+
+    rollout: Rollout
+    number: int
+    wall_s: float
+
+
 def trajectory_of(
-    item: TrainingItem,
-    rollout: Rollout,
-    *,
-    shown: tuple[int, ...],
-    number: int,
-    weights_version: int,
-    wall_s: float,
-    reward: RolloutReward,
+    item: TrainingItem, timed: TimedRollout, *, shown: tuple[int, ...], weights_version: int, reward: RolloutReward
 ) -> TrainingSample:
     """A rollout of an item as the trainer takes it. Engines that tell no log-probabilities leave zeros."""
+    import numpy as np
+
+    rollout = timed.rollout
     results = [turn.result for turn in rollout.turns if turn.result is not None]
     ids = rollout.token_ids
+    logprobs = rollout.logprobs if len(rollout.logprobs) == len(ids) else (0.0,) * len(ids)
     return TrainingSample(
         item_id=item.id,
         source=item.source,
         task=item.task,
         mode=item.mode,
         shown=shown,
-        number=number,
+        number=timed.number,
         weights_version=weights_version,
         prompt_ids=rollout.prompt_ids,
         ids=ids,
         mask=rollout.loss_mask,
-        logprobs=_float32(rollout.logprobs, length=len(ids)),
+        logprobs=tuple(np.asarray(logprobs, dtype=np.float32).tolist()),  # as files keep them
         label=rollout.label,
         stop_reason=rollout.stop_reason,
         num_calls=rollout.num_calls,
         num_failed_calls=num_failed_calls(rollout),
         verifiable=item.verifiable,
         sandbox_s=sum(result.wall_s + result.queue_s for result in results),
-        wall_s=wall_s,
+        wall_s=timed.wall_s,
         reward=reward,
     )
-
-
-def _float32(values: tuple[float, ...], *, length: int) -> tuple[float, ...]:
-    """Rounded to what files and trainers keep, so that a trajectory read back equals the one written."""
-    import numpy as np
-
-    return tuple(np.asarray(values if len(values) == length else (0.0,) * length, dtype=np.float32).tolist())
 
 
 # Files ------------------------------------------------------------------------------------------------------------------

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
 from tirjudge.statistics import ratio, wilson_interval
-from tirjudge.types import Judgment, Outcome
+from tirjudge.types import Judgment, Outcome, RolloutRecord
 from tirjudge_training.gate import ValidationScore
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.run_folder import CellRecord, ValidationRecord, write_whole
@@ -142,40 +142,39 @@ async def validate(
     unknown = next((item.id for item in items if item.best is None), None)
     if unknown is not None:
         raise ValueError(f"validation: the right response of {unknown} is not known; items with labels would do")
-    judged: dict[int, ValidatedItem] = {}
-    numbered = enumerate(items)
 
-    async def work() -> None:
-        for number, item in numbered:
-            request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
-            judged[number] = judged_item(item, await judge.judge(request))
-            if on_item is not None:
-                on_item()
+    async def judged(item: TrainingItem) -> ValidatedItem:
+        request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
+        found = judged_item(item, await judge.judge(request))
+        if on_item is not None:
+            on_item()
+        return found
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return Validation(judged=tuple(judged[number] for number in sorted(judged)))
+    return Validation(judged=tuple(await map_concurrently(map(judged, items), num_at_once=concurrency)))
 
 
 def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
     """What a judgment comes to, beside the label."""
-    turns = [turn for rollout in judgment.rollouts for turn in rollout.turns]
     return ValidatedItem(
         item_id=item.id,
         task=item.task,
         mode=item.mode.value,
         verifiable=item.verifiable,
         right=judgment.verdict.best == item.best,
-        num_rollouts=len(judgment.rollouts),
-        num_rollouts_with_calls=sum(any(turn.outcome is not None for turn in r.turns) for r in judgment.rollouts),
-        num_calls=sum(turn.outcome is not None for turn in turns),
-        num_failed_calls=sum(turn.outcome not in (None, Outcome.OK) for turn in turns),
         num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
+        **call_counts(judgment.rollouts),
     )
+
+
+def call_counts(rollouts: Sequence[RolloutRecord]) -> dict[str, int]:
+    """How many rollouts and programs there were; fields of `ValidatedItem` and of the bundled judge's scores."""
+    outcomes = [[turn.outcome for turn in rollout.turns if turn.outcome is not None] for rollout in rollouts]
+    return {
+        "num_rollouts": len(rollouts),
+        "num_rollouts_with_calls": sum(map(bool, outcomes)),
+        "num_calls": sum(map(len, outcomes)),
+        "num_failed_calls": sum(outcome is not Outcome.OK for each in outcomes for outcome in each),
+    }
 
 
 def write_validation(validation: Validation, path: Path) -> None:
@@ -190,7 +189,4 @@ def read_validation(path: Path) -> Validation:
 
 def count_by_task(items: Sequence[TrainingItem]) -> Mapping[str, int]:
     """ "task/mode" -> how many."""
-    counts: dict[str, int] = defaultdict(int)
-    for item in items:
-        counts[f"{item.task}/{item.mode.value}"] += 1
-    return dict(sorted(counts.items()))
+    return dict(sorted(Counter(f"{item.task}/{item.mode.value}" for item in items).items()))

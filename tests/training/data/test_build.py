@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.training.data import rows
 from tirjudge.types import Mode
 from tirjudge_training.data.cli import app
-from tirjudge_training.data.manifest import DataManifest, hash_of
+from tirjudge_training.data.manifest import MixtureManifest, hash_of
 from tirjudge_training.data.problems import AnsweredProblem, CandidateAnswer, read_problems, write_candidates
 from tirjudge_training.data.quality import Reason
 from tirjudge_training.items import TrainingItem, read_items
@@ -26,9 +26,9 @@ def run(*arguments: str | Path, code: int = 0) -> str:
     return result.output
 
 
-def build(out: Path, *, local: Path, options: tuple[str | Path, ...] = (), code: int = 0) -> DataManifest:
+def build(out: Path, *, local: Path, options: tuple[str | Path, ...] = (), code: int = 0) -> MixtureManifest:
     run("build", "--out", out, "--local", local, "--benchmarks", "none", "--scale", "0.01", *options, code=code)
-    return DataManifest.model_validate_json((out / "manifest.json").read_bytes())
+    return MixtureManifest.model_validate_json((out / "manifest.json").read_bytes())
 
 
 def all_items(out: Path) -> list[TrainingItem]:
@@ -42,12 +42,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DataManifest]:
+def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MixtureManifest]:
     out = tmp_path_factory.mktemp("built")
     return out, build(out, local=local)
 
 
-def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, DataManifest]) -> None:
+def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
@@ -64,7 +64,9 @@ def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, Data
     assert manifest.generators == {"Llama-3.1-8B-Instruct": counts["coderm", list_] + 20, "model-a": 30, "model-b": 30}
 
 
-def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(built: tuple[Path, DataManifest]) -> None:
+def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(
+    built: tuple[Path, MixtureManifest],
+) -> None:
     out, manifest = built
     train, held_out = read_items(out / "train.parquet"), read_items(out / "validation.parquet")
     assert {item.task for item in held_out} == {"code", "helpfulness", "instructions", "safety"}
@@ -73,7 +75,7 @@ def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(bui
     assert manifest.files["train.parquet"].sha256 == hash_of(train)
 
 
-def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tuple[Path, DataManifest]) -> None:
+def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tuple[Path, MixtureManifest]) -> None:
     items = [item for item in all_items(built[0]) if item.source == "coderm"]
     for item in items:
         sums = ["return a + b\n" in text or "return b + a  #" in text for text in item.responses]
@@ -83,7 +85,7 @@ def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tup
     assert len({len(item.responses) for item in listwise}) > 1
 
 
-def test_places_and_orders_vary(built: tuple[Path, DataManifest]) -> None:
+def test_places_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
     pairs = [item for item in all_items(built[0]) if item.mode is Mode.PAIRWISE]
     shown_first = Counter(item.order[0] == item.best for item in pairs)
     assert len(pairs) == 70
@@ -93,7 +95,7 @@ def test_places_and_orders_vary(built: tuple[Path, DataManifest]) -> None:
 
 
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(
-    built: tuple[Path, DataManifest], local: Path, tmp_path: Path
+    built: tuple[Path, MixtureManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
     first, second = (build(tmp_path / name, local=local, options=names) for name in "ab")
@@ -159,7 +161,9 @@ def test_files_that_are_not_what_they_are_called(tmp_path: Path) -> None:
     assert "math.parquet or math.jsonl is wanted" in run(*common, "math", code=2)
 
 
-def test_jsonl_and_folders_are_read_like_parquet(local: Path, tmp_path: Path, built: tuple[Path, DataManifest]) -> None:
+def test_jsonl_and_folders_are_read_like_parquet(
+    local: Path, tmp_path: Path, built: tuple[Path, MixtureManifest]
+) -> None:
     lines = pq.read_table(local / "saferlhf.parquet").to_pylist()
     (tmp_path / "saferlhf").mkdir()
     (tmp_path / "saferlhf" / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines[:50]))

@@ -124,23 +124,17 @@ def save_checkpoint(
         model.save_pretrained(folder)
         save_tokenizer(with_template(tokenizer), folder)
         write_checkpoint_file(folder, profile=profile)
-        stages = [*_stages_of_parent(recipe), stage_record(recipe, trained)]
+        stages = [stage_record(recipe, trained)]
+        if recipe.parent is not None:
+            stages = json.loads(Path(recipe.parent, "training.json").read_text(encoding="utf-8"))["stages"] + stages
         (folder / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
 
 
 def stage_record(recipe: BundledRecipe, trained: TrainedBundle) -> dict[str, Any]:
     """What training.json keeps of one stage; its parent is named by the hash of its weights."""
-    parent = None
-    if recipe.parent is not None:
-        parent = weights_sha256(Path(recipe.parent))
+    parent = None if recipe.parent is None else weights_sha256(Path(recipe.parent))
     last = replace(trained, losses=trained.losses[-1:])
     return {"recipe": asdict(replace(recipe, parent=parent)), "trained": asdict(last)}
-
-
-def _stages_of_parent(recipe: BundledRecipe) -> list[dict[str, Any]]:
-    if recipe.parent is None:
-        return []
-    return json.loads(Path(recipe.parent, "training.json").read_text(encoding="utf-8"))["stages"]
 
 
 async def measure_checkpoint(

@@ -6,17 +6,17 @@ print: the same items without tools, and with every program's output replaced by
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, starmap
 from random import Random
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
-from tirjudge.tools.base import Bindings
-from tirjudge.tools.python import PythonTool, Sandbox
+from tirjudge.loop import Bindings, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
-from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
+from tirjudge_training.synthetic.examples import Mixture, draw_examples
+from tirjudge_training.validation import call_counts
 
 CONCURRENCY = 16
 
@@ -109,7 +109,7 @@ def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tupl
     mode = Mode.PAIRWISE if test_set.mode is Mode.POINTWISE else test_set.mode
     rng = Random(f"held-out/{seed}/{test_set.name}")
     drawn = draw_examples(mode, rng=rng, held_out=True, mixture=test_set.mixture)
-    for example in islice(filter(_settled, drawn), num_items):
+    for example in islice((one for one in drawn if one.has_one_best), num_items):
         request = JudgeRequest(
             mode=test_set.mode,
             prompt=example.prompt,
@@ -117,10 +117,6 @@ def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tupl
             tools="auto" if test_set.tools else "off",
         )
         yield request, example.label
-
-
-def _settled(example: SyntheticExample) -> bool:
-    return sum(share == max(example.met) for share in example.met) == 1
 
 
 async def measure(
@@ -137,41 +133,21 @@ async def measure(
     """
     if test_set.noise:
         assert judge.sandbox is not None
-        judge = replace(judge, tools=[PythonTool(NoiseSandbox(judge.sandbox, seed=seed))])
+        judge = replace(judge, sandbox=NoiseSandbox(judge.sandbox, seed=seed))
+
+    async def judged(request: JudgeRequest, best: int) -> tuple[Judgment, bool]:
+        judgment = await judge.judge(request)
+        if on_item is not None:
+            on_item()
+        return judgment, judgment.verdict.best == best
+
     items = draw_items(test_set, num_items=num_items, seed=seed)
-    answers = await _at_most(CONCURRENCY, items, judge.judge, on_item)
-    judgments = [judgment for judgment, _ in answers]
-    turns = [turn for judgment in judgments for rollout in judgment.rollouts for turn in rollout.turns]
-    rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
+    answers = await map_concurrently(starmap(judged, items), num_at_once=CONCURRENCY)
+    rollouts = [rollout for judgment, _ in answers for rollout in judgment.rollouts]
     return Score(
         name=test_set.name,
         num_items=len(answers),
-        num_right=sum(judgment.verdict.best == label for judgment, label in answers),
-        num_rollouts=len(rollouts),
-        num_calls=sum(turn.outcome is not None for turn in turns),
-        num_failed_calls=sum(turn.outcome not in (None, Outcome.OK) for turn in turns),
-        num_rollouts_with_calls=sum(any(turn.outcome is not None for turn in r.turns) for r in rollouts),
+        num_right=sum(right for _, right in answers),
         num_own_verdicts=sum(rollout.stop_reason.is_verdict for rollout in rollouts),
+        **call_counts(rollouts),
     )
-
-
-async def _at_most(
-    limit: int,
-    items: Iterator[tuple[JudgeRequest, int]],
-    judge: Callable[[JudgeRequest], Awaitable[Judgment]],
-    on_item: Callable[[], None] | None,
-) -> Sequence[tuple[Judgment, int]]:
-    """All items judged, `limit` of them at a time, in their own order."""
-    answers: dict[int, tuple[Judgment, int]] = {}
-    numbered = enumerate(items)
-
-    async def work() -> None:
-        for number, (request, label) in numbered:
-            answers[number] = (await judge(request), label)
-            if on_item is not None:
-                on_item()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(limit):
-            group.create_task(work())
-    return [answers[number] for number in sorted(answers)]

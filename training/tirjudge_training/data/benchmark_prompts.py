@@ -6,14 +6,14 @@ places of rows on the hub, and a function that makes examples of a row. Nothing 
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from tirjudge.types import ChatMessage, prompt_text
-from tirjudge_training.data.loading import SUFFIXES, hub_dataset, read_rows
+from tirjudge_training.data.loading import hub_dataset
+from tirjudge_training.row_files import SUFFIXES, read_lines, read_rows
 
 ENTRY_POINTS = "tirjudge.benchmarks"
 EVERY = "*"
@@ -107,21 +107,13 @@ def prompts_in(file: Path) -> list[str]:
         ValueError: it cannot be read, or has no such column.
     """
     if file.name.endswith((".txt", ".txt.gz")):
-        if not file.is_file():
-            raise ValueError(f"{file}: there is no such file")
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        return [line for line in content.decode().splitlines() if line.strip()]
+        return [line.decode() for _, line in read_lines(file)]
     columns, rows = read_rows(file)
     if "prompt" not in columns:
         raise ValueError(f"{file}: column prompt is missing; there are {', '.join(columns) or 'none'}")
-    found = (rows[number].get("prompt") for number in range(len(rows)))
-    return list(dict.fromkeys(_as_text(prompt) for prompt in found if prompt))
-
-
-def _as_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return prompt_text([ChatMessage.model_validate(message) for message in prompt])
+    found = (row.get("prompt") for row in rows)
+    said = (p if isinstance(p, str) else [ChatMessage.model_validate(message) for message in p] for p in found if p)
+    return list(dict.fromkeys(map(prompt_text, said)))
 
 
 def _hub_rows(benchmark: BenchmarkPrompts, place: PromptLocation) -> Iterator[Mapping[str, Any]]:
@@ -154,5 +146,4 @@ def _local_rows(benchmark: BenchmarkPrompts, *, part: str, folder: Path) -> Iter
             f"{benchmark.name}: there is no {files[0]}, nor .jsonl or .jsonl.gz; its rows are needed, or leave it out of "
             "--benchmarks"
         )
-    _, rows = read_rows(found)
-    yield from (rows[number] for number in range(len(rows)))
+    yield from read_rows(found)[1]

@@ -22,13 +22,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tirjudge.types import Mode
-from tirjudge_training.data.collecting import CollectionStats, LazyPool, Screen, collect, lazy_pool, sound_problems
+from tirjudge_training.data.collecting import CollectionStats, OpenPool, Screen, collect, lazy_pool, sound_problems
 from tirjudge_training.data.loading import PartRows, load, local_files
 from tirjudge_training.data.manifest import (
     MANIFEST,
     TRAIN,
     VALIDATION,
-    DataManifest,
+    MixtureManifest,
     PartManifest,
     SourceManifest,
     described,
@@ -70,17 +70,8 @@ class Finished(BaseModel):
     manifest: SourceManifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildProgress:
-    """How far a source is."""
-
-    source: str
-    num_made: int
-    num_wanted: int
-    num_seen: int
-    num_rows: int
-    was_kept: bool = False
-    """It was finished by an earlier run."""
+OnProgress = Callable[[str, SourceManifest, bool], None]
+"""(name of a source, how far it is, whether an earlier run had finished it)."""
 
 
 async def build(
@@ -91,8 +82,8 @@ async def build(
     screen: Screen,
     candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     slots: int | None = None,
-    on_progress: Callable[[BuildProgress], None] = lambda progress: None,
-) -> DataManifest:
+    on_progress: OnProgress = lambda source, found, was_kept: None,
+) -> MixtureManifest:
     """Makes the folder; a run that was ended goes on at the first source that is not finished.
 
     Args:
@@ -124,7 +115,7 @@ async def build(
                     known=set(known), pool=pool, on_progress=on_progress,
                 )  # fmt: skip
             else:
-                on_progress(_progress(source, found[1], was_kept=True))
+                on_progress(source.name, found[1], True)
             known |= {prompt_key(item.prompt) for item in found[0]}
             items += found[0]
             manifests[source.name] = found[1]
@@ -137,7 +128,7 @@ async def build(
 
 def _finish(
     items: Sequence[TrainingItem], manifests: Mapping[str, SourceManifest], *, wanted: Wanted, screen: Screen, out: Path
-) -> DataManifest:
+) -> MixtureManifest:
     shuffled = list(items)
     random.Random(f"{wanted.seed}/order").shuffle(shuffled)
     train, validation = validation_split(shuffled, seed=wanted.seed)
@@ -149,20 +140,12 @@ def _finish(
         if wanted.commercial and not source.commercial and (not wanted.sources or source.name in wanted.sources)
     }
     generators = Counter(name for item in items for name in item.generator.split(", ") if name)
-    manifest = DataManifest(
-        version=version("tirjudge"),
-        seed=wanted.seed,
-        scale=wanted.scale,
-        commercial=wanted.commercial,
-        only=list(wanted.only),
-        max_chars=wanted.max_chars,
-        sources=dict(manifests),
-        left_out=left_out,
-        benchmarks=dict(screen.index.num_prompts),
-        with_responses=screen.with_responses,
-        generators=dict(sorted(generators.items())),
-        files={TRAIN: described(train), VALIDATION: described(validation)},
-    )
+    manifest = MixtureManifest(
+        version=version("tirjudge"), seed=wanted.seed, scale=wanted.scale, commercial=wanted.commercial,
+        only=list(wanted.only), max_chars=wanted.max_chars, sources=dict(manifests), left_out=left_out,
+        benchmarks=dict(screen.index.num_prompts), with_responses=screen.with_responses,
+        generators=dict(sorted(generators.items())), files={TRAIN: described(train), VALIDATION: described(validation)},
+    )  # fmt: skip
     write_text(manifest.model_dump_json(indent=1) + "\n", out / MANIFEST)
     return manifest
 
@@ -177,8 +160,8 @@ async def _made(
     screen: Screen,
     candidates: Mapping[tuple[str, str], Sequence[CandidateAnswer]],
     known: set[str],
-    pool: LazyPool,
-    on_progress: Callable[[BuildProgress], None],
+    pool: OpenPool,
+    on_progress: OnProgress,
 ) -> tuple[list[TrainingItem], SourceManifest]:
     """The items of a source, written down."""
     counts = wanted_of(source, scale=wanted.scale)
@@ -186,47 +169,29 @@ async def _made(
     parts = load(source, local=local)
 
     def seen(tally: CollectionStats) -> None:
-        on_progress(_progress(source, _manifest(source, parts, counts=counts, quota=quota, tally=tally)))
+        on_progress(source.name, _manifest(source, parts, counts=counts, quota=quota, tally=tally), False)
 
     items, tally = await collect(
         source, parts, quota=quota, candidates=candidates, seed=wanted.seed, screen=screen, known=known,
         max_chars=wanted.max_chars, pool=pool, on_seen=seen,
     )  # fmt: skip
     manifest = _manifest(source, parts, counts=counts, quota=quota, tally=tally)
-    write_items(items, _items_file(source, out=out))
-    write_text(Finished(key=key, manifest=manifest).model_dump_json(indent=1) + "\n", _finished_file(source, out=out))
+    file = out / "parts" / f"{source.name}.parquet"
+    write_items(items, file)
+    write_text(Finished(key=key, manifest=manifest).model_dump_json(indent=1) + "\n", file.with_suffix(".json"))
     return items, manifest
 
 
 def _kept(source: Source, *, key: str, out: Path) -> tuple[list[TrainingItem], SourceManifest] | None:
     """What an earlier run made of a source; None: nothing, or of other settings."""
-    file = _finished_file(source, out=out)
+    file = out / "parts" / f"{source.name}.json"
     if not file.is_file():
         return None
     try:
         finished = Finished.model_validate_json(file.read_bytes())
     except ValidationError:
         return None
-    return (read_items(_items_file(source, out=out)), finished.manifest) if finished.key == key else None
-
-
-def _items_file(source: Source, *, out: Path) -> Path:
-    return out / "parts" / f"{source.name}.parquet"
-
-
-def _finished_file(source: Source, *, out: Path) -> Path:
-    return out / "parts" / f"{source.name}.json"
-
-
-def _progress(source: Source, manifest: SourceManifest, *, was_kept: bool = False) -> BuildProgress:
-    return BuildProgress(
-        source=source.name,
-        num_made=sum(manifest.made.values()),
-        num_wanted=sum(manifest.wanted.values()),
-        num_seen=manifest.num_seen,
-        num_rows=manifest.num_rows,
-        was_kept=was_kept,
-    )
+    return (read_items(file.with_suffix(".parquet")), finished.manifest) if finished.key == key else None
 
 
 def _manifest(
@@ -237,32 +202,21 @@ def _manifest(
     quota: MixtureQuota,
     tally: CollectionStats,
 ) -> SourceManifest:
+    manifests = [
+        PartManifest(
+            name=rows.part.name, hub=rows.part.hub, config=rows.part.config, split=rows.part.split,
+            revision=rows.part.revision, pinned=rows.part.is_pinned,
+            places=[f"{table.place} ({len(table.rows)} rows)" for table in rows.tables],
+        )
+        for rows in parts
+    ]  # fmt: skip
+    found: dict[str, Any] = {
+        name: dict(sorted(of.items())) if isinstance(of, dict) else of for name, of in vars(tally).items()
+    }
     return SourceManifest(
-        parts=[
-            PartManifest(
-                name=rows.part.name,
-                hub=rows.part.hub,
-                config=rows.part.config,
-                split=rows.part.split,
-                revision=rows.part.revision,
-                pinned=rows.part.is_pinned,
-                places=[f"{table.place} ({len(table.rows)} rows)" for table in rows.tables],
-            )
-            for rows in parts
-        ],
-        task=source.task,
-        licence=source.licence,
-        commercial=source.commercial,
-        confirmed=source.confirmed,
-        wanted=dict(counts),
-        made=quota.made,
-        num_rows=tally.num_rows,
-        num_seen=tally.num_seen,
-        rejected=dict(sorted(tally.rejected.items())),
-        examples=dict(sorted(tally.examples.items())),
-        contaminated_by=dict(sorted(tally.contaminated_by.items())),
-        num_template_grams=tally.num_template_grams,
-    )
+        parts=manifests, task=source.task, licence=source.licence, commercial=source.commercial,
+        confirmed=source.confirmed, wanted=dict(counts), made=quota.made, **found,
+    )  # fmt: skip
 
 
 # Keys -------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,13 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Mode
+from tirjudge_training.data.quality import MAX_CHARS
 
 if TYPE_CHECKING:
-    from tirjudge_training.data.build import BuildProgress, Wanted
+    from tirjudge_training.data.build import Wanted
     from tirjudge_training.data.collecting import Screen
-    from tirjudge_training.data.manifest import DataManifest
+    from tirjudge_training.data.manifest import MixtureManifest, SourceManifest
+    from tirjudge_training.data.sources import Source
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make the items that judges are trained on.")
 
@@ -68,7 +71,7 @@ def build(
     responses: _WithResponses = False,
     scale: _Scale = 1.0,
     seed: _Seed = 0,
-    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = 24_000,
+    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = MAX_CHARS,
     slots: Annotated[int | None, typer.Option(help="Programs run at a time; default: one a core.")] = None,
     json_output: _Json = False,
 ) -> None:
@@ -159,8 +162,6 @@ def check(
     json_output: _Json = False,
 ) -> None:
     """Count, hash and screen once more; exit status 1 if anything is wrong."""
-    from dataclasses import asdict
-
     from tirjudge_training.data.inspection import inspect_folder
     from tirjudge_training.data.manifest import read_manifest
 
@@ -188,18 +189,13 @@ def check(
 
 
 def _wanted(
-    sources: str, *, only: str, commercial: bool, scale: float, seed: int, max_chars: int | None = None
+    sources: str, *, only: str, commercial: bool, scale: float, seed: int, max_chars: int = MAX_CHARS
 ) -> Wanted:
     from tirjudge_training.data.build import Wanted
     from tirjudge_training.data.mixture import chosen_sources
 
     wanted = Wanted(
-        sources=_names(sources),
-        only=_names(only),
-        commercial=commercial,
-        scale=scale,
-        seed=seed,
-        **({} if max_chars is None else {"max_chars": max_chars}),
+        sources=_names(sources), only=_names(only), commercial=commercial, scale=scale, seed=seed, max_chars=max_chars
     )
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=commercial):
         if commercial and not source.confirmed:
@@ -216,8 +212,6 @@ def _screen(
     benchmarks: str, *, rows: Path | None, against: list[Path], boilerplate: Path | None, responses: bool
 ) -> Screen:
     """The index of all prompts that are not to be trained on."""
-    import numpy as np
-
     from tirjudge_training.data.benchmark_prompts import chosen, prompts_in, prompts_of
     from tirjudge_training.data.collecting import Screen
     from tirjudge_training.data.decontamination import index_of
@@ -231,12 +225,8 @@ def _screen(
     if not prompts:
         _say("no benchmark is given: nothing is screened")
     index = index_of(prompts)
-    exempt = (
-        np.zeros(0, dtype=np.uint64)
-        if boilerplate is None
-        else index.grams_of(boilerplate.read_text(encoding="utf-8").splitlines())
-    )
-    return Screen(index=index, boilerplate=exempt, with_responses=responses)
+    passed_over = [] if boilerplate is None else boilerplate.read_text(encoding="utf-8").splitlines()
+    return Screen(index=index, boilerplate=index.grams_of(passed_over), with_responses=responses)
 
 
 @contextmanager
@@ -257,10 +247,9 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[BuildProgress], None]]:
+def _bars() -> Iterator[Callable[[str, SourceManifest, bool], None]]:
     """A bar a source on a terminal; elsewhere a line when a source is finished or kept."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     columns = (
@@ -269,21 +258,22 @@ def _bars() -> Iterator[Callable[[BuildProgress], None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[seen]}"),
     )
-    with Bars(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
-        def on_progress(progress: BuildProgress) -> None:
-            if progress.source not in tasks:
-                tasks[progress.source] = bars.add_task(progress.source, total=progress.num_wanted, seen="")
-            said = "kept" if progress.was_kept else f"of {progress.num_seen:,} of {progress.num_rows:,} rows"
-            bars.update(tasks[progress.source], completed=progress.num_made, seen=said)
-            if not console.is_terminal and progress.was_kept:
-                _say(f"{progress.source}: kept, {progress.num_made} items")
+        def on_progress(source: str, found: SourceManifest, was_kept: bool) -> None:
+            if source not in tasks:
+                tasks[source] = bars.add_task(source, total=sum(found.wanted.values()), seen="")
+            num_made = sum(found.made.values())
+            said = "kept" if was_kept else f"of {found.num_seen:,} of {found.num_rows:,} rows"
+            bars.update(tasks[source], completed=num_made, seen=said)
+            if not console.is_terminal and was_kept:
+                _say(f"{source}: kept, {num_made} items")
 
         yield on_progress
 
 
-def _print_manifest(manifest: DataManifest, *, out: Path) -> None:
+def _print_manifest(manifest: MixtureManifest, *, out: Path) -> None:
     from rich.table import Table
 
     table = Table("source", "point", "pair", "list", "rows seen", "rejected")
@@ -303,28 +293,9 @@ def _print_manifest(manifest: DataManifest, *, out: Path) -> None:
         console.print(f"no revision is pinned of {', '.join(unpinned)}", highlight=False, soft_wrap=True)
 
 
-def _source_row(source: Any) -> dict[str, Any]:
-    return {
-        "name": source.name,
-        "title": source.title,
-        "parts": [
-            {
-                "name": part.name,
-                "hub": part.hub,
-                "config": part.config,
-                "split": part.split,
-                "revision": part.revision,
-                "pinned": part.is_pinned,
-                "columns": ["|".join(names) for names in part.columns],
-                "sampled": part.sampled,
-            }
-            for part in source.parts
-        ],
-        "wanted": dict(source.wanted),
-        "task": source.task,
-        "licence": source.licence,
-        "commercial": source.commercial,
-        "confirmed": source.confirmed,
-        "verifiable": source.verifiable,
-        "rule": source.rule,
-    }
+def _source_row(source: Source) -> dict[str, Any]:
+    parts = []
+    for part in source.parts:
+        told = {name: value for name, value in asdict(part).items() if name != "read"}
+        parts.append({**told, "columns": part.columns.split(), "pinned": part.is_pinned})
+    return {**asdict(source), "parts": parts}

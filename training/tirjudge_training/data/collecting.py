@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -47,9 +47,9 @@ class Screen:
     """Whether candidates are looked at besides prompts."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class CollectionStats:
-    """What became of the rows of a source."""
+    """What became of the rows of a source; fields of `SourceManifest`."""
 
     num_rows: int = 0
     """That there are."""
@@ -69,23 +69,21 @@ class CollectionStats:
             self.examples.setdefault(rejected.reason, rejected.detail[:200])
 
 
-class LazyPool:
-    """A sandbox that is opened when the first program has to be run."""
-
-    def __init__(self, stack: AsyncExitStack, *, slots: int | None) -> None:
-        self._stack, self._slots = stack, slots
-        self._pool: SandboxPool | None = None
-
-    async def get(self) -> SandboxPool:
-        if self._pool is None:
-            self._pool = await self._stack.enter_async_context(open_checking_pool(slots=self._slots))
-        return self._pool
+OpenPool = Callable[[], Awaitable[SandboxPool]]
 
 
 @asynccontextmanager
-async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[LazyPool]:
+async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[OpenPool]:
+    """A sandbox that is opened when the first program has to be run."""
     async with AsyncExitStack() as stack:
-        yield LazyPool(stack, slots=slots)
+        opened: list[SandboxPool] = []
+
+        async def get() -> SandboxPool:
+            if not opened:
+                opened.append(await stack.enter_async_context(open_checking_pool(slots=slots)))
+            return opened[0]
+
+        yield get
 
 
 def sound_problems(
@@ -148,7 +146,7 @@ async def collect(
     screen: Screen,
     known: set[str],
     max_chars: int,
-    pool: LazyPool,
+    pool: OpenPool,
     on_seen: Callable[[CollectionStats], None] = lambda tally: None,
 ) -> tuple[list[TrainingItem], CollectionStats]:
     """The items of a source, until its quota is filled or its rows are used up.
@@ -172,7 +170,7 @@ async def collect(
     problems = sound_problems(source, parts, seed=seed, screen=screen, known=known, tally=tally)
     answered = (with_candidates(one, candidates.get((source.name, one.id), ())) for one in problems)
     while not quota.is_filled and (chunk := list(islice(answered, CHUNK))):
-        for problem in await _checked(chunk, pool=pool):
+        for problem in await checked(chunk, pool=await pool()) if any(map(needs_check, chunk)) else chunk:
             if quota.is_filled:
                 break
             item = _item(problem, quota=quota, seed=seed, max_chars=max_chars)
@@ -185,20 +183,13 @@ async def collect(
     return items, tally
 
 
-async def _checked(chunk: Sequence[TrainingProblem], *, pool: LazyPool) -> Sequence[TrainingProblem | Rejected]:
-    if not any(map(needs_check, chunk)):
-        return chunk
-    return await checked(chunk, pool=await pool.get())
-
-
 def _item(
     problem: TrainingProblem | Rejected, *, quota: MixtureQuota, seed: int, max_chars: int
 ) -> TrainingItem | Rejected | None:
     """An item in the mode that is needed most; None: the problem is good for none that is needed."""
     if isinstance(problem, Rejected):
         return problem
-    sides = sides_of(problem)
-    if isinstance(sides, Rejected):
+    if isinstance(sides := sides_of(problem), Rejected):
         return sides
     mode = quota.mode_for(possible_modes(problem))
     return None if mode is None else item_of(problem, mode=mode, seed=seed, max_chars=max_chars)

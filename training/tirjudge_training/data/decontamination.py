@@ -49,7 +49,8 @@ class GramMaker:
         words = _WORD.findall(text.lower())
         for word in words:
             if word not in hashes:
-                hashes[word] = _hash(word)
+                digest = hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()
+                hashes[word] = int.from_bytes(digest, "little")
         numbers = np.fromiter((hashes[word] for word in words), dtype=np.uint64, count=len(words))
         if len(numbers) == 0:
             return numbers
@@ -61,10 +62,6 @@ class GramMaker:
         for place in range(NUM_WORDS):
             total += numbers[place : place + num_grams] * _FACTORS[place]
         return np.unique(total)
-
-
-def _hash(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +10,7 @@ from typing import Any
 
 from tirjudge_training.data.readers import CONFIG, Row
 from tirjudge_training.data.sources import EVERY, Part, Source
-
-SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
+from tirjudge_training.row_files import SUFFIXES, read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +48,6 @@ class PartRows:
         raise IndexError(number)
 
 
-class ParquetRows:
-    """Rows of a Parquet file, made into objects when they are asked for."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return self._table.num_rows
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return self._table.slice(number, 1).to_pylist()[0]
-
-
 def load(source: Source, *, local: Path | None) -> list[PartRows]:
     """The rows of each part of a source.
 
@@ -92,10 +76,10 @@ def in_seeded_order(parts: Sequence[PartRows], *, seed: int, name: str) -> list[
 
 
 def _check_columns(table: DataTable, *, source: Source, part: Part) -> None:
-    for names in part.columns:
-        if not set(names) & set(table.columns):
+    for names in part.columns.split():
+        if not set(names.split("|")) & set(table.columns):
             raise ValueError(
-                f"{source.name}: {table.place}: column {' or '.join(names)} is missing; "
+                f"{source.name}: {table.place}: column {names.replace('|', ' or ')} is missing; "
                 f"there are {', '.join(table.columns) or 'none'}"
             )
 
@@ -125,51 +109,6 @@ def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[DataT
     for file in files:
         columns, rows = read_rows(file)
         yield DataTable(place=str(file), columns=columns, rows=rows, config=file.name.split(".")[0])
-
-
-def read_rows(file: Path) -> tuple[tuple[str, ...], Any]:
-    """Columns and rows of a `.parquet`, `.jsonl` or `.jsonl.gz` file.
-
-    Raises:
-        ValueError: it is not there, or is not what its name says.
-    """
-    if not file.is_file():
-        raise ValueError(f"{file}: there is no such file")
-    if not file.name.endswith(SUFFIXES):
-        raise ValueError(f"{file}: {', '.join(SUFFIXES)} can be read")
-    if file.suffix == ".parquet":
-        return _read_parquet(file)
-    rows = list(_read_jsonl(file))
-    return tuple(dict.fromkeys(column for row in rows for column in row)), rows
-
-
-def _read_parquet(file: Path) -> tuple[tuple[str, ...], ParquetRows]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        # Not memory-mapped: a file may be replaced while it is read.
-        table = pq.read_table(file)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{file}: not Parquet: {' '.join(str(error).split())[:200]}") from None
-    return tuple(table.column_names), ParquetRows(table.combine_chunks())
-
-
-def _read_jsonl(file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{file}: not gzip: {error}") from None
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{file}: line {number}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{file}: line {number}: an object wanted")
-        yield row
 
 
 # The hub ----------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -62,7 +61,7 @@ class FileManifest(_Stated):
     """Of the items, whatever the file is written in."""
 
 
-class DataManifest(_Stated):
+class MixtureManifest(_Stated):
     version: str
     """Of tirjudge."""
     seed: int
@@ -97,23 +96,17 @@ def hash_of(items: Sequence[TrainingItem]) -> str:
     digest = hashlib.sha256()
     for item in items:
         fields = {name: getattr(item, name) for name in TrainingItem.__slots__}
-        digest.update(json.dumps(fields, default=_plain, sort_keys=True).encode() + b"\n")
+        digest.update(json.dumps(fields, default=ChatMessage.model_dump, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, ChatMessage):
-        return value.model_dump()
-    raise TypeError(type(value).__name__)
-
-
-def read_manifest(folder: Path) -> DataManifest:
+def read_manifest(folder: Path) -> MixtureManifest:
     """Raises ValueError: there is none, or it is none of ours."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file; `tirjudge train data build --out {folder}` makes one")
     try:
-        return DataManifest.model_validate_json(path.read_bytes())
+        return MixtureManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

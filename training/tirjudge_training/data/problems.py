@@ -6,7 +6,6 @@ without candidates: they are sampled (`tirjudge train pairs`), and checked by wh
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import random
@@ -21,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_training.data.quality import MAX_CHARS, Reason, Rejected, num_chars
 from tirjudge_training.items import TrainingItem
+from tirjudge_training.row_files import read_lines, write_lines
 
 MIN_NEGATIVES, MAX_NEGATIVES = 3, 5
 """Of a listwise item."""
@@ -79,7 +79,8 @@ def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int =
     Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
     answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and the id.
     """
-    draw = random.Random(_number(f"{seed}/{problem.source}/{problem.id}"))
+    digest = hashlib.sha256(f"{seed}/{problem.source}/{problem.id}".encode()).digest()
+    draw = random.Random(int.from_bytes(digest[:8], "big"))
     sides = sides_of(problem)
     if isinstance(sides, Rejected):
         return sides
@@ -164,10 +165,6 @@ def id_of(*texts: str) -> str:
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-
-
 # Files: one JSON object a line.
 
 _PROBLEM = TypeAdapter(TrainingProblem)
@@ -220,19 +217,14 @@ def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[CandidateAnswe
 
 def _write_lines(lines: Iterable[Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    write_lines(lines, path, gzipped=path.suffix == ".gz")
 
 
 def _read_lines(kind: TypeAdapter[Any], path: Path) -> Iterator[Any]:
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file")
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for number, line in enumerate(content.splitlines(), start=1):
-        if line.strip():
-            try:
-                yield kind.validate_json(line)
-            except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"]))
-                raise ValueError(f"{path}: line {number}: {place}: {first['msg']}") from None
+    for number, line in read_lines(path):
+        try:
+            yield kind.validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{path}: line {number}: {place}: {first['msg']}") from None

@@ -17,7 +17,7 @@ from tirjudge_training.data.problems import TrainingProblem, read_problems
 from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.making import Made, make_pairs
-from tirjudge_training.pairs.sampling import SamplingPlan
+from tirjudge_training.pairs.sampling import AnswerPlan
 
 
 def pairs(
@@ -45,7 +45,7 @@ def pairs(
 ) -> None:
     """Sample answers, check them, and make pairwise, pointwise and listwise items of right and wrong ones."""
     try:
-        plan = SamplingPlan(
+        plan = AnswerPlan(
             models=_names(model, option="--model"),
             num_samples=samples,
             temperature=temperature,
@@ -55,7 +55,9 @@ def pairs(
             concurrency=concurrency,
         )
         wanted = _modes(modes)
-        given = _problems(problems, generated=generated, seed=seed)
+        if problems is None and not generated:
+            raise ValueError("no problems given; --problems FILE or --generated N would do")
+        given = [*([] if problems is None else read_problems(problems)), *draw_problems(generated, seed=seed)]
         made = asyncio.run(_make(given, url=endpoint, api_key=api_key, plan=plan, out=out, modes=wanted, slots=slots))
     except KeyboardInterrupt:
         _end(f"ended; what was answered is kept in {out}, and the same command goes on", status=130)
@@ -72,7 +74,7 @@ async def _make(
     *,
     url: str,
     api_key: str | None,
-    plan: SamplingPlan,
+    plan: AnswerPlan,
     out: Path,
     modes: Sequence[Mode],
     slots: int | None,
@@ -94,12 +96,6 @@ async def _make(
                 slots=slots,
                 on_progress=lambda stage, more, total: progress.update(tasks[stage], advance=more, total=total),
             )
-
-
-def _problems(path: Path | None, *, generated: int, seed: int) -> list[TrainingProblem]:
-    if path is None and not generated:
-        raise ValueError("no problems given; --problems FILE or --generated N would do")
-    return [*([] if path is None else read_problems(path)), *draw_problems(generated, seed=seed)]
 
 
 def _names(text: str, *, option: str) -> tuple[str, ...]:

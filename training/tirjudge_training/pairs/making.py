@@ -33,7 +33,7 @@ from tirjudge_training.items import TrainingItem, write_items
 from tirjudge_training.pairs.checks import Verifier, marked, open_checks
 from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.journal import PairsJournal, PairsLine
-from tirjudge_training.pairs.sampling import Ask, Samples, SamplingPlan, asks_of, sample
+from tirjudge_training.pairs.sampling import AnswerPlan, Ask, Samples, asks_of, sample
 from tirjudge_training.run_folder import write_whole
 
 CHUNK = 32
@@ -69,7 +69,7 @@ async def make_pairs(
     problems: Sequence[TrainingProblem],
     *,
     endpoint: Endpoint,
-    plan: SamplingPlan,
+    plan: AnswerPlan,
     out: Path,
     modes: Sequence[Mode] = tuple(Mode),
     slots: int | None = None,
@@ -182,7 +182,7 @@ def _write(
     *,
     found: Sequence[TrainingProblem | Rejected],
     samples: Samples,
-    plan: SamplingPlan,
+    plan: AnswerPlan,
     modes: Sequence[Mode],
     out: Path,
     url: str,

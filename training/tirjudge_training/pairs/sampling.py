@@ -7,13 +7,13 @@ ended, more samples or models ask only for what is missing, and another temperat
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tirjudge.errors import PromptTooLong, TirjudgeError
+from tirjudge.concurrency import map_concurrently
+from tirjudge.errors import PromptTooLong
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import ChatMessage, Sampling
 from tirjudge_training.data.problems import TrainingProblem
@@ -39,7 +39,7 @@ class SampleLine(PairsLine):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingPlan:
+class AnswerPlan:
     """How answers are sampled. The paper: two of each model, temperature 0.9, top_p 0.95."""
 
     models: tuple[str, ...]
@@ -81,7 +81,7 @@ class Samples:
     """What the endpoint refused for good: problem, model, and why. They are asked for again by the next run."""
 
 
-def asks_of(problems: Sequence[TrainingProblem], *, plan: SamplingPlan) -> list[Ask]:
+def asks_of(problems: Sequence[TrainingProblem], *, plan: AnswerPlan) -> list[Ask]:
     """All answers that are wanted, the first of each problem and model before the second."""
     return [
         _ask(problem, model=model, number=number, plan=plan)
@@ -91,7 +91,7 @@ def asks_of(problems: Sequence[TrainingProblem], *, plan: SamplingPlan) -> list[
     ]
 
 
-def _ask(problem: TrainingProblem, *, model: str, number: int, plan: SamplingPlan) -> Ask:
+def _ask(problem: TrainingProblem, *, model: str, number: int, plan: AnswerPlan) -> Ask:
     prompt = problem.prompt
     messages = (ChatMessage(role="user", content=prompt),) if isinstance(prompt, str) else prompt
     conversation = [(message.role, message.content) for message in messages]
@@ -129,66 +129,34 @@ async def sample(
     samples.num_kept = len(samples.lines)
     tell = on_answer or (lambda _: None)
     tell(samples.num_kept)
-    missing = iter([ask for ask in asks if ask.key not in samples.lines])
-    work = _Work(missing, endpoint=endpoint, journal=journal, samples=samples, tell=tell)
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work.go_on())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    num_refused = 0
+
+    async def ask_once(ask: Ask) -> None:
+        """One prompt may be refused; if all are, something else is wrong."""
+        nonlocal num_refused
+        try:
+            line = await _answer(ask, endpoint=endpoint)
+        except (PromptTooLong, RequestRefused) as error:
+            num_refused += 1
+            hopeless = isinstance(error, RequestRefused) and len(samples.lines) == samples.num_kept
+            if hopeless or num_refused >= MANY_REFUSALS:
+                raise
+            samples.failures.append(f"{ask.problem.source}/{ask.problem.id}, {ask.model}: {error}")
+        else:
+            journal.append(line)
+            samples.lines[ask.key] = line
+            num_refused = 0
+        tell(1)
+
+    missing = [ask for ask in asks if ask.key not in samples.lines]
+    await map_concurrently(map(ask_once, missing), num_at_once=concurrency)
     return samples
 
 
-class _Work:
-    """Asks for one after the other; several do so side by side."""
-
-    def __init__(
-        self,
-        missing: Iterable[Ask],
-        *,
-        endpoint: Endpoint,
-        journal: PairsJournal,
-        samples: Samples,
-        tell: Callable[[int], None],
-    ) -> None:
-        self._missing = missing
-        self._endpoint = endpoint
-        self._journal = journal
-        self._samples = samples
-        self._tell = tell
-        self._was_answered = False
-        self._num_refused = 0
-
-    async def go_on(self) -> None:
-        for ask in self._missing:
-            try:
-                await self._one(ask)
-            except (PromptTooLong, RequestRefused) as error:
-                self._note_refusal(ask, error)
-            self._tell(1)
-
-    async def _one(self, ask: Ask) -> None:
-        messages = [message.model_dump() for message in ask.messages]
-        sampled = await self._endpoint.answer(messages, model=ask.model, sampling=ask.sampling)
-        line = SampleLine(
-            ask=ask.key,
-            source=ask.problem.source,
-            problem=ask.problem.id,
-            model=ask.model,
-            number=ask.number,
-            text=sampled.text,
-            was_cut=sampled.was_cut,
-            num_tokens=sampled.num_tokens,
-        )
-        self._journal.append(line)
-        self._samples.lines[ask.key] = line
-        self._was_answered, self._num_refused = True, 0
-
-    def _note_refusal(self, ask: Ask, error: TirjudgeError) -> None:
-        """One prompt may be refused; if all are, something else is wrong."""
-        self._num_refused += 1
-        hopeless = isinstance(error, RequestRefused) and not self._was_answered
-        if hopeless or self._num_refused >= MANY_REFUSALS:
-            raise error
-        self._samples.failures.append(f"{ask.problem.source}/{ask.problem.id}, {ask.model}: {error}")
+async def _answer(ask: Ask, *, endpoint: Endpoint) -> SampleLine:
+    messages = [message.model_dump() for message in ask.messages]
+    sampled = await endpoint.answer(messages, model=ask.model, sampling=ask.sampling)
+    return SampleLine(
+        ask=ask.key, source=ask.problem.source, problem=ask.problem.id, model=ask.model, number=ask.number,
+        text=sampled.text, was_cut=sampled.was_cut, num_tokens=sampled.num_tokens,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, bindings, observation_text, shown_output
@@ -41,6 +41,11 @@ class SyntheticExample:
     """What to say before the program, or before the verdict if there is none."""
     num_asked: int
     """How many instructions the prompt holds."""
+
+    @property
+    def has_one_best(self) -> bool:
+        """Whether one response meets more than all others."""
+        return sum(share == max(self.met) for share in self.met) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,15 +274,11 @@ def _instruction_example(
         responses.append(text)
     met = [sum(pattern) / num_asked for pattern in patterns]
     best = rng.choice([i for i, share in enumerate(met) if share == max(met)])
-    names = ", ".join(_check_name(kind, params) for kind, params in asked.instructions)
+    names = ", ".join(kind.name if p.number is None else f"{kind.name} {p.op}" for kind, p in asked.instructions)
     return SyntheticExample(
         mode=mode, prompt=asked.prompt, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
         code=program(asked.checks, mode=mode), plan=f"To check: {names}.", num_asked=num_asked,
     )  # fmt: skip
-
-
-def _check_name(kind: InstructionKind, params: Params) -> str:
-    return kind.name if params.number is None else f"{kind.name} {params.op}"
 
 
 def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> list[list[bool]]:
@@ -350,12 +351,9 @@ def _conduct_example(
 
 def _without_tools(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
     """The same item with the prompt that offers no tools: the honest answer is a guess."""
-    score = rng.random() if example.mode is Mode.POINTWISE else 0.0
-    return SyntheticExample(
-        mode=example.mode, prompt=example.prompt, responses=example.responses, tools=False, verifiable=True, code=None,
-        met=(score,) if example.mode is Mode.POINTWISE else example.met, label=rng.randrange(len(example.responses)),
-        plan="This needs a program.", num_asked=example.num_asked,
-    )  # fmt: skip
+    met = (rng.random(),) if example.mode is Mode.POINTWISE else example.met
+    label = rng.randrange(len(example.responses))
+    return replace(example, tools=False, code=None, met=met, label=label, plan="This needs a program.")
 
 
 def segments(example: SyntheticExample) -> list[Segment]:

@@ -33,6 +33,10 @@ class Params:
     """What stands in quotation marks, in the order of the phrasing."""
 
 
+Shape = Callable[[Draft, Params, bool, Random, str], None]
+"""(draft, params, follow, rng, request): ask for what follows the instruction, or for what breaks it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionKind:
     """One kind of instruction."""
@@ -46,8 +50,7 @@ class InstructionKind:
     draw: Callable[[Random, Vocabulary], Params]
     holds: Callable[[str, Params, str], bool]
     """(response, params, request) -> whether the response follows; `request` is the task without its instructions."""
-    shape: Callable[[Draft, Params, bool, Random, str], None]
-    """(draft, params, follow, rng, request): ask for what follows the instruction, or for what breaks it."""
+    shape: Shape
 
     @property
     def phrasings(self) -> Phrasings:
@@ -55,13 +58,9 @@ class InstructionKind:
         return INSTRUCTIONS[self.name]
 
 
-OPS: dict[str, Callable[[int, int], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+OPS: dict[str, Callable[[int, int], bool]] = dict(
+    zip((">=", "<=", "==", "<", ">"), (operator.ge, operator.le, operator.eq, operator.lt, operator.gt), strict=True)
+)
 
 
 def phrasing(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
@@ -126,9 +125,8 @@ def _counted(
 
     def draw(rng: Random, vocabulary: Vocabulary) -> Params:
         op = rng.choice((">=", ">=", ">=", "<=", "<=", "==", "==", "==", "<", ">"))
-        return Params(
-            number=rng.randrange(span[0], span[1] + 1, step) + (1 if op == "<" and span[0] == least else 0), op=op
-        )
+        number = rng.randrange(span[0], span[1] + 1, step)
+        return Params(number=number + (op == "<" and span[0] == least), op=op)
 
     def holds(response: str, params: Params, request: str) -> bool:
         assert params.number is not None
@@ -138,18 +136,7 @@ def _counted(
         assert params.number is not None
         draft.ask(feature, count_for(params.op, params.number, follow=follow, rng=rng, least=least))
 
-    return InstructionKind(
-        name=name,
-        nouns=nouns,
-        code=f"{code} {{op}} n0",
-        draw=draw,
-        holds=holds,
-        shape=shape,
-    )
-
-
-def _insertable(draft: Draft, word: Callable[[int], str], *, times: int) -> None:
-    draft.inserted += [word(i) for i in range(times)]
+    return InstructionKind(name=name, nouns=nouns, code=f"{code} {{op}} n0", draw=draw, holds=holds, shape=shape)
 
 
 def _marks(
@@ -162,20 +149,13 @@ def _marks(
     span: tuple[int, int],
 ) -> InstructionKind:
     """A counted kind whose things are words put into the text: placeholders, hashtags, highlights."""
-    base = _counted(
-        name,
-        nouns,
-        code=code,
-        count=count,
-        feature=name,
-        span=span,
-    )
+    base = _counted(name, nouns, code=code, count=count, feature=name, span=span)
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
         assert params.number is not None
         times = count_for(params.op, params.number, follow=follow, rng=rng)
         draft.ask(name, times)
-        _insertable(draft, mark, times=times)
+        draft.inserted += [mark(i) for i in range(times)]
 
     return replace(base, shape=shape)
 
@@ -189,68 +169,36 @@ def _num_lines_starting(text: str, pattern: str) -> int:
 
 
 COUNTED = (
-    _counted(
-        "words", ("words",), code="len(r.split())", count=lambda t: len(re.findall(r"\S+", t)), feature="words",
-        span=(8, 60), least=1,
-    ),
-    _counted(
-        "sentences", ("sentences",), code='len(re.findall(r"[.!?](?=\\s|$)", r))', count=_num_sentences, feature="sentences",
-        span=(1, 9), least=1,
-    ),
-    _counted(
-        "paragraphs", ("paragraphs",), code='len([p for p in r.split("\\n\\n") if p.strip()])',
-        count=lambda t: sum(bool(p.strip()) for p in re.split(r"\n\n", t)), feature="paragraphs", span=(1, 6), least=1,
-    ),
-    _counted(
-        "bullets", ("bullet points", "bullets", "bulleted items"), code='len(re.findall(r"(?m)^\\s*[*-] ", r))',
-        count=lambda t: _num_lines_starting(t, r"\s*[*-] "), feature="bullets", span=(1, 8),
-    ),
-    _counted(
-        "numbered items", ("numbered items", "numbered points", "numbered steps"), code='len(re.findall(r"(?m)^\\s*\\d+[.)] ", r))',
-        count=lambda t: _num_lines_starting(t, r"\s*\d+[.)] "), feature="numbered", span=(1, 8),
-    ),
-    _counted(
-        "lines", ("lines",), code="len([x for x in r.splitlines() if x.strip()])",
-        count=lambda t: sum(bool(x.strip()) for x in t.splitlines()), feature="lines", span=(1, 8), least=1,
-    ),
-    _counted(
-        "characters", ("characters",), code="len(r)", count=lambda t: sum(1 for _ in t), feature="characters", span=(60, 300),
-        step=10, least=1,
-    ),
-    _counted(
-        "question marks", ("question marks",), code='r.count("?")', count=lambda t: len(re.findall(r"\?", t)),
-        feature="question_marks", span=(1, 6),
-    ),
-    _counted(
-        "exclamation marks", ("exclamation marks", "exclamation points"), code='r.count("!")',
-        count=lambda t: len(re.findall("!", t)), feature="exclamation_marks", span=(1, 6),
-    ),
-    _marks(
-        "placeholders", ("placeholders", "placeholders in square brackets", "placeholders such as [address]"),
-        code='len(re.findall(r"\\[.+?\\]", r))', count=lambda t: len(re.findall(r"\[[^\[\]\n]+\]", t)),
-        mark=lambda i: ("[name]", "[address]", "[date]", "[city]", "[phone]")[i % 5], span=(1, 6),
-    ),
-    _marks(
-        "highlights", ("highlighted sections", "highlighted phrases", "highlighted parts"), code='len(re.findall(r"\\*[^*\\n]+\\*", r))',
-        count=lambda t: len(re.findall(r"\*[^*\n]+?\*", t)), mark=lambda i: ("*note*", "*key point*", "*fact*")[i % 3], span=(1, 6),
-    ),
-    _marks(
-        "hashtags", ("hashtags", "hashtags such as #news"), code='len(re.findall(r"#\\w+", r))', count=lambda t: len(re.findall(r"#\w+", t)),
-        mark=lambda i: ("#fun", "#news", "#today", "#life")[i % 4], span=(1, 6),
-    ),
-    _marks(
-        "capital words", ("words in all capital letters", "fully capitalized words", "words in all caps"),
-        code='len(re.findall(r"\\b[A-Z]{2,}\\b", r))', count=lambda t: len(re.findall(r"\b[A-Z][A-Z]+\b", t)),
-        mark=lambda i: ("NOW", "NEVER", "GOOD", "ALWAYS")[i % 4], span=(1, 6),
-    ),
-    _marks(
-        "parentheses", ("parentheses", "remarks in parentheses"), code='r.count("(")', count=lambda t: t.count("("),
-        mark=lambda i: ("(see below)", "(indeed)", "(of course)")[i % 3], span=(1, 5),
-    ),
-    _marks(
-        "numbers", ("numbers written in digits", "numbers in digits"), code='len(re.findall(r"\\d+", r))',
-        count=lambda t: len(re.findall(r"[0-9]+", t)), mark=lambda i: ("7", "42", "365", "12")[i % 4], span=(1, 5),
-    ),
+    _counted("words", ("words",), code="len(r.split())",
+        count=lambda t: len(re.findall(r"\S+", t)), feature="words", span=(8, 60), least=1),
+    _counted("sentences", ("sentences",), code='len(re.findall(r"[.!?](?=\\s|$)", r))',
+        count=_num_sentences, feature="sentences", span=(1, 9), least=1),
+    _counted("paragraphs", ("paragraphs",), code='len([p for p in r.split("\\n\\n") if p.strip()])',
+        count=lambda t: sum(bool(p.strip()) for p in re.split(r"\n\n", t)), feature="paragraphs", span=(1, 6), least=1),
+    _counted("bullets", ("bullet points", "bullets", "bulleted items"), code='len(re.findall(r"(?m)^\\s*[*-] ", r))',
+        count=lambda t: _num_lines_starting(t, r"\s*[*-] "), feature="bullets", span=(1, 8)),
+    _counted("numbered items", ("numbered items", "numbered points", "numbered steps"), code='len(re.findall(r"(?m)^\\s*\\d+[.)] ", r))',
+        count=lambda t: _num_lines_starting(t, r"\s*\d+[.)] "), feature="numbered", span=(1, 8)),
+    _counted("lines", ("lines",), code="len([x for x in r.splitlines() if x.strip()])",
+        count=lambda t: sum(bool(x.strip()) for x in t.splitlines()), feature="lines", span=(1, 8), least=1),
+    _counted("characters", ("characters",), code="len(r)",
+        count=lambda t: sum(1 for _ in t), feature="characters", span=(60, 300), step=10, least=1),
+    _counted("question marks", ("question marks",), code='r.count("?")',
+        count=lambda t: len(re.findall(r"\?", t)), feature="question_marks", span=(1, 6)),
+    _counted("exclamation marks", ("exclamation marks", "exclamation points"), code='r.count("!")',
+        count=lambda t: len(re.findall("!", t)), feature="exclamation_marks", span=(1, 6)),
+    _marks("placeholders", ("placeholders", "placeholders in square brackets", "placeholders such as [address]"), code='len(re.findall(r"\\[.+?\\]", r))',
+        count=lambda t: len(re.findall(r"\[[^\[\]\n]+\]", t)), mark=lambda i: ("[name]", "[address]", "[date]", "[city]", "[phone]")[i % 5], span=(1, 6)),
+    _marks("highlights", ("highlighted sections", "highlighted phrases", "highlighted parts"), code='len(re.findall(r"\\*[^*\\n]+\\*", r))',
+        count=lambda t: len(re.findall(r"\*[^*\n]+?\*", t)), mark=lambda i: ("*note*", "*key point*", "*fact*")[i % 3], span=(1, 6)),
+    _marks("hashtags", ("hashtags", "hashtags such as #news"), code='len(re.findall(r"#\\w+", r))',
+        count=lambda t: len(re.findall(r"#\w+", t)), mark=lambda i: ("#fun", "#news", "#today", "#life")[i % 4], span=(1, 6)),
+    _marks("capital words", ("words in all capital letters", "fully capitalized words", "words in all caps"), code='len(re.findall(r"\\b[A-Z]{2,}\\b", r))',
+        count=lambda t: len(re.findall(r"\b[A-Z][A-Z]+\b", t)), mark=lambda i: ("NOW", "NEVER", "GOOD", "ALWAYS")[i % 4], span=(1, 6)),
+    _marks("parentheses", ("parentheses", "remarks in parentheses"), code='r.count("(")',
+        count=lambda t: t.count("("), mark=lambda i: ("(see below)", "(indeed)", "(of course)")[i % 3], span=(1, 5)),
+    _marks("numbers", ("numbers written in digits", "numbers in digits"), code='len(re.findall(r"\\d+", r))',
+        count=lambda t: len(re.findall(r"[0-9]+", t)), mark=lambda i: ("7", "42", "365", "12")[i % 4], span=(1, 5)),
 )  # fmt: skip
 
 
@@ -280,7 +228,8 @@ def _shape_letter(draft: Draft, params: Params, follow: bool, rng: Random, reque
     if any(letter in word.lower() for word in draft.inserted):
         times = max(0, times - sum(word.lower().count(letter) for word in draft.inserted))
     draft.avoid_letter(letter)
-    _insertable(draft, lambda i: (f"{letter}o", f"a{letter}a", f"e{letter}i", f"o{letter}")[i % 4], times=times)
+    words = (f"{letter}o", f"a{letter}a", f"e{letter}i", f"o{letter}")
+    draft.inserted += [words[i % 4] for i in range(times)]
 
 
 def _draw_sections(rng: Random, vocabulary: Vocabulary) -> Params:
@@ -295,27 +244,12 @@ def _shape_sections(draft: Draft, params: Params, follow: bool, rng: Random, req
 
 
 COUNTED_QUOTED = (
-    InstructionKind(
-        name="word frequency",
-        code='len(re.findall(r"\\b" + re.escape(q0) + r"\\b", r, re.I)) {op} n0',
-        draw=_draw_frequency,
-        holds=lambda t, p, _: OPS[p.op](_occurrences(p.quotes[0], t), p.number or 0),
-        shape=_shape_frequency,
-    ),
-    InstructionKind(
-        name="letter frequency",
-        code="r.lower().count(q0.lower()) {op} n0",
-        draw=_draw_letter,
-        holds=lambda t, p, _: OPS[p.op](sum(c == p.quotes[0] for c in t.lower()), p.number or 0),
-        shape=_shape_letter,
-    ),
-    InstructionKind(
-        name="sections",
-        code='len(re.findall(r"(?m)^" + re.escape(q0) + r" \\d+", r)) {op} n0',
-        draw=_draw_sections,
-        holds=lambda t, p, _: OPS[p.op](_num_lines_starting(t, rf"{p.quotes[0]} [0-9]+"), p.number or 0),
-        shape=_shape_sections,
-    ),
+    InstructionKind(name="word frequency", code='len(re.findall(r"\\b" + re.escape(q0) + r"\\b", r, re.I)) {op} n0',
+        draw=_draw_frequency, holds=lambda t, p, _: OPS[p.op](_occurrences(p.quotes[0], t), p.number or 0), shape=_shape_frequency),
+    InstructionKind(name="letter frequency", code="r.lower().count(q0.lower()) {op} n0",
+        draw=_draw_letter, holds=lambda t, p, _: OPS[p.op](sum(c == p.quotes[0] for c in t.lower()), p.number or 0), shape=_shape_letter),
+    InstructionKind(name="sections", code='len(re.findall(r"(?m)^" + re.escape(q0) + r" \\d+", r)) {op} n0',
+        draw=_draw_sections, holds=lambda t, p, _: OPS[p.op](_num_lines_starting(t, rf"{p.quotes[0]} [0-9]+"), p.number or 0), shape=_shape_sections),
 )  # fmt: skip
 
 
@@ -326,7 +260,7 @@ def _nothing(rng: Random, vocabulary: Vocabulary) -> Params:
     return Params()
 
 
-def _one_of(feature: str, good: object, *bad: object) -> Callable[[Draft, Params, bool, Random, str], None]:
+def _one_of(feature: str, good: object, *bad: object) -> Shape:
     """Ask for `good` to follow and for one of `bad` to break."""
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
@@ -348,52 +282,32 @@ def _distinct(rng: Random, vocabulary: Vocabulary, count: int) -> list[str]:
     return words
 
 
-def _shape_present(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
-    missing = set() if follow else set(rng.sample(params.quotes, rng.randint(1, len(params.quotes))))
-    for word in params.quotes:
-        if word in missing:
-            draft.avoid(word)
-        else:
-            draft.insert(word, times=rng.randint(1, 2))
+def _shape_words(*, present: bool) -> Shape:
+    """Have the words in the text, or none of them; what breaks it gets some of them wrong."""
+
+    def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
+        wrong = set() if follow else set(rng.sample(params.quotes, rng.randint(1, len(params.quotes))))
+        for word in params.quotes:
+            if (word in wrong) is present:
+                draft.avoid(word)
+            else:
+                draft.insert(word, times=rng.randint(1, 2))
+
+    return shape
 
 
-def _shape_absent(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
-    present = set() if follow else set(rng.sample(params.quotes, rng.randint(1, len(params.quotes))))
-    for word in params.quotes:
-        if word in present:
-            draft.insert(word, times=rng.randint(1, 2))
-        else:
-            draft.avoid(word)
-
-
-_OPENINGS = (
-    "Dear reader",
-    "Once upon a time",
-    "To be honest",
-    "In short",
-    "Hello there",
-    "Good news",
-    "First of all",
-    "Listen",
-    "My friend",
+_OPENINGS = tuple(
+    "Dear reader|Once upon a time|To be honest|In short|Hello there|Good news|First of all|Listen|My friend".split("|")
 )
-_CLOSINGS = (
-    "Thank you",
-    "The end",
-    "Is there anything else I can help with",
-    "That is all",
-    "Have a nice day",
-    "Over and out",
-    "See you soon",
+_CLOSINGS = tuple(
+    "Thank you|The end|Is there anything else I can help with|That is all|Have a nice day|Over and out|See you soon".split(
+        "|"
+    )
 )
 _MARKERS = ("P.S.", "P.P.S", "PS:", "N.B.", "Note:")
-_OPTIONS = (
-    ("yes", "no"),
-    ("agree", "disagree"),
-    ("true", "false"),
-    ("yes", "no", "maybe"),
-    ("red", "green", "blue"),
-    ("hot", "cold"),
+_OPTIONS = tuple(
+    tuple(options.split())
+    for options in ("yes no", "agree disagree", "true false", "yes no maybe", "red green blue", "hot cold")
 )
 
 
@@ -405,16 +319,12 @@ def _draw_from(choices: tuple[str, ...]) -> Callable[[Random, Vocabulary], Param
     return draw
 
 
-def _shape_exact(feature: str, others: tuple[str, ...]) -> Callable[[Draft, Params, bool, Random, str], None]:
+def _shape_exact(feature: str, others: tuple[str, ...]) -> Shape:
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
         wrong = [other for other in others if other != params.quotes[0]]
         draft.ask(feature, params.quotes[0] if follow else rng.choice((None, None, *wrong)))
 
     return shape
-
-
-def _draw_options(rng: Random, vocabulary: Vocabulary) -> Params:
-    return Params(quotes=rng.choice(_OPTIONS))
 
 
 def _shape_only(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
@@ -430,106 +340,43 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _shape_line_start(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
-    if follow:
-        draft.ask("line_start", params.quotes[0])
-    else:
-        draft.ask("line_start", rng.choice((None, None, "::")))
-
-
-def _draw_sentence_words(rng: Random, vocabulary: Vocabulary) -> Params:
-    return Params(number=rng.randint(5, 15), op="<=")
-
-
-def _longest_sentence(text: str) -> int:
-    return max(len(s.split()) for s in re.split(r"[.!?]", text))
-
-
 PLAIN = (
-    InstructionKind(
-        name="no commas",
-        code='"," not in r', draw=_nothing, holds=lambda t, p, _: t.count(",") == 0, shape=_one_of("commas", False, True),
-    ),
-    InstructionKind(
-        name="all capitals",
-        code="r.isupper()", draw=_nothing, holds=lambda t, p, _: t == t.upper() and t != t.lower(), shape=_one_of("case", "upper", "lower", "normal"),
-    ),
-    InstructionKind(
-        name="all lowercase",
-        code="r.islower()", draw=_nothing, holds=lambda t, p, _: t == t.lower() and t != t.upper(), shape=_one_of("case", "lower", "upper", "normal"),
-    ),
-    InstructionKind(
-        name="keywords",
-        code='all(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)', draw=_draw_keywords,
-        holds=lambda t, p, _: all(_occurrences(q, t) for q in p.quotes), shape=_shape_present,
-    ),
-    InstructionKind(
-        name="forbidden words",
-        code='not any(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)', draw=_draw_keywords,
-        holds=lambda t, p, _: not any(_occurrences(q, t) for q in p.quotes), shape=_shape_absent,
-    ),
-    InstructionKind(
-        name="start",
-        code="r.strip().startswith(q0)", draw=_draw_from(_OPENINGS), holds=lambda t, p, _: t.lstrip()[: len(p.quotes[0])] == p.quotes[0],
-        shape=_shape_exact("start", _OPENINGS),
-    ),
-    InstructionKind(
-        name="end",
-        code="r.strip().endswith(q0)", draw=_draw_from(_CLOSINGS), holds=lambda t, p, _: re.search(re.escape(p.quotes[0]) + r"\s*\Z", t) is not None,
-        shape=_shape_exact("end", _CLOSINGS),
-    ),
-    InstructionKind(
-        name="quotation",
-        code="r.strip().startswith('\"') and r.strip().endswith('\"')", draw=_nothing,
-        holds=lambda t, p, _: len(t.strip()) > 0 and t.strip()[0] == t.strip()[-1] == '"', shape=_one_of("quoted", True, False),
-    ),
-    InstructionKind(
-        name="json",
-        code="is_json(r)", draw=_nothing, holds=lambda t, p, _: _is_json(t), shape=_one_of("json", True, False),
-    ),
-    InstructionKind(
-        name="title",
-        code='bool(re.search(r"<<[^\\n]+>>", r))', draw=_nothing, holds=lambda t, p, _: any("<<" in x and ">>" in x.split("<<", 1)[1][1:] for x in t.split("\n")),
-        shape=_one_of("title", True, False),
-    ),
-    InstructionKind(
-        name="postscript",
-        code='bool(re.search(r"(?m)^" + re.escape(q0), r))', draw=lambda rng, v: Params(quotes=(rng.choice(_MARKERS),)),
-        holds=lambda t, p, _: any(x.startswith(p.quotes[0]) for x in t.split("\n")), shape=_shape_exact("postscript", _MARKERS),
-    ),
-    InstructionKind(
-        name="repeat request",
-        code='r.strip().startswith(prompt.split("\\n")[0].strip())', draw=_nothing, holds=lambda t, p, request: t.strip()[: len(request)] == request,
-        shape=lambda d, p, follow, rng, request: d.ask("start", request if follow else rng.choice((None, request[: len(request) // 2], "You asked"))),
-    ),
-    InstructionKind(
-        name="two answers",
-        code='len([x for x in r.split("******") if x.strip()]) == 2', draw=_nothing,
-        holds=lambda t, p, _: sum(bool(x.strip()) for x in re.split(r"\*{6}", t)) == 2, shape=_one_of("separator", "******", None, "***", "---"),
-    ),
-    InstructionKind(
-        name="no digits",
-        code='not re.search(r"\\d", r)', draw=_nothing, holds=lambda t, p, _: not any(c.isdigit() for c in t),
-        shape=lambda d, p, follow, rng, request: None if follow else d.insert(rng.choice(("7", "42", "1999")), times=rng.randint(1, 2)),
-    ),
-    InstructionKind(
-        name="choose one",
-        code="r.strip() in qs", draw=_draw_options, holds=lambda t, p, _: any(t.strip() == q for q in p.quotes), shape=_shape_only,
-    ),
-    InstructionKind(
-        name="ends as question",
-        code='r.strip().endswith("?")', draw=_nothing, holds=lambda t, p, _: t.rstrip()[-1:] == "?", shape=_one_of("question", True, False),
-    ),
-    InstructionKind(
-        name="line start",
-        code="all(x.startswith(q0) for x in r.splitlines() if x.strip())", draw=lambda rng, v: Params(quotes=(rng.choice((">", "->", "=>", "~", "//", "+")),)),
-        holds=lambda t, p, _: not [x for x in t.split("\n") if x.strip() and x[: len(p.quotes[0])] != p.quotes[0]], shape=_shape_line_start,
-    ),
-    InstructionKind(
-        name="short sentences",
-        code='max(len(x.split()) for x in re.split(r"[.!?]", r)) <= n0', draw=_draw_sentence_words, holds=lambda t, p, _: _longest_sentence(t) <= (p.number or 0),
-        shape=lambda d, p, follow, rng, request: d.ask("sentence_words", max(2, (p.number or 0) - rng.randint(0, 2)) if follow else (p.number or 0) + rng.randint(1, 4)),
-    ),
+    InstructionKind(name="no commas", code='"," not in r',
+        draw=_nothing, holds=lambda t, p, _: t.count(",") == 0, shape=_one_of("commas", False, True)),
+    InstructionKind(name="all capitals", code="r.isupper()",
+        draw=_nothing, holds=lambda t, p, _: t == t.upper() and t != t.lower(), shape=_one_of("case", "upper", "lower", "normal")),
+    InstructionKind(name="all lowercase", code="r.islower()",
+        draw=_nothing, holds=lambda t, p, _: t == t.lower() and t != t.upper(), shape=_one_of("case", "lower", "upper", "normal")),
+    InstructionKind(name="keywords", code='all(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)',
+        draw=_draw_keywords, holds=lambda t, p, _: all(_occurrences(q, t) for q in p.quotes), shape=_shape_words(present=True)),
+    InstructionKind(name="forbidden words", code='not any(re.search(r"\\b" + re.escape(k) + r"\\b", r, re.I) for k in qs)',
+        draw=_draw_keywords, holds=lambda t, p, _: not any(_occurrences(q, t) for q in p.quotes), shape=_shape_words(present=False)),
+    InstructionKind(name="start", code="r.strip().startswith(q0)",
+        draw=_draw_from(_OPENINGS), holds=lambda t, p, _: t.lstrip()[: len(p.quotes[0])] == p.quotes[0], shape=_shape_exact("start", _OPENINGS)),
+    InstructionKind(name="end", code="r.strip().endswith(q0)",
+        draw=_draw_from(_CLOSINGS), holds=lambda t, p, _: re.search(re.escape(p.quotes[0]) + r"\s*\Z", t) is not None, shape=_shape_exact("end", _CLOSINGS)),
+    InstructionKind(name="quotation", code="r.strip().startswith('\"') and r.strip().endswith('\"')",
+        draw=_nothing, holds=lambda t, p, _: len(t.strip()) > 0 and t.strip()[0] == t.strip()[-1] == '"', shape=_one_of("quoted", True, False)),
+    InstructionKind(name="json", code="is_json(r)",
+        draw=_nothing, holds=lambda t, p, _: _is_json(t), shape=_one_of("json", True, False)),
+    InstructionKind(name="title", code='bool(re.search(r"<<[^\\n]+>>", r))',
+        draw=_nothing, holds=lambda t, p, _: any("<<" in x and ">>" in x.split("<<", 1)[1][1:] for x in t.split("\n")), shape=_one_of("title", True, False)),
+    InstructionKind(name="postscript", code='bool(re.search(r"(?m)^" + re.escape(q0), r))',
+        draw=lambda rng, v: Params(quotes=(rng.choice(_MARKERS),)), holds=lambda t, p, _: any(x.startswith(p.quotes[0]) for x in t.split("\n")), shape=_shape_exact("postscript", _MARKERS)),
+    InstructionKind(name="repeat request", code='r.strip().startswith(prompt.split("\\n")[0].strip())',
+        draw=_nothing, holds=lambda t, p, request: t.strip()[: len(request)] == request, shape=lambda d, p, follow, rng, request: d.ask("start", request if follow else rng.choice((None, request[: len(request) // 2], "You asked")))),
+    InstructionKind(name="two answers", code='len([x for x in r.split("******") if x.strip()]) == 2',
+        draw=_nothing, holds=lambda t, p, _: sum(bool(x.strip()) for x in re.split(r"\*{6}", t)) == 2, shape=_one_of("separator", "******", None, "***", "---")),
+    InstructionKind(name="no digits", code='not re.search(r"\\d", r)',
+        draw=_nothing, holds=lambda t, p, _: not any(c.isdigit() for c in t), shape=lambda d, p, follow, rng, request: None if follow else d.insert(rng.choice(("7", "42", "1999")), times=rng.randint(1, 2))),
+    InstructionKind(name="choose one", code="r.strip() in qs",
+        draw=lambda rng, v: Params(quotes=rng.choice(_OPTIONS)), holds=lambda t, p, _: any(t.strip() == q for q in p.quotes), shape=_shape_only),
+    InstructionKind(name="ends as question", code='r.strip().endswith("?")',
+        draw=_nothing, holds=lambda t, p, _: t.rstrip()[-1:] == "?", shape=_one_of("question", True, False)),
+    InstructionKind(name="line start", code="all(x.startswith(q0) for x in r.splitlines() if x.strip())",
+        draw=lambda rng, v: Params(quotes=(rng.choice((">", "->", "=>", "~", "//", "+")),)), holds=lambda t, p, _: not [x for x in t.split("\n") if x.strip() and x[: len(p.quotes[0])] != p.quotes[0]], shape=lambda d, p, follow, rng, request: d.ask("line_start", p.quotes[0] if follow else rng.choice((None, None, "::")))),
+    InstructionKind(name="short sentences", code='max(len(x.split()) for x in re.split(r"[.!?]", r)) <= n0',
+        draw=lambda rng, v: Params(number=rng.randint(5, 15), op="<="), holds=lambda t, p, _: max(len(s.split()) for s in re.split(r"[.!?]", t)) <= (p.number or 0), shape=lambda d, p, follow, rng, request: d.ask("sentence_words", max(2, (p.number or 0) - rng.randint(0, 2)) if follow else (p.number or 0) + rng.randint(1, 4))),
 )  # fmt: skip
 
 KINDS: tuple[InstructionKind, ...] = (*COUNTED, *COUNTED_QUOTED, *PLAIN)

@@ -8,7 +8,7 @@ from random import Random
 
 from tirjudge.types import Mode
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
+from tirjudge_training.synthetic.examples import Mixture, draw_examples
 
 SOURCE = "tirjudge-synthetic"
 
@@ -48,7 +48,7 @@ def _items_of_task(
     name = f"{'held-out' if held_out else 'train'}-{seed}-{mode}-{task}"
     rng = Random(f"items/{name}")
     drawn_mode = Mode.PAIRWISE if mode is Mode.POINTWISE else mode
-    drawn = (e for e in draw_examples(drawn_mode, rng=rng, held_out=held_out, mixture=alone) if _has_one_best(e))
+    drawn = (e for e in draw_examples(drawn_mode, rng=rng, held_out=held_out, mixture=alone) if e.has_one_best)
     for number in range(count):
         example = next(drawn)
         order = list(range(len(example.responses)))
@@ -64,7 +64,3 @@ def _items_of_task(
             verifiable=example.verifiable,
             order=tuple(order),
         )
-
-
-def _has_one_best(example: SyntheticExample) -> bool:
-    return sum(share == max(example.met) for share in example.met) == 1

@@ -12,7 +12,7 @@ from tirjudge_training.synthetic.phrasings import Phrasings
 from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NumericKind:
     """One kind of question."""
 
@@ -33,47 +33,16 @@ def _ints(*spans: tuple[int, int]) -> Callable[[Random], tuple[int, ...]]:
 
 
 NUMERIC: tuple[NumericKind, ...] = (
-    NumericKind(
-        name="sum",
-        code="n0 + n1", answer=lambda n: n[0] + n[1], draw=_ints((13, 999), (13, 999)),
-    ),
-    NumericKind(
-        name="difference",
-        code="n0 - n1", answer=lambda n: n[0] - n[1], draw=lambda rng: (lambda a, b: (a + b, b))(rng.randint(13, 600), rng.randint(13, 400)),
-    ),
-    NumericKind(
-        name="product",
-        code="n0 * n1", answer=lambda n: n[0] * n[1], draw=_ints((13, 99), (3, 99)),
-    ),
-    NumericKind(
-        name="expression",
-        code="n0 * n1 + n2", answer=lambda n: n[0] * n[1] + n[2], draw=_ints((3, 40), (3, 40), (13, 200)),
-    ),
-    NumericKind(
-        name="remainder",
-        code="n0 % n1", answer=lambda n: n[0] % n[1], draw=_ints((50, 999), (13, 49)),
-    ),
-    NumericKind(
-        name="percentage",
-        code="n0 * n1 / 100", answer=lambda n: n[0] * n[1] / 100, draw=lambda rng: (rng.choice((5, 15, 20, 25, 30, 40, 60, 75)), rng.randint(2, 60) * 20),
-    ),
-    NumericKind(
-        name="largest",
-        code="max(N)", answer=max, draw=_ints((13, 999), (13, 999), (13, 999), (13, 999)),
-    ),
-    NumericKind(
-        name="list sum",
-        code="sum(N)", answer=sum, draw=_ints((13, 200), (13, 200), (13, 200), (13, 200)),
-    ),
-    NumericKind(
-        name="average",
-        code="sum(N) / len(N)", answer=lambda n: sum(n) / len(n),
-        draw=lambda rng: (lambda n: (*n, (-sum(n)) % 4 + 4 * rng.randint(4, 40)))(tuple(rng.randint(13, 160) for _ in range(3))),
-    ),
-    NumericKind(
-        name="gcd",
-        code="math.gcd(n0, n1)", answer=lambda n: math.gcd(*map(int, n)), draw=lambda rng: (lambda g: (g * rng.randint(2, 12), g * rng.randint(2, 12)))(rng.randint(7, 30)),
-    ),
+    NumericKind("sum", "n0 + n1", lambda n: n[0] + n[1], _ints((13, 999), (13, 999))),
+    NumericKind("difference", "n0 - n1", lambda n: n[0] - n[1], lambda rng: (lambda a, b: (a + b, b))(rng.randint(13, 600), rng.randint(13, 400))),
+    NumericKind("product", "n0 * n1", lambda n: n[0] * n[1], _ints((13, 99), (3, 99))),
+    NumericKind("expression", "n0 * n1 + n2", lambda n: n[0] * n[1] + n[2], _ints((3, 40), (3, 40), (13, 200))),
+    NumericKind("remainder", "n0 % n1", lambda n: n[0] % n[1], _ints((50, 999), (13, 49))),
+    NumericKind("percentage", "n0 * n1 / 100", lambda n: n[0] * n[1] / 100, lambda rng: (rng.choice((5, 15, 20, 25, 30, 40, 60, 75)), rng.randint(2, 60) * 20)),
+    NumericKind("largest", "max(N)", max, _ints((13, 999), (13, 999), (13, 999), (13, 999))),
+    NumericKind("list sum", "sum(N)", sum, _ints((13, 200), (13, 200), (13, 200), (13, 200))),
+    NumericKind("average", "sum(N) / len(N)", lambda n: sum(n) / len(n), lambda rng: (lambda n: (*n, (-sum(n)) % 4 + 4 * rng.randint(4, 40)))(tuple(rng.randint(13, 160) for _ in range(3)))),
+    NumericKind("gcd", "math.gcd(n0, n1)", lambda n: math.gcd(*map(int, n)), lambda rng: (lambda g: (g * rng.randint(2, 12), g * rng.randint(2, 12)))(rng.randint(7, 30))),
 )  # fmt: skip
 
 

@@ -38,18 +38,7 @@ _CLASSES: tuple[tuple[str, ...], ...] = (
     ("without", "with no"),
     ("write", "compose", "produce", "give"),
 )
-_OPENINGS = (
-    "please",
-    "also,",
-    "in addition,",
-    "note:",
-    "remember to",
-    "important:",
-    "and",
-    "one more thing:",
-    "kindly",
-    "next,",
-)
+_OPENINGS = tuple("please|also,|in addition,|note:|remember to|important:|and|one more thing:|kindly|next,".split("|"))
 _IMPERATIVES = re.compile(
     r"(?:write|use|put|give|add|include|answer|keep|start|end|begin|finish|avoid|mention|repeat|highlight|do|make|ensure|let|have|respond|wrap)\b",
     re.IGNORECASE,
