@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from tirjudge.durable import make_private_folder
 from tirjudge.errors import TirjudgeError
-from tirjudge.private import make_private_folder
 from tirjudge_harness.items import InputError
 
 

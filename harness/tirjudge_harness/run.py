@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tirjudge.private import make_private_folder
+from tirjudge.durable import make_private_folder
 from tirjudge.types import Judgment, Mode
 from tirjudge_harness.answers import Failure, StoredAnswer, parse_lines, read_answers
 from tirjudge_harness.decisions import JudgedExample, decisions_of

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.tiny import made_up_groups, save_tiny
+from tirjudge.durable import lock
 from tirjudge_training.config import Recipe, load_recipe
 from tirjudge_training.learning import StageJob, learn
-from tirjudge_training.run_folder import locked
 from tirjudge_training.training_samples import write_trajectories
 
 ROOT = Path(__file__).parents[2]
@@ -112,9 +112,9 @@ def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> 
     job = StageJob(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
     (tmp_path / "trainer").mkdir()
     (tmp_path / "job.json").write_text(json.dumps({"job": asdict(job), "recipe": Recipe().resolved()}))
-    held = locked(tmp_path / "trainer")
+    held = lock(tmp_path / "trainer")
     command = [sys.executable, "-m", "tirjudge_training.learning", str(tmp_path / "job.json")]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     os.close(held)
     assert refused.returncode == 1
-    assert "trainer: another process trains in it" in refused.stderr
+    assert "trainer: another process writes it" in refused.stderr

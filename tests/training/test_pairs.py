@@ -18,6 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.chat_server import ChatServer, serving_chat
+from tirjudge.durable import Journal
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.problems import (
@@ -33,7 +34,6 @@ from tirjudge_training.pairs.checks import last_number, marked, numerically_mark
 from tirjudge_training.pairs.cli import pairs
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.instructions import NoVerifier, follows
-from tirjudge_training.pairs.journal import PairsJournal
 from tirjudge_training.pairs.sampling import SampleLine, SamplingPlan, asks_of
 
 APP = typer.Typer()
@@ -253,8 +253,8 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: list[str], said:
 
 
 def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
-    with PairsJournal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
-        PairsJournal(tmp_path / "j.jsonl")
+    with Journal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
+        Journal(tmp_path / "j.jsonl")
 
 
 def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:

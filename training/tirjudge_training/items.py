@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 
+from tirjudge.durable import replacing_file
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, prompt_text
 
 HELD_OUT_SHARE = 0.05
@@ -197,13 +197,8 @@ def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
     if twice:
         raise ValueError(f'id: "{twice[0]}" comes more than once; ids have to differ')
     write = _writer_of(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        write(items, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing_file(path) as unfinished:
+        write(items, unfinished)
 
 
 def _writer_of(path: Path) -> Any:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tirjudge.durable import lock, write_file
 from tirjudge.profile import load_profile
 from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.collector import Collected, Collector
@@ -24,7 +25,6 @@ from tirjudge_training.config import Recipe, accelerate_file, parse_recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
 from tirjudge_training.journal import MetricsJournal
 from tirjudge_training.policies import EmbeddedPolicy, Policy
-from tirjudge_training.run_folder import locked, write_whole
 from tirjudge_training.training_data import TrainingData, load_data
 from tirjudge_training.training_samples import TrainingSample, read_trajectories, write_trajectories
 from tirjudge_training.validation import Validation, validate
@@ -276,8 +276,7 @@ class _Remembering:
         if before.exists():
             self._collector.restore(json.loads(before.read_text(encoding="utf-8")))
         collected = await self._collector.collect(step=step, num_groups=num_groups, rank=rank)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path(step, rank=rank), json.dumps(self._collector.state()))
+        write_file(self._path(step, rank=rank), json.dumps(self._collector.state()), closed=False)
         return collected
 
     def _path(self, step: int, *, rank: int) -> Path:
@@ -304,7 +303,7 @@ def _launch(job: StageJob, *, recipe: Recipe) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file, answer = folder / "job.json", folder / "trained.json"
     answer.unlink(missing_ok=True)
-    write_whole(file, json.dumps({"job": asdict(job), "recipe": recipe.resolved()}))
+    write_file(file, json.dumps({"job": asdict(job), "recipe": recipe.resolved()}), closed=False)
     launch = recipe.launch
     if launch.accelerate is not None:
         starter = ["accelerate.commands.launch", "--config_file", accelerate_file(launch.accelerate)]
@@ -328,7 +327,8 @@ def _main(file: Path) -> None:
     recipe = parse_recipe(told["recipe"], source=str(file))
     job = StageJob(**{**told["job"], "trajectories": tuple(told["job"]["trajectories"])})
     if _rank() == 0:
-        locked(Path(job.folder))  # the run's own lock went with the run, if that was killed and this process was not
+        # The lock of the run is gone if the run was killed and this process was not.
+        lock(Path(job.folder), closed=False)
 
     from tirjudge_training.trl_trainer import end_distributed
 
@@ -336,9 +336,9 @@ def _main(file: Path) -> None:
     try:
         trained = _learn_here(job, recipe=recipe, data=load_data(recipe), on_step=None)
         if _rank() == 0:
-            write_whole(answer, json.dumps({"folder": str(trained)}))
+            write_file(answer, json.dumps({"folder": str(trained)}), closed=False)
     except ValueError as error:  # whichever is first: the others may be ended before they can say so
-        write_whole(answer, json.dumps({"refused": str(error)}))
+        write_file(answer, json.dumps({"refused": str(error)}), closed=False)
         raise
     finally:
         end_distributed()

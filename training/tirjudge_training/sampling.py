@@ -7,7 +7,6 @@ stays masked.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Literal
 
-from tirjudge.concurrency import gather_fail_fast
+from tirjudge.concurrency import gather_fail_fast, map_concurrently
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
@@ -76,28 +75,22 @@ async def sample_items(
     Raises:
         EngineUnavailable, SandboxUnavailable: more than half of the items failed.
     """
-    done: dict[int, list[TrainingSample]] = {}
     failed: list[TirjudgeError] = []
-    numbered = enumerate(items)
 
-    async def work() -> None:
-        for number, item in numbered:
-            try:
-                done[number] = await _sample_item(judge, item, plan=plan, student=student)
-            except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
-                failed.append(error)
-                if 2 * len(failed) > len(items):
-                    raise
-            if on_item is not None:
-                on_item()
+    async def sampled(item: TrainingItem) -> list[TrainingSample]:
+        found: list[TrainingSample] = []
+        try:
+            found = await _sample_item(judge, item, plan=plan, student=student)
+        except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
+            failed.append(error)
+            if 2 * len(failed) > len(items):
+                raise
+        if on_item is not None:
+            on_item()
+        return found
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(plan.concurrency):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    trajectories = tuple(trajectory for number in sorted(done) for trajectory in done[number])
+    found = await map_concurrently(map(sampled, items), num_at_once=plan.concurrency)
+    trajectories = tuple(trajectory for of_item in found for trajectory in of_item)
     return SampledTrajectories(trajectories=trajectories, num_dropped=len(failed))
 
 

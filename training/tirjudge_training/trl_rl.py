@@ -12,7 +12,6 @@ One step:
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tirjudge.durable import write_file
 from tirjudge.types import StopReason
 from tirjudge_training.dapo import overlong_penalty
 from tirjudge_training.policies import Policy
@@ -369,6 +369,4 @@ def _read_best(folder: Path) -> dict[str, Any] | None:
 
 
 def _write_best(folder: Path, best: Mapping[str, Any]) -> None:
-    partial = folder / f".best.json.{os.getpid()}"
-    partial.write_text(json.dumps(best) + "\n", encoding="utf-8")
-    partial.replace(folder / "best.json")
+    write_file(folder / "best.json", json.dumps(best) + "\n", closed=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from tirjudge.concurrency import map_concurrently
+from tirjudge.durable import write_file
 from tirjudge.judge import Judge
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment, Outcome
 from tirjudge_training.gate import ValidationScore
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.run_folder import CellRecord, ValidationRecord, write_whole
+from tirjudge_training.run_folder import CellRecord, ValidationRecord
 
 CONCURRENCY = 16
 """Judgments side by side, if nothing else is said."""
@@ -142,23 +143,15 @@ async def validate(
     unknown = next((item.id for item in items if item.best is None), None)
     if unknown is not None:
         raise ValueError(f"validation: the right response of {unknown} is not known; items with labels would do")
-    judged: dict[int, ValidatedItem] = {}
-    numbered = enumerate(items)
 
-    async def work() -> None:
-        for number, item in numbered:
-            request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
-            judged[number] = judged_item(item, await judge.judge(request))
-            if on_item is not None:
-                on_item()
+    async def judged(item: TrainingItem) -> ValidatedItem:
+        request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
+        found = judged_item(item, await judge.judge(request))
+        if on_item is not None:
+            on_item()
+        return found
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return Validation(judged=tuple(judged[number] for number in sorted(judged)))
+    return Validation(judged=tuple(await map_concurrently(map(judged, items), num_at_once=concurrency)))
 
 
 def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
@@ -180,8 +173,7 @@ def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
 
 def write_validation(validation: Validation, path: Path) -> None:
     """One JSON file, a row an item."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n")
+    write_file(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n", closed=False)
 
 
 def read_validation(path: Path) -> Validation:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from tirjudge.private import make_private_folder, private
+from tirjudge.durable import make_private_folder, private
 from tirjudge_harness.batch.inputs import BadRequestRow
 from tirjudge_harness.batch.results import SCHEMA, ErrorKind, Result, table_of
 from tirjudge_harness.items import InputError

@@ -6,12 +6,12 @@ print: the same items without tools, and with every program's output replaced by
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
 from tirjudge.loop import Bindings, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
@@ -138,7 +138,14 @@ async def measure(
         assert judge.sandbox is not None
         judge = replace(judge, sandbox=NoiseSandbox(judge.sandbox, seed=seed))
     items = draw_items(test_set, num_items=num_items, seed=seed)
-    answers = await _at_most(CONCURRENCY, items, judge.judge, on_item)
+
+    async def answered(request: JudgeRequest, label: int) -> tuple[Judgment, int]:
+        judgment = await judge.judge(request)
+        if on_item is not None:
+            on_item()
+        return judgment, label
+
+    answers = await map_concurrently((answered(*item) for item in items), num_at_once=CONCURRENCY)
     judgments = [judgment for judgment, _ in answers]
     turns = [turn for judgment in judgments for rollout in judgment.rollouts for turn in rollout.turns]
     rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
@@ -152,25 +159,3 @@ async def measure(
         num_rollouts_with_calls=sum(any(turn.outcome is not None for turn in r.turns) for r in rollouts),
         num_own_verdicts=sum(rollout.stop_reason.is_verdict for rollout in rollouts),
     )
-
-
-async def _at_most(
-    limit: int,
-    items: Iterator[tuple[JudgeRequest, int]],
-    judge: Callable[[JudgeRequest], Awaitable[Judgment]],
-    on_item: Callable[[], None] | None,
-) -> Sequence[tuple[Judgment, int]]:
-    """All items judged, `limit` of them at a time, in their own order."""
-    answers: dict[int, tuple[Judgment, int]] = {}
-    numbered = enumerate(items)
-
-    async def work() -> None:
-        for number, (request, label) in numbered:
-            answers[number] = (await judge(request), label)
-            if on_item is not None:
-                on_item()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(limit):
-            group.create_task(work())
-    return [answers[number] for number in sorted(answers)]

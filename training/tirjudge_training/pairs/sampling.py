@@ -7,25 +7,29 @@ ended, more samples or models ask only for what is missing, and another temperat
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import BaseModel, ConfigDict
+
+from tirjudge.concurrency import run_concurrently
+from tirjudge.durable import Journal, parse_lines
 from tirjudge.errors import PromptTooLong, TirjudgeError
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import ChatMessage, Sampling
 from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
-from tirjudge_training.pairs.journal import PairsJournal, PairsLine
 
 MANY_REFUSALS = 20
 """So many requests refused in a row, or the very first: it is not the prompts."""
 
 
-class SampleLine(PairsLine):
+class SampleLine(BaseModel):
     """One answer, as the journal keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ask: str
     """Hash of what was asked."""
@@ -111,7 +115,7 @@ async def sample(
     asks: Sequence[Ask],
     *,
     endpoint: Endpoint,
-    journal: PairsJournal,
+    journal: Journal,
     concurrency: int,
     on_answer: Callable[[int], None] | None = None,
 ) -> Samples:
@@ -125,34 +129,21 @@ async def sample(
         EngineUnavailable: it cannot be reached, stayed busy, or failed. What was answered is in the journal.
     """
     wanted = {ask.key for ask in asks}
-    samples = Samples(lines={line.ask: line for line in journal.read(SampleLine) if line.ask in wanted})
+    kept = parse_lines(journal.lines, model=SampleLine, path=journal.path)
+    samples = Samples(lines={line.ask: line for line in kept if line.ask in wanted})
     samples.num_kept = len(samples.lines)
     tell = on_answer or (lambda _: None)
     tell(samples.num_kept)
-    missing = iter([ask for ask in asks if ask.key not in samples.lines])
-    work = _Work(missing, endpoint=endpoint, journal=journal, samples=samples, tell=tell)
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work.go_on())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    missing = [ask for ask in asks if ask.key not in samples.lines]
+    work = _Work(endpoint=endpoint, journal=journal, samples=samples, tell=tell)
+    await run_concurrently(map(work.do, missing), num_at_once=concurrency)
     return samples
 
 
 class _Work:
-    """Asks for one after the other; several do so side by side."""
+    """Asks for answers; several may be under way."""
 
-    def __init__(
-        self,
-        missing: Iterable[Ask],
-        *,
-        endpoint: Endpoint,
-        journal: PairsJournal,
-        samples: Samples,
-        tell: Callable[[int], None],
-    ) -> None:
-        self._missing = missing
+    def __init__(self, *, endpoint: Endpoint, journal: Journal, samples: Samples, tell: Callable[[int], None]) -> None:
         self._endpoint = endpoint
         self._journal = journal
         self._samples = samples
@@ -160,13 +151,12 @@ class _Work:
         self._was_answered = False
         self._num_refused = 0
 
-    async def go_on(self) -> None:
-        for ask in self._missing:
-            try:
-                await self._one(ask)
-            except (PromptTooLong, RequestRefused) as error:
-                self._note_refusal(ask, error)
-            self._tell(1)
+    async def do(self, ask: Ask) -> None:
+        try:
+            await self._one(ask)
+        except (PromptTooLong, RequestRefused) as error:
+            self._note_refusal(ask, error)
+        self._tell(1)
 
     async def _one(self, ask: Ask) -> None:
         messages = [message.model_dump() for message in ask.messages]
@@ -181,7 +171,7 @@ class _Work:
             was_cut=sampled.was_cut,
             num_tokens=sampled.num_tokens,
         )
-        self._journal.append(line)
+        self._journal.write(line.model_dump_json().encode())
         self._samples.lines[ask.key] = line
         self._was_answered, self._num_refused = True, 0
 
