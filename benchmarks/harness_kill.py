@@ -27,9 +27,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tirjudge_harness.answers import JOURNAL
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.run import BenchmarkRun, load_run
+from tirjudge_harness.run_store import JOURNAL
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BENCHMARK = "llmbar"

@@ -36,8 +36,8 @@ from tirjudge.opening import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
 from tirjudge.weights_lock import WeightsLock
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.pacing import Pace
+from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_server import serving
 from tirjudge_server.records.store import RecordPolicy
@@ -164,7 +164,7 @@ async def by_runner(client: AsyncClient, *, turns: Sequence[int], concurrency: i
             failures.append(answer)
 
     with TemporaryDirectory() as folder:
-        async with Answers(Path(folder)) as answers:
+        async with JudgmentStore(Path(folder)) as answers:
             pace = Pace(most=concurrency)
             runner = Runner(client.judge, identity={"model": "scripted"}, store=answers, pace=pace)
             questions = [(number, question(number, num_turns=num)) for number, num in enumerate(turns)]

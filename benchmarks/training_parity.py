@@ -31,8 +31,8 @@ from tirjudge.loop import Tokenizer
 from tirjudge.opening import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.pacing import Pace
+from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
@@ -167,7 +167,7 @@ async def through_harness(requests: Sequence[JudgeRequest], *, pool: SandboxPool
             failures.append(answer)
 
     with tempfile.TemporaryDirectory() as folder:
-        async with Answers(Path(folder, "run")) as answers:
+        async with JudgmentStore(Path(folder, "run")) as answers:
             runner = Runner(judge.judge, identity={"model": "bundled"}, store=answers, pace=Pace(most=6))
             await run_all(list(enumerate(requests)), runner=runner, on_done=done)
     engine.close()

@@ -64,7 +64,7 @@ async def judge_file(
             async with RunProgress(len(tasks), console=console) as progress:
                 num_new = await _judge(tasks, runner=runner, output=output, progress=progress)
             return summarize(
-                [output.records[task.item.id] for task in tasks if task.item.id in output.records],
+                [output.lines[task.item.id] for task in tasks if task.item.id in output.lines],
                 num_failed=progress.num_failed,
                 num_malformed=len(bad),
                 num_new=num_new,
@@ -74,9 +74,9 @@ async def judge_file(
 
 async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progress: RunProgress) -> int:
     """Judge what the output does not have; gives the number of items that it did not have before and has now."""
-    done = [task for task in tasks if task.item.id in output.records]
+    done = [task for task in tasks if task.item.id in output.lines]
     for task in done:
-        record = output.records[task.item.id]
+        record = output.lines[task.item.id]
         if record.judgment is not None:
             progress.kept(record.judgment)
         if record.correct is not None:
@@ -86,14 +86,14 @@ async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progr
         if isinstance(answer, TirjudgeError):
             progress.failed(str(task.item.id), f"{type(answer).__name__}: {answer}")
             return
-        record = output.records[task.item.id]
+        record = output.lines[task.item.id]
         if record.correct is not None:
             progress.scored(record.correct)
         progress.answered(answer)
 
-    remaining = [task for task in tasks if task.item.id not in output.records]
+    remaining = [task for task in tasks if task.item.id not in output.lines]
     await run_all([(task, task.request) for task in remaining], runner=runner, on_done=show)
-    return sum(task.item.id in output.records for task in remaining)
+    return sum(task.item.id in output.lines for task in remaining)
 
 
 def _report(bad: Sequence[BadLine], *, path: Path, console: Console) -> None:

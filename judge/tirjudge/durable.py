@@ -7,6 +7,7 @@ one, which the next `Journal` takes off, and no lock.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -172,8 +173,18 @@ def _old(path: Path) -> Path:
 # Locks ------------------------------------------------------------------------------------------------------------------
 
 
-def lock(path: Path, *, closed: bool = True) -> int:
-    """Lock a file, or a folder by the file `.lock` in it, until the descriptor is closed or this process ends.
+def lock_folder(path: Path, *, closed: bool = True) -> int:
+    """Lock a folder by the file `.lock` in it. Arguments and errors as of `lock`."""
+    return lock(path / ".lock", closed=closed, name=path)
+
+
+def lock(path: Path, *, closed: bool = True, name: Path | None = None) -> int:
+    """Lock a file until the descriptor is closed or this process ends.
+
+    Args:
+        path: of the file; made if it does not exist.
+        closed: whether other users may not read it; False: as the umask says.
+        name: what the error calls it; None: the path.
 
     Returns:
         A descriptor to read from and append to.
@@ -182,18 +193,17 @@ def lock(path: Path, *, closed: bool = True) -> int:
         StorageError: another process holds it.
         OSError: it cannot be opened for writing.
     """
-    file = path / ".lock" if path.is_dir() else path
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600 if closed else 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600 if closed else 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The process that held the lock may have replaced the file in the meantime.
-            if os.path.samestat(os.fstat(descriptor), file.stat()):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except BlockingIOError as error:
             os.close(descriptor)
             raise StorageError(
-                f"{path}: another process writes it; wait for that run, or give another --out"
+                f"{name or path}: another process writes it; wait for that run, or give another --out"
             ) from error
         except OSError:
             os.close(descriptor)
@@ -221,6 +231,8 @@ class Journal:
     def __init__(self, path: Path, *, closed: bool = True) -> None:
         self.path = path
         try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             make_private_folder(path.parent) if closed else path.parent.mkdir(parents=True, exist_ok=True)
             self._file = lock(path, closed=closed)
             content = path.read_bytes()

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.tiny import made_up_groups, save_tiny
-from tirjudge.durable import lock
+from tirjudge.durable import lock_folder
 from tirjudge_training.config import Recipe, load_recipe
 from tirjudge_training.learning import StageJob, learn
 from tirjudge_training.training_samples import write_trajectories
@@ -112,7 +112,7 @@ def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> 
     job = StageJob(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
     (tmp_path / "trainer").mkdir()
     (tmp_path / "job.json").write_text(json.dumps({"job": asdict(job), "recipe": Recipe().resolved()}))
-    held = lock(tmp_path / "trainer")
+    held = lock_folder(tmp_path / "trainer")
     command = [sys.executable, "-m", "tirjudge_training.learning", str(tmp_path / "job.json")]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     os.close(held)

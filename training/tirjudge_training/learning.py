@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tirjudge.durable import lock, write_file
+from tirjudge.durable import lock_folder, write_file
 from tirjudge.profile import load_profile
 from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.collector import Collected, Collector
@@ -328,7 +328,7 @@ def _main(file: Path) -> None:
     job = StageJob(**{**told["job"], "trajectories": tuple(told["job"]["trajectories"])})
     if _rank() == 0:
         # The lock of the run is gone if the run was killed and this process was not.
-        lock(Path(job.folder), closed=False)
+        lock_folder(Path(job.folder), closed=False)
 
     from tirjudge_training.trl_trainer import end_distributed
 

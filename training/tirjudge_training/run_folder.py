@@ -27,7 +27,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tirjudge.durable import lock, refuse_other_run, remove_unfinished, replacing_file, write_file
+from tirjudge.durable import lock_folder, refuse_other_run, remove_unfinished, replacing_file, write_file
 
 PACKAGES = ("tirjudge", "torch", "transformers", "trl", "accelerate", "verl", "vllm", "tokenizers", "numpy", "datasets")
 """Whose versions a manifest names, as far as they are installed."""
@@ -131,7 +131,7 @@ class RunFolder:
     def __init__(self, path: Path, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = lock(path, closed=False)
+        self._lock = lock_folder(path, closed=False)
         try:
             self.resumed = (path / "state.json").exists()
             if self.resumed:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from rich.console import Console
 
 from tirjudge.best_of_n import Selecting, Selection
 from tirjudge.errors import TirjudgeError
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.run import load_problems
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
@@ -24,17 +23,15 @@ from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
-from tirjudge_harness.run import write_whole
+from tirjudge_harness.run_store import JudgmentStore, StoredModel, jsonl, write_output
 from tirjudge_harness.runner import Runner
 
 FOLDER_ENDING = ".judgments"
 """Of the folder beside the output."""
 
 
-class Reranked(BaseModel):
+class Reranked(StoredModel):
     """A line of the output."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: ItemId
     method: Selecting
@@ -99,7 +96,7 @@ async def rerank_file(
     selections: dict[ItemId, Selection] = {}
     async with (
         opening as opened,
-        Answers(folder) as answers,
+        JudgmentStore(folder) as answers,
         RunProgress(len(problems), console=console, prices=prices) as progress,
     ):
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
@@ -116,7 +113,7 @@ async def rerank_file(
         choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
         await choose_all(choices, runner=runner, choosing=choosing, on_done=show)
     lines = [_line(problem, selections[problem.id]) for problem in problems if problem.id in selections]
-    write_whole(out, content=b"".join(line + b"\n" for line in lines))
+    write_output(out, jsonl(lines))
     return Reranking(
         num_lines=len(lines), num_failed=progress.num_failed, num_bad_rows=num_bad, num_calls=runner.num_asked
     )
@@ -142,8 +139,8 @@ def _check_answers(problems: Sequence[BestOfNProblem], *, method: Selecting, pat
         raise InputError(f"{path}: {without.id} has no `answers`, and --method {method.value} is a vote over them")
 
 
-def _line(problem: BestOfNProblem, selection: Selection) -> bytes:
-    line = Reranked(
+def _line(problem: BestOfNProblem, selection: Selection) -> Reranked:
+    return Reranked(
         id=problem.id,
         method=selection.method,
         best=selection.best,
@@ -152,4 +149,3 @@ def _line(problem: BestOfNProblem, selection: Selection) -> bytes:
         num_calls=selection.num_calls,
         num_undecided=selection.num_undecided,
     )
-    return line.model_dump_json().encode()

@@ -17,26 +17,24 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.best_of_n import Selecting, Selection
 from tirjudge.errors import TirjudgeError
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
-from tirjudge_harness.best_of_n.grading import GradedResponse, Grades, Grading, Ungraded, grade_all
+from tirjudge_harness.best_of_n.grading import GRADES, GradedResponse, GradeLine, Grading, Ungraded, grade_all
 from tirjudge_harness.best_of_n.results import BestOfN, baselines, result_of
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.output import differences_of
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.row_sampling import sample
-from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, StoredModel, sha256_of, write_whole
+from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, sha256_of
+from tirjudge_harness.run_store import JudgmentStore, RunStore, StoredModel, jsonl, read_stored, resume, write_output
 from tirjudge_harness.runner import Runner
 from tirjudge_harness.sources import BadRow
 
@@ -45,8 +43,6 @@ RESULTS = "results.json"
 
 SHOWN = 20
 """How many broken rows, and problems that could not be graded, are named; the rest are counted."""
-
-_RESULTS = TypeAdapter(list[BestOfN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +154,7 @@ def load_results(path: Path) -> list[BestOfN]:
     Raises:
         InputError: there are none, or they are damaged.
     """
-    file = path / RESULTS
-    try:
-        return _RESULTS.validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} holds no results of best-of-N: {file.name}: {error.strerror}") from error
-    except ValidationError as error:
-        raise InputError(f"{file}: no results of ours: {error.errors()[0]['msg']}") from error
+    return read_stored(path / RESULTS, model=list[BestOfN])
 
 
 def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem], int]:
@@ -210,19 +200,9 @@ def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
         InputError: there is another run.
     """
     file = path / MANIFEST
-    if file.exists():
-        try:
-            there = BestOfNManifest.model_validate_json(file.read_bytes())
-        except ValidationError as error:
-            raise InputError(f"{file}: no manifest of best-of-N; give another --out") from error
-        old, new = _compared(there), _compared(manifest)
-        if old != new:
-            raise InputError(
-                f"{path} holds a run of another configuration ({differences_of(old, new)}); "
-                "give another --out, or the options of that run"
-            )
+    if (there := resume(file, manifest, compared=_compared)) is not None:
         manifest = manifest.model_copy(update={"created": there.created})
-    write_whole(file, content=manifest.model_dump_json(indent=2).encode() + b"\n")
+    write_output(file, manifest.model_dump_json(indent=2) + "\n")
 
 
 def _compared(manifest: BestOfNManifest) -> dict[str, object]:
@@ -257,7 +237,7 @@ async def _grade(
     """The problems all of whose responses are graded; the first others are named."""
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"grading: {settings.grading.value}", total=len(problems))
-        async with grading as grader, Grades(out) as grades:
+        async with grading as grader, RunStore(out / GRADES, model=GradeLine) as grades:
             found = await grade_all(
                 problems,
                 grading=settings.grading,
@@ -300,7 +280,7 @@ async def _choose(
     _check_answers(choices)
     selections: Selections = {}
     async with (
-        Answers(out) as answers,
+        JudgmentStore(out) as answers,
         RunProgress(len(choices), console=console, title=settings.dataset, prices=prices) as progress,
     ):
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
@@ -381,6 +361,5 @@ def _write(
         )
         for (id, method), selection in sorted(selections.items(), key=lambda one: (one[0][1], place[one[0][0]]))
     ]
-    write_whole(out / SELECTIONS, content=b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
-    content = json.dumps([result.model_dump(mode="json") for result in results], indent=2)
-    write_whole(out / RESULTS, content=content.encode() + b"\n")
+    write_output(out / SELECTIONS, jsonl(lines))
+    write_output(out / RESULTS, json.dumps([result.model_dump(mode="json") for result in results], indent=2) + "\n")
