@@ -12,16 +12,13 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Judgment
-from tirjudge_harness.items import BadLine, JudgeSettings, Task, read_tasks
+from tirjudge_harness.items import JudgeSettings, Task, read_tasks
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
-from tirjudge_harness.progress import RunProgress
+from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.runner import Runner, key_of, run_all
 from tirjudge_harness.summary import Summary, summarize
-
-SHOWN_BAD_LINES = 20
-"""How many malformed lines are named; the rest are counted."""
 
 
 async def judge_file(
@@ -50,7 +47,8 @@ async def judge_file(
         RunStopped: the judge is gone, or the disk is full.
     """
     every, bad = read_tasks(path, settings=settings)
-    _report(bad, path=path, console=console)
+    lines = [f"{path}, line {line.number}: {line.problem}" for line in bad]
+    print_some(lines, console=console, rest=f"more malformed lines in {path}")
     tasks = every[:limit]
     async with opening as opened:
         configuration = {**asdict(settings), "model": opened.model, "fingerprint": opened.fingerprint}
@@ -94,10 +92,3 @@ async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progr
     remaining = [task for task in tasks if task.item.id not in output.lines]
     await run_all([(task, task.request) for task in remaining], runner=runner, on_done=show)
     return sum(task.item.id in output.lines for task in remaining)
-
-
-def _report(bad: Sequence[BadLine], *, path: Path, console: Console) -> None:
-    for line in bad[:SHOWN_BAD_LINES]:
-        console.print(f"{path}, line {line.number}: {line.problem}", markup=False, soft_wrap=True)
-    if len(bad) > SHOWN_BAD_LINES:
-        console.print(f"{path}: {len(bad) - SHOWN_BAD_LINES} more malformed lines")

@@ -18,11 +18,8 @@ from tirjudge_harness.batch.parquet_store import ParquetStore
 from tirjudge_harness.batch.plan import BatchPlan, Piece, plan_batch
 from tirjudge_harness.batch.results import Result
 from tirjudge_harness.batch.summary import BatchSummary, summarize
-from tirjudge_harness.progress import RunProgress
+from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.run_store import RunStopped
-
-SHOWN_BAD_ROWS = 20
-"""How many rows that cannot be judged are named on the console; a file has them all."""
 
 
 class RoundEnded(TirjudgeError):
@@ -82,7 +79,9 @@ async def run_batch(
                 status.update(f"Reading the input: {stretch.file}, row {stretch.end - 1:,}")
 
             plan = plan_batch(files, find=folder.find, limit=limit, on_stretch=show)
-        _report(plan, folder=folder, console=console)
+        folder.write_bad(plan.bad)
+        problems = [f"{row.file}, row {row.number}: {row.problem}" for row in plan.bad]
+        print_some(problems, console=console, rest=f"more bad rows are in {out / 'bad.jsonl'}.")
         started = perf_counter()
         async with judging.opened(opening_for(plan.offers_tools), place=str(out)) as opened:
             folder.create_or_resume(opened.identity)
@@ -131,12 +130,3 @@ async def _round(
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)  # a full disk shows itself at the next result, too
-
-
-def _report(plan: BatchPlan, *, folder: ParquetStore, console: Console) -> None:
-    """Name the rows that cannot be judged."""
-    folder.write_bad(plan.bad)
-    for row in plan.bad[:SHOWN_BAD_ROWS]:
-        console.print(f"{row.file}, row {row.number}: {row.problem}", markup=False, highlight=False, soft_wrap=True)
-    if len(plan.bad) > SHOWN_BAD_ROWS:
-        console.print(f"{len(plan.bad) - SHOWN_BAD_ROWS} more bad rows are in {folder.path / 'bad.jsonl'}.")
