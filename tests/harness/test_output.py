@@ -140,3 +140,21 @@ async def test_items_that_ask_the_same_are_judged_once_and_each_has_its_line(
     await run(path, out=out, judge=first_is_best)
     assert first_is_best.prompts == ["p0"]
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["i0", "twin"]
+
+
+async def test_a_file_that_an_earlier_version_began_goes_on_byte_for_byte(
+    write_lines, pairs, first_is_best, tmp_path
+) -> None:
+    path, out = write_lines(pairs[:2]), tmp_path / "out.jsonl"
+    await run(path, out=out, judge=first_is_best)
+    first, second = (json.loads(line) for line in out.read_text().splitlines())
+    assert list(first) == ["id", "label", "correct", "judgment", "item_sha256", "configuration"]
+    earlier = json.dumps(first, separators=(",", ":"), ensure_ascii=False) + "\n"
+    failure = {"id": second["id"], "label": 1, "error": "EngineUnavailable: gone"}
+    failure |= {name: second[name] for name in ("item_sha256", "configuration")}
+    out.write_text(earlier + json.dumps(failure) + "\n" + '{"id": "i')
+    await run(path, out=out, judge=first_is_best)
+    assert first_is_best.prompts == ["p0", "p1", "p1"]
+    lines = out.read_text().splitlines(keepends=True)
+    assert lines[0] == earlier
+    assert json.loads(lines[1])["id"] == second["id"]

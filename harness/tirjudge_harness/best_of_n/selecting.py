@@ -60,9 +60,7 @@ def check_answers(choices: Sequence[ProblemSelection], *, way_out: str) -> None:
     """
     for choice in choices:
         if choice.method.needs_answers and choice.answers is None:
-            raise InputError(
-                f"{choice.method.value}: a vote over answers, and those of {choice.problem.id} are not known; {way_out}"
-            )
+            raise InputError(f"{choice.method.value}: the answers of {choice.problem.id} are not known; {way_out}")
 
 
 async def choose_all(

@@ -13,7 +13,7 @@ from tirjudge.durable import UNFINISHED, StorageError
 from tirjudge.errors import EngineUnavailable
 from tirjudge_harness.batch import parquet_store
 from tirjudge_harness.batch.parquet_store import ParquetStore
-from tirjudge_harness.batch.results import SCHEMA
+from tirjudge_harness.batch.results import SCHEMA, table_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.run_store import RunStopped
 
@@ -129,6 +129,20 @@ def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
         ParquetStore(tmp_path)
     with ParquetStore(tmp_path):
         pass
+
+
+def test_a_run_that_an_earlier_version_began_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps({"judge": {"model": "a", "fingerprint": None}}, indent=2) + "\n")
+    pq.write_table(table_of([result(0)]), tmp_path / "results" / "part-000004.parquet")
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"model": "a", "fingerprint": None})
+        assert not folder.keep(result(0))
+        assert folder.keep(result(1))
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "part-000004.parquet",
+        "part-000005.parquet",
+    ]
 
 
 def test_another_judge_is_refused(tmp_path: Path) -> None:
