@@ -10,7 +10,6 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.benchmark import Benchmark, official_of
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.examples import Example
@@ -23,6 +22,7 @@ from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.protocols import find_protocol, rule_of
 from tirjudge_harness.row_files import is_row_file
 from tirjudge_harness.run import BenchmarkRun, create_or_resume, judged_of, load_run
+from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 
 SHOWN_BAD_ROWS = 20
@@ -100,7 +100,7 @@ async def judge_plan(
         InputError: the folder belongs to another run.
         RunStopped: the judge is gone, or the disk is full.
     """
-    async with Answers(out) as answers:
+    async with JudgmentStore(out) as answers:
         create_or_resume(out, manifest=plan.manifest, planned=plan.planned)
         runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
         progress = RunProgress(len(plan.questions), console=console, title=benchmark.name, prices=prices)
@@ -130,7 +130,7 @@ async def judge_plan(
 class _Accuracy:
     """The accuracy so far; an example counts once all of its questions are answered."""
 
-    def __init__(self, plan: RunPlan, *, benchmark: Benchmark, answers: Answers, progress: RunProgress) -> None:
+    def __init__(self, plan: RunPlan, *, benchmark: Benchmark, answers: JudgmentStore, progress: RunProgress) -> None:
         manifest = plan.manifest
         official = official_of(benchmark, mode=manifest.mode)
         _, self._counting = rule_of(find_protocol(manifest.protocol), official=official)

@@ -12,16 +12,13 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Judgment
-from tirjudge_harness.items import BadLine, JudgeSettings, Task, read_tasks
+from tirjudge_harness.items import JudgeSettings, Task, read_tasks
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
-from tirjudge_harness.progress import RunProgress
+from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.runner import Runner, key_of, run_all
 from tirjudge_harness.summary import Summary, summarize
-
-SHOWN_BAD_LINES = 20
-"""How many malformed lines are named; the rest are counted."""
 
 
 async def judge_file(
@@ -50,7 +47,8 @@ async def judge_file(
         RunStopped: the judge is gone, or the disk is full.
     """
     every, bad = read_tasks(path, settings=settings)
-    _report(bad, path=path, console=console)
+    lines = [f"{path}, line {line.number}: {line.problem}" for line in bad]
+    print_some(lines, console=console, rest=f"more malformed lines in {path}")
     tasks = every[:limit]
     async with opening as opened:
         configuration = {**asdict(settings), "model": opened.model, "fingerprint": opened.fingerprint}
@@ -64,7 +62,7 @@ async def judge_file(
             async with RunProgress(len(tasks), console=console) as progress:
                 num_new = await _judge(tasks, runner=runner, output=output, progress=progress)
             return summarize(
-                [output.records[task.item.id] for task in tasks if task.item.id in output.records],
+                [output.lines[task.item.id] for task in tasks if task.item.id in output.lines],
                 num_failed=progress.num_failed,
                 num_malformed=len(bad),
                 num_new=num_new,
@@ -74,9 +72,9 @@ async def judge_file(
 
 async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progress: RunProgress) -> int:
     """Judge what the output does not have; gives the number of items that it did not have before and has now."""
-    done = [task for task in tasks if task.item.id in output.records]
+    done = [task for task in tasks if task.item.id in output.lines]
     for task in done:
-        record = output.records[task.item.id]
+        record = output.lines[task.item.id]
         if record.judgment is not None:
             progress.kept(record.judgment)
         if record.correct is not None:
@@ -86,18 +84,11 @@ async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progr
         if isinstance(answer, TirjudgeError):
             progress.failed(str(task.item.id), f"{type(answer).__name__}: {answer}")
             return
-        record = output.records[task.item.id]
+        record = output.lines[task.item.id]
         if record.correct is not None:
             progress.scored(record.correct)
         progress.answered(answer)
 
-    remaining = [task for task in tasks if task.item.id not in output.records]
+    remaining = [task for task in tasks if task.item.id not in output.lines]
     await run_all([(task, task.request) for task in remaining], runner=runner, on_done=show)
-    return sum(task.item.id in output.records for task in remaining)
-
-
-def _report(bad: Sequence[BadLine], *, path: Path, console: Console) -> None:
-    for line in bad[:SHOWN_BAD_LINES]:
-        console.print(f"{path}, line {line.number}: {line.problem}", markup=False, soft_wrap=True)
-    if len(bad) > SHOWN_BAD_LINES:
-        console.print(f"{path}: {len(bad) - SHOWN_BAD_LINES} more malformed lines")
+    return sum(task.item.id in output.lines for task in remaining)

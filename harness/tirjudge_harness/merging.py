@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tirjudge_harness.answers import read_answers
+from tirjudge.durable import differences
 from tirjudge_harness.items import InputError
 from tirjudge_harness.row_sampling import Shard
 from tirjudge_harness.run import (
     VARYING,
     PlannedExample,
     RunManifest,
-    manifest_differences,
+    compared_of,
     read_manifest,
     read_plan,
     write_run,
 )
+from tirjudge_harness.run_store import read_judgments
 
 SHOWN_MISSING = 5
 """How many examples without a judgment are named; the rest are counted."""
@@ -35,7 +36,7 @@ def merge(out: Path, *, shards: Sequence[Path]) -> int:
     planned: list[PlannedExample] = []
     judgments = {}
     for shard in shards:
-        plan, (answers, _) = read_plan(shard), read_answers(shard)
+        plan, (answers, _) = read_plan(shard), read_judgments(shard)
         open_ones = [asked.key for one in plan for asked in one.asked if asked.key not in answers]
         if open_ones:
             names = dict.fromkeys(
@@ -63,8 +64,8 @@ def _refuse_strangers(manifests: Sequence[RunManifest], *, shards: Sequence[Path
     for manifest, path in zip(manifests, shards, strict=True):
         if manifest.shard is None:
             raise InputError(f"{path} is no shard: it was run without --shard")
-        if differences := manifest_differences(first, manifest, but=VARYING):
-            raise InputError(f"{path} is a shard of another run than {shards[0]}: {'; '.join(differences)}")
+        if changes := differences(compared_of(first, but=VARYING), compared_of(manifest, but=VARYING)):
+            raise InputError(f"{path} is a shard of another run than {shards[0]}: {'; '.join(changes)}")
         shard = Shard.parse(manifest.shard)
         if shard.number in numbers:
             raise InputError(f"{path} and {numbers[shard.number]} are the same shard, {shard}")

@@ -8,22 +8,21 @@ labels that the input has now.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
+from tirjudge.durable import refuse_other_run
 from tirjudge.types import Judgment
 from tirjudge_harness.items import InputError, ItemId, JudgeItem, Task
-from tirjudge_harness.journal import Journal
+from tirjudge_harness.run_store import RunStore, StoredModel, jsonl
 from tirjudge_harness.scoring import correctness
 
 
-class OutputRecord(BaseModel):
+class OutputRecord(StoredModel):
     """One finished item."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: ItemId
     label: int | None = None
@@ -38,9 +37,13 @@ class OutputRecord(BaseModel):
     configuration: dict[str, Any]
     """How it was judged, and by which model."""
 
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value is not None}
 
-class Output:
-    """The records of a run, on disk; use it as `async with`. A question that several items ask is on record with each.
+
+class Output(RunStore[OutputRecord]):
+    """The records of `tirjudge judge`, one a line. Items that ask the same share a judgment; each has its line.
 
     Args:
         path: of the output file; made if it does not exist.
@@ -49,59 +52,49 @@ class Output:
         key: of the question that a task asks.
 
     Attributes:
-        records: the finished items, by id; those that failed are not among them.
+        lines: the finished items, by id; those that failed are not among them.
 
     Raises:
-        InputError: the file cannot be written, is damaged, or was made from another input or with another configuration.
+        StorageError: the file cannot be written, is damaged, or another process writes it.
+        InputError: it was made from another input.
     """
 
     def __init__(
         self, path: Path, *, configuration: Mapping[str, Any], tasks: Sequence[Task], key: Callable[[Task], str]
     ) -> None:
-        self.place = str(path)
-        self.records: dict[ItemId, OutputRecord] = {}
+        super().__init__(path, model=OutputRecord, key=attrgetter("id"))
         self._configuration = dict(configuration)
         self._askers: dict[str, list[JudgeItem]] = {}
         for task in tasks:
             self._askers.setdefault(key(task), []).append(task.item)
-        self._journal = Journal(path)
         try:
             self._take_up({task.item.id: task.item for task in tasks})
         except BaseException:
-            self._journal.close()
+            self.close()
             raise
-
-    async def __aenter__(self) -> Output:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._journal.__aexit__(kind, error, trace)
 
     def find(self, key: str) -> Judgment | None:
         """The judgment that the file has on the items that ask this."""
-        record = self.records.get(self._askers[key][-1].id)
+        record = self.lines.get(self._askers[key][-1].id)
         return None if record is None else record.judgment
 
     async def keep(self, key: str, judgment: Judgment) -> None:
-        """Add a line for each item that asked and has none."""
+        """Add a line for each item that asks and has none."""
         for item in self._askers[key]:
-            if item.id not in self.records:
-                record = self._record(item, judgment=judgment)
-                await self._journal.append(_line(record))
-                self.records[item.id] = record
+            if item.id not in self.lines:
+                await self.add(self._record(item, judgment=judgment))
 
     async def fail(self, key: str, error: str) -> None:
-        """Add why an item has no judgment."""
+        """Add why items have no judgment."""
         for item in self._askers[key]:
-            await self._journal.append(_line(self._record(item, error=error)))
+            await self.add(self._record(item, error=error))
+            del self.lines[item.id]
 
     def _record(self, item: JudgeItem, *, judgment: Judgment | None = None, error: str | None = None) -> OutputRecord:
         return OutputRecord(
             id=item.id,
             label=item.label,
-            correct=_score(judgment, item=item),
+            correct=None if judgment is None else correctness(judgment, label=item.label),
             error=error,
             judgment=judgment,
             item_sha256=item.sha256,
@@ -109,65 +102,20 @@ class Output:
         )
 
     def _take_up(self, items: Mapping[ItemId, JudgeItem]) -> None:
-        """Go on from what the file has."""
-        path = self._journal.path
-        finished = [record for record in _parse(self._journal.lines, path=path) if record.error is None]
-        self._check(finished, items=items, path=path)
-        for record in finished:
-            item = items[record.id]
-            update = {"label": item.label, "correct": _score(record.judgment, item=item)}
-            self.records[record.id] = record.model_copy(update=update)
-        self._share()
-        counting = [_line(record) for record in self.records.values()]
+        """Go on from what the file has: failures are dropped, and what was judged for one item holds for all that ask it."""
+        judged = {record.id: record.judgment for record in self.lines.values() if record.judgment is not None}
+        for id in judged:
+            refuse_other_run(self.path, there=self.lines[id].configuration, here=self._configuration)
+            if id not in items or items[id].sha256 != self.lines[id].item_sha256:
+                wrong = f"the item with id {id!r} differs" if id in items else f"it has id {id!r}, the input does not"
+                raise InputError(
+                    f"{self.path} was made from another file: {wrong}; give another --out, or remove that file"
+                )
+        for askers in self._askers.values():
+            found = next((judged[item.id] for item in askers if item.id in judged), None)
+            for item in askers if found is not None else ():
+                judged.setdefault(item.id, found)
+        self.lines = {id: self._record(items[id], judgment=judgment) for id, judgment in judged.items()}
+        counting = jsonl(self.lines.values()).splitlines()
         if self._journal.lines != counting:
             self._journal.replace(counting)
-
-    def _share(self) -> None:
-        """What was judged for one item holds for all that ask the same."""
-        for askers in self._askers.values():
-            judged = next((self.records[item.id].judgment for item in askers if item.id in self.records), None)
-            for item in askers if judged is not None else ():
-                self.records.setdefault(item.id, self._record(item, judgment=judged))
-
-    def _check(self, records: Sequence[OutputRecord], *, items: Mapping[ItemId, JudgeItem], path: Path) -> None:
-        for record in records:
-            if record.configuration != self._configuration:
-                differences = differences_of(record.configuration, self._configuration)
-                raise InputError(f"{path} was made with another configuration ({differences}); {_WAY_OUT}")
-            item = items.get(record.id)
-            if item is None:
-                raise InputError(
-                    f"{path} was made from another file: it has id {record.id!r}, the input does not; {_WAY_OUT}"
-                )
-            if item.sha256 != record.item_sha256:
-                raise InputError(
-                    f"{path} was made from another file: the item with id {record.id!r} differs; {_WAY_OUT}"
-                )
-
-
-_WAY_OUT = "give another --out, or remove that file"
-
-
-def differences_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two configurations, for a message."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    return "; ".join(f"{name} was {there.get(name)!r} and is now {here.get(name)!r}" for name in names)
-
-
-def _score(judgment: Judgment | None, *, item: JudgeItem) -> float | None:
-    return None if judgment is None else correctness(judgment, label=item.label)
-
-
-def _line(record: OutputRecord) -> bytes:
-    unset = {name for name in ("label", "correct", "error", "judgment") if getattr(record, name) is None}
-    return record.model_dump_json(exclude=unset).encode()
-
-
-def _parse(lines: Sequence[bytes], *, path: Path) -> list[OutputRecord]:
-    records: list[OutputRecord] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(OutputRecord.model_validate_json(line))
-        except ValidationError as error:
-            raise InputError(f"{path}: line {number} is no record of ours; {_WAY_OUT}") from error
-    return records

@@ -22,7 +22,7 @@ from tirjudge_harness.prices import Prices
 T = TypeVar("T")
 
 SHOWN_FAILURES = 20
-"""How many failures are named on the console; a file has them all."""
+"""How many failures or problems of one kind are named on the console."""
 
 LINE_S = 30.0
 """Between two lines where there is no terminal."""
@@ -39,6 +39,14 @@ def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Consol
     except KeyboardInterrupt:
         console.print(f"Stopped. The same command goes on from {out}.", markup=False)
         raise typer.Exit(130) from None
+
+
+def print_some(problems: Sequence[str], *, console: Console, rest: str) -> None:
+    """Name the first of several problems and count the others; `rest` says what those are, such as "more broken rows"."""
+    for problem in problems[:SHOWN_FAILURES]:
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    if len(problems) > SHOWN_FAILURES:
+        console.print(f"{len(problems) - SHOWN_FAILURES} {rest}", markup=False, highlight=False, soft_wrap=True)
 
 
 class RunProgress:

@@ -10,32 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
-from tirjudge.private import make_private_folder
+from tirjudge.durable import parse_lines, whole_lines
 from tirjudge.types import Judgment, Mode
-from tirjudge_harness.answers import Failure, StoredAnswer, parse_lines, read_answers
 from tirjudge_harness.decisions import JudgedExample, decisions_of
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
 from tirjudge_harness.protocols import Protocol, find_protocol
+from tirjudge_harness.run_store import (
+    JOURNAL,
+    Failure,
+    StoredAnswer,
+    StoredModel,
+    jsonl,
+    read_judgments,
+    read_stored,
+    resume,
+    write_output,
+)
 
 MANIFEST = "manifest.json"
 OUTLINES = "outlines.jsonl"
-
-
-class StoredModel(BaseModel):
-    """Base of what the folder holds besides judgments."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class JudgeManifest(StoredModel):
@@ -54,7 +55,7 @@ class DataManifest(StoredModel):
 
     path: str | None = None
     """None: from the hub."""
-    sources: dict[str, str] = {}
+    sources: dict[str, str] = Field(default_factory=dict)
     """Part -> id@revision on the hub; empty for a local file."""
     limit: int | None = None
     """Size of the sample; None: all."""
@@ -146,7 +147,7 @@ def load_run(path: Path) -> BenchmarkRun:
         InputError: it is no folder of a run, or is damaged.
     """
     manifest, planned = read_manifest(path), read_plan(path)
-    judgments, failures = read_answers(path)
+    judgments, failures = read_judgments(path)
     judged = [one for plan in planned if (one := judged_of(plan, judgments, manifest=manifest)) is not None]
     keys = {asked.key for plan in planned for asked in plan.asked}
     return BenchmarkRun(
@@ -184,52 +185,37 @@ def read_manifest(path: Path) -> RunManifest:
     Raises:
         InputError: there is none, or it is damaged.
     """
-    file = path / MANIFEST
-    try:
-        return RunManifest.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} is no folder of a run: {file.name}: {error.strerror}") from error
-    except ValidationError as error:
-        raise InputError(f"{file}: no manifest of ours: {error.errors()[0]['msg']}") from error
+    return read_stored(path / MANIFEST, model=RunManifest)
 
 
 def read_plan(path: Path) -> list[PlannedExample]:
     """The examples of a run, with the keys of their questions.
 
     Raises:
-        InputError: they are missing or damaged.
+        InputError: they are missing.
+        StorageError: they are damaged.
     """
     file = path / OUTLINES
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(f"{path} is no folder of a run: {file.name}: {error.strerror}") from error
-    return list(parse_lines(lines, model=PlannedExample, path=file))
+    if not file.exists():
+        raise InputError(f"{path} holds no such run: it has no {OUTLINES}")
+    return parse_lines(whole_lines(file), model=PlannedExample, path=file)
 
 
 def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> RunManifest:
     """Begin a run in a folder, or see that the one there is the same; gives its manifest.
 
     Raises:
-        InputError: there is another run.
+        StorageError: there is another run.
     """
-    if (path / MANIFEST).exists():
-        there = read_manifest(path)
-        if differences := manifest_differences(there, manifest):
-            raise InputError(
-                f"{path} holds a run of another configuration ({'; '.join(differences)}); "
-                "give another --out, or the options of that run"
-            )
-        manifest = there
+    manifest = resume(path / MANIFEST, manifest, compared=compared_of) or manifest
     write_plan(path, manifest=manifest, planned=planned)
     return manifest
 
 
 def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:
     """The manifest and the outlines of a run; the manifest last, so that it stands for both."""
-    lines = b"".join(plan.model_dump_json().encode() + b"\n" for plan in planned)
-    write_whole(path / OUTLINES, content=lines)
-    write_whole(path / MANIFEST, content=manifest.model_dump_json(indent=2).encode() + b"\n")
+    write_output(path / OUTLINES, jsonl(planned))
+    write_output(path / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
 
 
 def write_run(
@@ -237,34 +223,18 @@ def write_run(
 ) -> None:
     """A whole run at once, from judgments that are at hand."""
     write_plan(path, manifest=manifest, planned=planned)
-    lines = [StoredAnswer(key=key, judgment=judgment).model_dump_json().encode() for key, judgment in judgments.items()]
-    write_whole(path / "journal.jsonl", content=b"".join(line + b"\n" for line in lines))
+    write_output(path / JOURNAL, jsonl(StoredAnswer(key=key, judgment=judgment) for key, judgment in judgments.items()))
 
 
 VARYING = {"created", "shard"}
 """Fields in which the shards of one run differ."""
 
 
-def manifest_differences(there: RunManifest, here: RunManifest, *, but: Iterable[str] = ("created",)) -> list[str]:
-    """What differs, each as a clause: `seed was 0 and is now 1`."""
-    old, new = _compared(there, but=set(but)), _compared(here, but=set(but))
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [f"{name} was {json.dumps(old.get(name))} and is now {json.dumps(new.get(name))}" for name in names]
-
-
-def _compared(manifest: RunManifest, *, but: set[str]) -> dict[str, Any]:
-    """By dotted name. Where the data lie does not matter, nor where a model runs whose fingerprint is known."""
-    fields = manifest.model_dump(mode="json", exclude=but)
-    judge, data = fields.pop("judge"), fields.pop("data")
-    if judge["fingerprint"] is not None:
-        judge = {name: judge[name] for name in ("model", "fingerprint")}
-    for name in ("path", "sources", "num_bad_rows"):
-        data.pop(name)
-    return (
-        fields
-        | {f"judge.{name}": value for name, value in judge.items()}
-        | {f"data.{name}": value for name, value in data.items()}
-    )
+def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})) -> dict[str, Any]:
+    """What a run is. It does not matter where the data lie, nor where a model runs whose fingerprint is known."""
+    judge = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
+    data = {"path", "sources", "num_bad_rows"}
+    return manifest.model_dump(mode="json", exclude={"judge": judge, "data": data} | dict.fromkeys(but, True))
 
 
 def sha256_of(examples: Iterable[Example]) -> str:
@@ -275,25 +245,3 @@ def sha256_of(examples: Iterable[Example]) -> str:
         shown = [one.outline.id, prompt, one.responses, one.reference]
         digest.update(json.dumps(shown).encode() + b"\n")
     return digest.hexdigest()
-
-
-def write_whole(path: Path, *, content: bytes) -> None:
-    """A file with this content, in one step.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        make_private_folder(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:
-                with suppress(OSError):
-                    os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; a folder that can be written is needed") from error

@@ -18,12 +18,13 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from tirjudge.concurrency import run_concurrently
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxBusy, SandboxUnavailable, TirjudgeError
 from tirjudge.http.exchange import RequestRefused, ServerUnavailable
 from tirjudge.http.retry_events import on_retry
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.pacing import Pace
+from tirjudge_harness.run_store import RunStopped
 
 JudgeOne = Callable[[JudgeRequest], Awaitable[Judgment]]
 """A judge in this process, or a client of one elsewhere."""
@@ -226,24 +227,17 @@ async def do_all(
     Raises:
         RunStopped: the run cannot go on.
     """
-    remaining = iter(pieces)
 
-    async def work() -> None:
-        for piece in remaining:
-            try:
-                done: R | TirjudgeError = await do(piece)
-            except RunStopped:
-                raise
-            except TirjudgeError as error:
-                done = error
-            on_done(piece, done)
+    async def one(piece: T) -> None:
+        try:
+            done: R | TirjudgeError = await do(piece)
+        except RunStopped:
+            raise
+        except TirjudgeError as error:
+            done = error
+        on_done(piece, done)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(most):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    await run_concurrently(map(one, pieces), num_at_once=most)
 
 
 class _Places:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tirjudge.durable import StorageError
 from tirjudge.errors import EngineUnavailable
 from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
 from tirjudge_harness.output import Output
@@ -58,14 +59,14 @@ async def test_a_label_that_was_mended_is_scored_anew(write_lines, pairs, first_
     output = await run(mended, out=out, judge=first_is_best)
     assert first_is_best.prompts == ["p0", "p1", "p2", "p3"]
     expected = [(0, 1.0), (1, 0.0), (None, None), (0, 1.0)]
-    assert [(record.label, record.correct) for record in output.records.values()] == expected
+    assert [(record.label, record.correct) for record in output.lines.values()] == expected
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(line.get("label"), line.get("correct")) for line in lines] == expected
 
 
 async def test_an_output_that_cannot_be_written_is_named(write_lines, pairs, first_is_best, tmp_path) -> None:
     for out in (tmp_path, write_lines(pairs) / "out.jsonl"):
-        with pytest.raises(InputError, match="a file that can be written is needed") as refused:
+        with pytest.raises(StorageError, match="a file that can be written is needed") as refused:
             await run(write_lines(pairs), out=out, judge=first_is_best)
         assert str(refused.value).startswith(f"{out}: ")
     assert list(tmp_path.iterdir()) == [tmp_path / "in.jsonl"]
@@ -91,7 +92,7 @@ async def test_what_failed_is_on_record_and_tried_again(write_lines, pairs, firs
         return await first_is_best(request)
 
     output = await run(path, out=out, judge=fails_once)
-    assert [record.id for record in output.records.values()] == ["i0", "i2"]
+    assert [record.id for record in output.lines.values()] == ["i0", "i2"]
     failed = json.loads(out.read_text().splitlines()[1])
     assert (failed["id"], failed["error"]) == ("i1", "EngineUnavailable: no GPU")
     assert "judgment" not in failed
@@ -105,7 +106,7 @@ async def test_what_failed_is_on_record_and_tried_again(write_lines, pairs, firs
 async def test_another_configuration_is_refused_by_name(write_lines, pairs, first_is_best, tmp_path) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"
     await run(path, out=out, judge=first_is_best, num=1)
-    with pytest.raises(InputError, match=r"another configuration \(tools was 'auto' and is now 'off'\)"):
+    with pytest.raises(StorageError, match=r'another configuration \(tools was "auto" and is now "off"\)'):
         await run(path, out=out, judge=first_is_best, configuration=CONFIGURATION | {"tools": "off"})
 
 
@@ -121,7 +122,7 @@ async def test_another_file_is_refused_by_its_item(write_lines, pairs, first_is_
 async def test_a_damaged_file_is_refused_with_its_line(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("my notes\n")
-    with pytest.raises(InputError, match=r"out\.jsonl: line 1 is no record of ours"):
+    with pytest.raises(StorageError, match=r"out\.jsonl: line 1 is none of ours"):
         await run(write_lines(pairs), out=out, judge=first_is_best)
     assert out.read_text() == "my notes\n"
 
@@ -139,3 +140,21 @@ async def test_items_that_ask_the_same_are_judged_once_and_each_has_its_line(
     await run(path, out=out, judge=first_is_best)
     assert first_is_best.prompts == ["p0"]
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["i0", "twin"]
+
+
+async def test_a_file_that_an_earlier_version_began_goes_on_byte_for_byte(
+    write_lines, pairs, first_is_best, tmp_path
+) -> None:
+    path, out = write_lines(pairs[:2]), tmp_path / "out.jsonl"
+    await run(path, out=out, judge=first_is_best)
+    first, second = (json.loads(line) for line in out.read_text().splitlines())
+    assert list(first) == ["id", "label", "correct", "judgment", "item_sha256", "configuration"]
+    earlier = json.dumps(first, separators=(",", ":"), ensure_ascii=False) + "\n"
+    failure = {"id": second["id"], "label": 1, "error": "EngineUnavailable: gone"}
+    failure |= {name: second[name] for name in ("item_sha256", "configuration")}
+    out.write_text(earlier + json.dumps(failure) + "\n" + '{"id": "i')
+    await run(path, out=out, judge=first_is_best)
+    assert first_is_best.prompts == ["p0", "p1", "p1"]
+    lines = out.read_text().splitlines(keepends=True)
+    assert lines[0] == earlier
+    assert json.loads(lines[1])["id"] == second["id"]

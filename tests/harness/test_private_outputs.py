@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge_harness.batch.folder import Folder
-from tirjudge_harness.journal import Journal
-from tirjudge_harness.run import write_whole
+from tirjudge.durable import Journal
+from tirjudge_harness.batch.parquet_store import ParquetStore
+from tirjudge_harness.run_store import write_output
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def open_umask() -> Iterator[None]:
 
 def test_outputs_are_closed_to_others_whatever_the_umask_is(tmp_path: Path) -> None:
     Journal(tmp_path / "run" / "deep" / "results.jsonl").close()
-    write_whole(tmp_path / "summary" / "report.json", content=b"{}")
-    with Folder(tmp_path / "batch"):
+    write_output(tmp_path / "summary" / "report.json", b"{}")
+    with ParquetStore(tmp_path / "batch"):
         pass
     found = [path for path in tmp_path.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077]
     assert found == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tirjudge.durable import StorageError
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.http.exchange import ServerUnavailable
@@ -242,7 +243,7 @@ async def test_a_verdict_that_cannot_be_read_is_a_judgment(tmp_path: Path) -> No
 async def test_a_folder_of_another_run_is_refused_by_what_differs(tmp_path: Path, change: dict, says: str) -> None:
     await judge_them(tmp_path, rows(4))
     before = contents(tmp_path)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(StorageError) as refused:
         await judge_them(tmp_path, rows(4), settings=settings(**change))
     assert says in str(refused.value)
     assert "give another --out" in str(refused.value)
@@ -252,7 +253,7 @@ async def test_a_folder_of_another_run_is_refused_by_what_differs(tmp_path: Path
 async def test_other_texts_are_another_run_and_a_mended_label_is_not(tmp_path: Path) -> None:
     examples = rows(2)
     await judge_them(tmp_path, examples)
-    with pytest.raises(InputError, match=r"data\.sha256 was"):
+    with pytest.raises(StorageError, match=r"data\.sha256 was"):
         await judge_them(tmp_path, [*rows(1), *rows(4)[3:]])
     wrong_way = {"id": "e1", "prompt": "p1", "good": ["brief"], "bad": ["not so brief"], "kind": "hard"}
     (mended,) = examples_of(wrong_way, "")
@@ -268,7 +269,7 @@ async def test_a_judge_with_a_known_fingerprint_is_the_same_at_another_place(tmp
     await judge_them(tmp_path / "a", rows(2), judge=served)
     unknown = replace(local, fingerprint=None)
     await judge_them(tmp_path / "b", rows(2), judge=unknown)
-    with pytest.raises(InputError, match=r'judge\.url was null and is now "http://127.0.0.1:9"'):
+    with pytest.raises(StorageError, match=r'judge\.url was null and is now "http://127.0.0.1:9"'):
         await judge_them(tmp_path / "b", rows(2), judge=replace(served, fingerprint=None))
 
 
@@ -301,7 +302,7 @@ async def test_merge_refuses_what_is_no_whole_run(tmp_path: Path) -> None:
         merge(out, shards=[one, other])
     with pytest.raises(InputError, match="is no shard"):
         merge(out, shards=[one, alone])
-    with pytest.raises(InputError, match="is no folder of a run"):
+    with pytest.raises(InputError, match="holds no such run"):
         merge(out, shards=[one, two])
     run = await judge_them(two, rows(20), settings=settings(shard=Shard(number=2, of=2)))
     journal = two / "journal.jsonl"
@@ -370,15 +371,15 @@ async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     await judge_them(folder, rows(2))
     (folder / "journal.jsonl").unlink()
     (folder / "journal.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"journal\.jsonl: cannot be read: Is a directory"):
+    with pytest.raises(StorageError, match=r"journal\.jsonl: cannot be read: Is a directory"):
         load_run(folder)
 
 
 def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is no folder of a run: manifest\.json: No such file"):
+    with pytest.raises(InputError, match=r"holds no such run: manifest\.json: No such file"):
         load_run(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest\.json: no manifest of ours"):
+    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by another command"):
         load_run(tmp_path)
 
 

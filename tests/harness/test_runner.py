@@ -11,9 +11,8 @@ from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.protocol import Problem
 from tirjudge.http.retry_events import tell_of_pause
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.answers import Answers, read_answers
-from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.pacing import Pace
+from tirjudge_harness.run_store import JudgmentStore, RunStopped, read_judgments
 from tirjudge_harness.runner import MAX_FAILURES, Runner, key_of, run_all
 
 IDENTITY = {"model": "judge", "fingerprint": "0123"}
@@ -25,11 +24,11 @@ def request(number: int, **fields) -> JudgeRequest:
 
 @pytest.fixture
 async def answers(tmp_path):
-    async with Answers(tmp_path / "run") as opened:
+    async with JudgmentStore(tmp_path / "run") as opened:
         yield opened
 
 
-def runner_of(judge, *, answers: Answers, most: int = 8) -> Runner:
+def runner_of(judge, *, answers: JudgmentStore, most: int = 8) -> Runner:
     return Runner(judge, identity=IDENTITY, store=answers, pace=Pace(most=most))
 
 
@@ -78,7 +77,7 @@ async def test_what_was_answered_is_asked_once_even_by_two_at_once(answers, firs
 
 async def test_a_later_run_asks_only_what_is_missing(tmp_path, first_is_best) -> None:
     for asked in ([1, 2], [1, 2, 3]):
-        async with Answers(tmp_path) as answers:
+        async with JudgmentStore(tmp_path) as answers:
             await ask(runner_of(first_is_best, answers=answers), *map(request, asked))
     assert sorted(first_is_best.prompts) == ["p1", "p2", "p3"]
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 3
@@ -92,7 +91,7 @@ async def test_a_failure_is_put_down_stops_no_other_and_is_tried_again(tmp_path,
             raise DeadlineExceeded("too late")
         return await first_is_best(asked)
 
-    async with Answers(tmp_path) as answers:
+    async with JudgmentStore(tmp_path) as answers:
         done = await ask(runner_of(fails, answers=answers), *map(request, range(5)))
     assert [type(done[number]).__name__ for number in range(5)] == [
         "Judgment",
@@ -101,12 +100,12 @@ async def test_a_failure_is_put_down_stops_no_other_and_is_tried_again(tmp_path,
         "Judgment",
         "Judgment",
     ]
-    judgments, failures = read_answers(tmp_path)
+    judgments, failures = read_judgments(tmp_path)
     assert len(judgments) == 3
     assert {failure.error for failure in failures} == {"EngineUnavailable: no GPU", "DeadlineExceeded: too late"}
-    async with Answers(tmp_path) as answers:
+    async with JudgmentStore(tmp_path) as answers:
         await ask(runner_of(first_is_best, answers=answers), *map(request, range(5)))
-    judgments, failures = read_answers(tmp_path)
+    judgments, failures = read_judgments(tmp_path)
     assert (len(judgments), failures) == (5, [])
 
 
@@ -119,7 +118,7 @@ async def test_a_judge_that_is_gone_stops_the_run_with_what_was_kept_and_how_to_
             raise EngineUnavailable("connection refused")
         return await first_is_best(one)
 
-    async with Answers(tmp_path) as answers:
+    async with JudgmentStore(tmp_path) as answers:
         with pytest.raises(RunStopped) as stopped:
             await ask(runner_of(gone_after_two, answers=answers, most=1), *map(request, range(50)))
     assert str(stopped.value) == (
@@ -127,7 +126,7 @@ async def test_a_judge_that_is_gone_stops_the_run_with_what_was_kept_and_how_to_
         "and the same command goes on from there"
     )
     assert len(asked) == 2 + MAX_FAILURES
-    assert len(read_answers(tmp_path)[0]) == 2
+    assert len(read_judgments(tmp_path)[0]) == 2
 
 
 async def test_an_answer_between_failures_keeps_the_run_going(answers, first_is_best) -> None:

@@ -507,7 +507,7 @@ INVENTORY: dict[str, Case | str] = {
         lambda text: chosen(text, shown=[0, 1]),
         ODD | runs(" ", "A", "[", "]]", ">", "A ", before="A", after="!") | runs(" ", after="[["),
     ),
-    "tirjudge_harness.journal:Journal._put": _OURS,
+    "tirjudge.durable:Journal._put": _OURS,
     "tirjudge_harness.row_sampling:_shares": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",

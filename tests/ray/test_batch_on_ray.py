@@ -20,8 +20,8 @@ from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.local import Here
 from tirjudge_harness.batch.run import BatchExecutor, run_batch
 from tirjudge_harness.batch.summary import BatchSummary
-from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import open_judge
+from tirjudge_harness.run_store import RunStopped
 
 
 def on_ray(**settings: Any) -> Watched:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tirjudge.private import close_to_others, make_private_folder
+from tirjudge.durable import close_to_others, make_private_folder
 from tirjudge_server.app import create_app
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.filestore import FileStore

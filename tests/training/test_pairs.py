@@ -18,6 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.chat_server import ChatServer, serving_chat
+from tirjudge.durable import Journal
 from tirjudge.types import ChatMessage, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.problems import (
@@ -33,8 +34,7 @@ from tirjudge_training.pairs.checks import last_number, marked, numerically_mark
 from tirjudge_training.pairs.cli import pairs
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.instructions import NoVerifier, follows
-from tirjudge_training.pairs.journal import PairsJournal
-from tirjudge_training.pairs.sampling import AnswerPlan, SampleLine, asks_of
+from tirjudge_training.pairs.sampling import SampleLine, SamplingPlan, asks_of
 
 APP = typer.Typer()
 APP.command()(pairs)
@@ -162,7 +162,7 @@ def test_a_run_that_was_killed_asks_nothing_twice(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert len(asked) == 24
     assert sorted(asked.values()) == [1] * 23 + [2]
-    asks = asks_of([problem(f"sum{i}") for i in range(12)], plan=AnswerPlan(models=("m",)))
+    asks = asks_of([problem(f"sum{i}") for i in range(12)], plan=SamplingPlan(models=("m",)))
     kept_seeds = {ask.sampling.seed for ask in asks if ask.key in {line["ask"] for line in kept}}
     assert len(kept_seeds) == 9
     assert {asked[(seed or 0) % 2**31] for seed in kept_seeds} == {1}
@@ -253,15 +253,17 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: list[str], said:
 
 
 def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
-    with PairsJournal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
-        PairsJournal(tmp_path / "j.jsonl")
+    with Journal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
+        Journal(tmp_path / "j.jsonl")
 
 
 def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
     talk = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi."))
-    (ask,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1))
+    (ask,) = asks_of([problem("talk", prompt=talk)], plan=SamplingPlan(models=("m",), num_samples=1))
     assert ask.messages == talk
-    (hotter,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1, temperature=1.0))
+    (hotter,) = asks_of(
+        [problem("talk", prompt=talk)], plan=SamplingPlan(models=("m",), num_samples=1, temperature=1.0)
+    )
     assert ask.key != hotter.key
     line = SampleLine(ask=ask.key, source="s", problem="p", model="m", number=0, text="", was_cut=False, num_tokens=0)
     assert SampleLine.model_validate_json(line.model_dump_json()) == line

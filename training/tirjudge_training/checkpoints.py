@@ -1,8 +1,6 @@
 """Checkpoints: Hugging Face folders with a `judge.json` and a card, put in place as a whole.
 
-A folder is filled beside its place and takes it when everything is on disk. POSIX has no exchange of two folders, so the
-old one is moved aside, the new one in, and then the old one deleted; if the process ends between the first two, the next
-`replacing` or `load_checkpoint` moves the old one back. Whoever serves a checkpoint that is replaced keeps what it has read.
+A server of a checkpoint that is replaced keeps what it has read.
 """
 
 from __future__ import annotations
@@ -10,12 +8,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tirjudge.durable import recover_folder, replacing_folder
 from tirjudge.errors import CheckpointError
 from tirjudge.profile import CheckpointFile, Lineage, Profile, load_profile, tokenizer_sha256
 
@@ -77,7 +75,7 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
     import torch
     from transformers import AutoModelForCausalLM
 
-    _recover(path)
+    recover_folder(path)
     if not path.is_dir():
         raise CheckpointError(f"{path} is no folder; the folder of a checkpoint would do")
     profile = load_profile(path)
@@ -163,58 +161,15 @@ def replacing(out: Path) -> Iterator[Path]:
     Raises:
         CheckpointError: the disk is full, or it cannot be written there.
     """
-    fresh, old = _beside(out, "new"), _beside(out, "old")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _recover(out)
-        for left in (fresh, old):
-            shutil.rmtree(left, ignore_errors=True)
-        fresh.mkdir()
-        yield fresh
-        _sync(fresh)
-        if out.exists():
-            out.rename(old)
-        fresh.rename(out)
-        _sync_folder(out.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        with replacing_folder(out) as fresh:
+            yield fresh
     except BaseException as error:
-        shutil.rmtree(fresh, ignore_errors=True)
-        _recover(out)
         problem = _disk_problem(error)
         if problem is None:
             raise
         kept = "what was there before is intact" if out.exists() else "nothing was written"
         raise CheckpointError(f"{out}: {problem}; {kept}") from error
-
-
-def _beside(out: Path, suffix: str) -> Path:
-    return out.with_name(f".{out.name}.{suffix}")
-
-
-def _recover(out: Path) -> None:
-    """A writer that was ended between two renames left the old folder aside."""
-    old = _beside(out, "old")
-    if old.exists() and not out.exists():
-        old.rename(out)
-
-
-def _sync(folder: Path) -> None:
-    """Everything in it is on disk."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as opened:
-                os.fsync(opened.fileno())
-        else:
-            _sync_folder(path)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _disk_problem(error: BaseException) -> str | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tirjudge.durable import Journal, whole_lines
 from tirjudge.statistics import wilson_interval
 
 FILE = "metrics.jsonl"
@@ -109,18 +109,23 @@ class MetricsWriter:
 
     Args:
         path: of the file; its folder is made. A torn last line is taken off.
+
+    Raises:
+        StorageError: another process has it open, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        take_off_torn_line(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._journal = Journal(path, closed=False)
 
     def __enter__(self) -> MetricsWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Let go of the file, with all of it on disk."""
+        self._journal.close()
 
     def write(self, values: Mapping[str, float | None], *, stage: str, step: int) -> None:
         """Add one row. What is no finite number becomes null, which JSON can hold.
@@ -134,14 +139,7 @@ class MetricsWriter:
             raise ValueError(f"metrics: {', '.join(taken)} given as a metric, but every row has its own")
         finite = {name: value if _is_number(value) else None for name, value in values.items()}
         row = {"stage": stage, "step": step, "time": round(time.time(), 3), **finite}
-        self._file.write(json.dumps(row, default=float) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Let go of the file, with all of it on disk."""
-        if not self._file.closed:
-            os.fsync(self._file.fileno())
-            self._file.close()
+        self._journal.write(json.dumps(row, default=float).encode())
 
 
 def read_metrics(path: Path) -> list[MetricRow]:
@@ -150,10 +148,7 @@ def read_metrics(path: Path) -> list[MetricRow]:
     Raises:
         ValueError: a line that is whole and yet no row; names the file and the line.
     """
-    if not path.exists():
-        return []
-    *lines, _torn = path.read_bytes().split(b"\n")
-    return [_row(line, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+    return [_row(line, where=f"{path}:{number}") for number, line in enumerate(whole_lines(path), start=1)]
 
 
 def stages_of(rows: Iterable[MetricRow]) -> list[str]:
@@ -213,14 +208,3 @@ def _is_number(value: object) -> bool:
         return value is not None and math.isfinite(float(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
-
-
-def take_off_torn_line(path: Path) -> None:
-    """Cut off what a killed process left of a line."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        content = file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            file.truncate(whole)

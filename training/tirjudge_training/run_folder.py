@@ -14,20 +14,20 @@ Only one process at a time has a run: the lock goes with its process, however th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tirjudge.durable import lock_folder, refuse_other_run, remove_unfinished, replacing_file, write_file
 
 PACKAGES = ("tirjudge", "torch", "transformers", "trl", "accelerate", "verl", "vllm", "tokenizers", "numpy", "datasets")
 """Whose versions a manifest names, as far as they are installed."""
@@ -131,7 +131,7 @@ class RunFolder:
     def __init__(self, path: Path, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = locked(path)
+        self._lock = lock_folder(path, closed=False)
         try:
             self.resumed = (path / "state.json").exists()
             if self.resumed:
@@ -141,7 +141,7 @@ class RunFolder:
                 self._begin(config=config, facts=facts)
                 self.state = state
                 self.save()
-            self._sweep()
+            remove_unfinished(path)
         except BaseException:
             self.close()
             raise
@@ -158,16 +158,12 @@ class RunFolder:
 
     def save(self) -> None:
         """Put the state on disk."""
-        write_whole(self.path / "state.json", self.state.model_dump_json(indent=1) + "\n")
+        write_file(self.path / "state.json", self.state.model_dump_json(indent=1) + "\n", closed=False)
 
     def mark_best(self, checkpoint: Path) -> None:
         """Let `best` lead to a checkpoint of this run, or elsewhere."""
-        inside = checkpoint.resolve().is_relative_to(self.path.resolve())
-        target = os.path.relpath(checkpoint.resolve(), self.path.resolve()) if inside else str(checkpoint.resolve())
-        fresh = self.path / ".best.new"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(target)
-        fresh.replace(self.path / "best")
+        with replacing_file(self.path / "best") as fresh:
+            fresh.symlink_to(self.relative(checkpoint))
 
     def relative(self, path: Path) -> str:
         """A path as the state names it: relative to the run if it lies in it."""
@@ -180,34 +176,27 @@ class RunFolder:
         return self.path / name
 
     def _begin(self, *, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        write_whole(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        recipe = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        write_file(self.path / "config.yaml", recipe, closed=False)
         manifest = {
-            "recipe_sha256": _sha256_of(config),
+            "recipe_sha256": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
             "versions": versions(),
             "python": platform.python_version(),
             "machine": platform.machine(),
             "commit": commit_of(Path(__file__).parent),
             **facts,
         }
-        write_whole(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        write_file(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n", closed=False)
 
     def _check_same(self, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
-        elsewhere = "go on with what it was begun with, or give another --out"
         begun_with = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
-        for key, before, now in differences(begun_with, config):
-            raise ValueError(f"{key}: {now!r} given, but {self.path} was begun with {before!r}; {elsewhere}")
-        command = read_state(self.path).command
-        if command != state.command:
-            raise ValueError(f"{self.path}: begun as `{command}`, `{state.command}` given; {elsewhere}")
         manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        for name, value in facts.items():
-            if manifest.get(name) != value:
-                raise ValueError(f"{self.path}: {name} is not what it was when the run was begun; {elsewhere}")
-
-    def _sweep(self) -> None:
-        """Take away what a killed process left half written."""
-        for leftover in self.path.glob(".*.new"):
-            shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
+        there = {**begun_with, "command": read_state(self.path).command}
+        refuse_other_run(
+            self.path,
+            there=there | {name: manifest.get(name) for name in facts},
+            here={**config, "command": state.command, **facts},
+        )
 
 
 def read_state(path: Path) -> State:
@@ -225,24 +214,6 @@ def read_state(path: Path) -> State:
         raise ValueError(f"{file}: cannot be read: {error.errors()[0]['msg']}") from error
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file by another in one step that no crash can cut in two.
-
-    Raises:
-        OSError: the disk is full, or fails; the file is what it was.
-    """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
-
-
 def sha256_of(path: Path) -> str:
     """Of a file, or of all files under a folder with their names."""
     digest = hashlib.sha256()
@@ -253,15 +224,6 @@ def sha256_of(path: Path) -> str:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
     return digest.hexdigest()
-
-
-def differences(before: Any, now: Any, *, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two trees of plain values differ: key, value before, value now."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for name in [*before, *(name for name in now if name not in before)]:
-            yield from differences(before.get(name), now.get(name), key=f"{key}.{name}" if key else str(name))
-    elif before != now:
-        yield key, before, now
 
 
 def versions() -> dict[str, str]:
@@ -285,22 +247,3 @@ def commit_of(folder: Path) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")
-
-
-def _sha256_of(tree: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
-
-
-def locked(path: Path) -> int:
-    """A descriptor of the folder's lock, which is held until it is closed, or this process ends.
-
-    Raises:
-        ValueError: another process holds it.
-    """
-    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise ValueError(f"{path}: another process trains in it; wait for it, or give another --out") from None
-    return descriptor

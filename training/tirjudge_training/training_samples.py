@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tirjudge.durable import replacing_file
 from tirjudge.types import Mode, Rollout, StopReason
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RolloutReward, num_failed_calls
@@ -102,15 +102,9 @@ def write_trajectories(path: Path | str, trajectories: Iterable[TrainingSample])
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = Path(path)
     table = pa.Table.from_pylist([_row(trajectory) for trajectory in trajectories], schema=_schema())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        pq.write_table(table, partial, compression="zstd")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing_file(Path(path)) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd")
 
 
 def read_trajectories(path: Path | str) -> list[TrainingSample]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tirjudge.durable import replacing_folder
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
@@ -67,17 +68,13 @@ class VLLMPolicy:
     def _write(self, weights: Mapping[str, Any]) -> None:
         from safetensors.torch import save_file
 
-        fresh = self._folder.with_name(f".{self._folder.name}.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        for file in self._checkpoint.iterdir():
-            if file.is_file() and ".safetensors" not in file.name:
-                shutil.copyfile(file, fresh / file.name)
-        # Tied weights share memory, which the format does not allow.
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-        save_file(tensors, fresh / "model.safetensors", metadata={"format": "pt"})
-        shutil.rmtree(self._folder, ignore_errors=True)
-        fresh.rename(self._folder)
+        with replacing_folder(self._folder) as fresh:
+            for file in self._checkpoint.iterdir():
+                if file.is_file() and ".safetensors" not in file.name:
+                    shutil.copyfile(file, fresh / file.name)
+            # Tied weights share memory, which the format does not allow.
+            tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+            save_file(tensors, fresh / "model.safetensors", metadata={"format": "pt"})
 
 
 def _wait_for_all() -> None:

@@ -10,9 +10,9 @@ from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.results import RequestImpossible, Result, result_of
-from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.pacing import Pace
+from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner
 
 Opening = Callable[[], AbstractAsyncContextManager[OpenJudge]]

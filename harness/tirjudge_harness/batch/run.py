@@ -13,16 +13,13 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_harness.batch.asking import Opening
-from tirjudge_harness.batch.folder import Folder
 from tirjudge_harness.batch.inputs import Stretch, files_of
+from tirjudge_harness.batch.parquet_store import ParquetStore
 from tirjudge_harness.batch.plan import BatchPlan, Piece, plan_batch
 from tirjudge_harness.batch.results import Result
 from tirjudge_harness.batch.summary import BatchSummary, summarize
-from tirjudge_harness.journal import RunStopped
-from tirjudge_harness.progress import RunProgress
-
-SHOWN_BAD_ROWS = 20
-"""How many rows that cannot be judged are named on the console; a file has them all."""
+from tirjudge_harness.progress import RunProgress, print_some
+from tirjudge_harness.run_store import RunStopped
 
 
 class RoundEnded(TirjudgeError):
@@ -75,17 +72,19 @@ async def run_batch(
         RunStopped: the judge is gone, or the disk is full.
     """
     files = files_of(inputs, out=out)
-    with Folder(out) as folder:
+    with ParquetStore(out) as folder:
         with console.status("Reading the input") as status:
 
             def show(stretch: Stretch) -> None:
                 status.update(f"Reading the input: {stretch.file}, row {stretch.end - 1:,}")
 
             plan = plan_batch(files, find=folder.find, limit=limit, on_stretch=show)
-        _report(plan, folder=folder, console=console)
+        folder.write_bad(plan.bad)
+        problems = [f"{row.file}, row {row.number}: {row.problem}" for row in plan.bad]
+        print_some(problems, console=console, rest=f"more bad rows are in {out / 'bad.jsonl'}.")
         started = perf_counter()
         async with judging.opened(opening_for(plan.offers_tools), place=str(out)) as opened:
-            folder.identify(opened.identity)
+            folder.create_or_resume(opened.identity)
             first, num_rounds, num_left = plan, 0, plan.num_left
             async with RunProgress(num_left, console=console) as progress:
                 while num_left:
@@ -102,7 +101,7 @@ async def run_batch(
 
 
 async def _round(
-    plan: BatchPlan, *, opened: OpenedJudging, folder: Folder, progress: RunProgress, console: Console
+    plan: BatchPlan, *, opened: OpenedJudging, folder: ParquetStore, progress: RunProgress, console: Console
 ) -> None:
     """Judge what is left, as far as it goes.
 
@@ -131,12 +130,3 @@ async def _round(
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)  # a full disk shows itself at the next result, too
-
-
-def _report(plan: BatchPlan, *, folder: Folder, console: Console) -> None:
-    """Name the rows that cannot be judged."""
-    folder.write_bad(plan.bad)
-    for row in plan.bad[:SHOWN_BAD_ROWS]:
-        console.print(f"{row.file}, row {row.number}: {row.problem}", markup=False, highlight=False, soft_wrap=True)
-    if len(plan.bad) > SHOWN_BAD_ROWS:
-        console.print(f"{len(plan.bad) - SHOWN_BAD_ROWS} more bad rows are in {folder.path / 'bad.jsonl'}.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from tirjudge_harness.batch.folder import Folder
+from tirjudge_harness.batch.parquet_store import ParquetStore
 from tirjudge_harness.batch.plan import BatchPlan
 
 
@@ -44,7 +44,7 @@ class BatchSummary:
     """1, or more if those who judged went away before everything was judged."""
 
 
-def summarize(folder: Folder, *, plan: BatchPlan, num_rounds: int, elapsed_s: float) -> BatchSummary:
+def summarize(folder: ParquetStore, *, plan: BatchPlan, num_rounds: int, elapsed_s: float) -> BatchSummary:
     """Add up.
 
     Args:

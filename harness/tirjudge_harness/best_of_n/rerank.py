@@ -6,35 +6,28 @@ when all are there. So a run that was killed goes on where it was, and another m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from rich.console import Console
 
 from tirjudge.best_of_n import Selecting, Selection
-from tirjudge.errors import TirjudgeError
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.run import load_problems
-from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
+from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.pacing import Pace
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
-from tirjudge_harness.run import write_whole
-from tirjudge_harness.runner import Runner
+from tirjudge_harness.run_store import StoredModel, jsonl, write_output
 
 FOLDER_ENDING = ".judgments"
 """Of the folder beside the output."""
 
 
-class Reranked(BaseModel):
+class Reranked(StoredModel):
     """A line of the output."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: ItemId
     method: Selecting
@@ -95,30 +88,25 @@ async def rerank_file(
     folder = folder_of(out)
     problems, num_bad = load_problems(path, console=console)
     problems = problems[:limit]
-    _check_answers(problems, method=method, path=path)
-    selections: dict[ItemId, Selection] = {}
-    async with (
-        opening as opened,
-        Answers(folder) as answers,
-        RunProgress(len(problems), console=console, prices=prices) as progress,
-    ):
-        runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
-        kept = {judgment.id for judgment in answers.judgments.values()}
-
-        def show(choice: ProblemSelection, done: Selection | TirjudgeError) -> None:
-            if isinstance(done, TirjudgeError):
-                progress.failed(str(choice.problem.id), f"{type(done).__name__}: {done}")
-                return
-            selections[choice.problem.id] = done
-            is_kept = all(judgment.id in kept for judgment in done.judgments)
-            (progress.kept if is_kept else progress.answered)(*done.judgments)
-
-        choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
-        await choose_all(choices, runner=runner, choosing=choosing, on_done=show)
-    lines = [_line(problem, selections[problem.id]) for problem in problems if problem.id in selections]
-    write_whole(out, content=b"".join(line + b"\n" for line in lines))
+    choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
+    check_answers(choices, way_out=f"{path} needs a column `answers`")
+    async with opening as opened:
+        selections = await choose_all(
+            choices,
+            folder=folder,
+            opened=opened,
+            choosing=choosing,
+            concurrency=concurrency,
+            progress=RunProgress(len(problems), console=console, prices=prices),
+        )
+    made = selections.made
+    lines = [_line(problem, made[problem.id, method]) for problem in problems if (problem.id, method) in made]
+    write_output(out, jsonl(lines))
     return Reranking(
-        num_lines=len(lines), num_failed=progress.num_failed, num_bad_rows=num_bad, num_calls=runner.num_asked
+        num_lines=len(lines),
+        num_failed=selections.num_failed,
+        num_bad_rows=num_bad,
+        num_calls=selections.num_calls,
     )
 
 
@@ -136,14 +124,8 @@ def folder_of(out: Path) -> Path:
     return folder
 
 
-def _check_answers(problems: Sequence[BestOfNProblem], *, method: Selecting, path: Path) -> None:
-    without = next((problem for problem in problems if problem.answers is None), None)
-    if method.needs_answers and without is not None:
-        raise InputError(f"{path}: {without.id} has no `answers`, and --method {method.value} is a vote over them")
-
-
-def _line(problem: BestOfNProblem, selection: Selection) -> bytes:
-    line = Reranked(
+def _line(problem: BestOfNProblem, selection: Selection) -> Reranked:
+    return Reranked(
         id=problem.id,
         method=selection.method,
         best=selection.best,
@@ -152,4 +134,3 @@ def _line(problem: BestOfNProblem, selection: Selection) -> bytes:
         num_calls=selection.num_calls,
         num_undecided=selection.num_undecided,
     )
-    return line.model_dump_json().encode()

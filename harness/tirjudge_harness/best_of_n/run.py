@@ -11,42 +11,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.best_of_n import Selecting, Selection
-from tirjudge.errors import TirjudgeError
-from tirjudge_harness.answers import Answers
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
-from tirjudge_harness.best_of_n.grading import GradedResponse, Grades, Grading, Ungraded, grade_all
+from tirjudge_harness.best_of_n.grading import GRADES, GradedResponse, GradeLine, Grading, Ungraded, grade_all
 from tirjudge_harness.best_of_n.results import BestOfN, baselines, result_of
-from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, choose_all
+from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.output import differences_of
-from tirjudge_harness.pacing import Pace
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.progress import RunProgress
+from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.row_sampling import sample
-from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, StoredModel, sha256_of, write_whole
-from tirjudge_harness.runner import Runner
+from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, sha256_of
+from tirjudge_harness.run_store import RunStore, StoredModel, jsonl, read_stored, resume, write_output
 from tirjudge_harness.sources import BadRow
 
 SELECTIONS = "selections.jsonl"
 RESULTS = "results.json"
-
-SHOWN = 20
-"""How many broken rows, and problems that could not be graded, are named; the rest are counted."""
-
-_RESULTS = TypeAdapter(list[BestOfN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +116,10 @@ async def run_best_of_n(
         RunStopped: the judge is gone, or the disk is full.
     """
     problems, num_bad = load_problems(path, console=console)
-    problems = _sampled(problems, limit=settings.limit, seed=settings.choosing.seed)
+    if settings.limit is not None:
+        examples = [problem.example for problem in problems]
+        drawn = {one.outline.id for one in sample(examples, size=settings.limit, seed=settings.choosing.seed)}
+        problems = [problem for problem in problems if str(problem.id) in drawn]
     data = DataManifest(
         path=str(path),
         limit=settings.limit,
@@ -137,16 +130,23 @@ async def run_best_of_n(
     create_or_resume(out, manifest=manifest_of(settings, opened=opened, data=data))
     graded = await _grade(problems, out=out, settings=settings, grading=grading, console=console)
     usable = [problem for problem in problems if problem.id in graded]
-    selections = await _choose(
-        usable,
-        graded=graded,
-        out=out,
+    choices = [
+        ProblemSelection(problem=problem, method=method, answers=graded[problem.id].answers)
+        for method in settings.strategies
+        for problem in usable
+    ]
+    check_answers(choices, way_out="give a grader that finds them (aime, gsm8k, math) or a column `answers`")
+    progress = RunProgress(len(choices), console=console, title=settings.dataset, prices=prices)
+    chosen = await choose_all(
+        choices,
+        folder=out,
         opened=opened,
-        settings=settings,
+        choosing=settings.choosing,
         concurrency=concurrency,
-        console=console,
-        prices=prices,
+        progress=progress,
+        on_selected=lambda choice, selection: progress.scored(graded[choice.problem.id].credits[selection.best]),
     )
+    selections = chosen.made
     results = list(_results(usable, graded=graded, selections=selections, settings=settings))
     _write(out, usable=usable, graded=graded, selections=selections, results=results)
     return results
@@ -158,13 +158,7 @@ def load_results(path: Path) -> list[BestOfN]:
     Raises:
         InputError: there are none, or they are damaged.
     """
-    file = path / RESULTS
-    try:
-        return _RESULTS.validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} holds no results of best-of-N: {file.name}: {error.strerror}") from error
-    except ValidationError as error:
-        raise InputError(f"{file}: no results of ours: {error.errors()[0]['msg']}") from error
+    return read_stored(path / RESULTS, model=list[BestOfN])
 
 
 def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem], int]:
@@ -174,15 +168,8 @@ def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem]
         InputError: the file cannot be read, or no row of it gives a problem.
     """
     bad: list[BadRow] = []
-
-    def show(row: BadRow) -> None:
-        bad.append(row)
-        if len(bad) <= SHOWN:
-            console.print(str(row), markup=False, highlight=False, soft_wrap=True)
-
-    problems = read_problems(path, on_bad=show)
-    if len(bad) > SHOWN:
-        console.print(f"{path}: {len(bad) - SHOWN} more broken rows", markup=False, highlight=False, soft_wrap=True)
+    problems = read_problems(path, on_bad=bad.append)
+    print_some([str(row) for row in bad], console=console, rest=f"more broken rows in {path}")
     return problems, len(bad)
 
 
@@ -210,19 +197,9 @@ def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
         InputError: there is another run.
     """
     file = path / MANIFEST
-    if file.exists():
-        try:
-            there = BestOfNManifest.model_validate_json(file.read_bytes())
-        except ValidationError as error:
-            raise InputError(f"{file}: no manifest of best-of-N; give another --out") from error
-        old, new = _compared(there), _compared(manifest)
-        if old != new:
-            raise InputError(
-                f"{path} holds a run of another configuration ({differences_of(old, new)}); "
-                "give another --out, or the options of that run"
-            )
+    if (there := resume(file, manifest, compared=_compared)) is not None:
         manifest = manifest.model_copy(update={"created": there.created})
-    write_whole(file, content=manifest.model_dump_json(indent=2).encode() + b"\n")
+    write_output(file, manifest.model_dump_json(indent=2) + "\n")
 
 
 def _compared(manifest: BestOfNManifest) -> dict[str, object]:
@@ -239,13 +216,6 @@ def _compared(manifest: BestOfNManifest) -> dict[str, object]:
     }
 
 
-def _sampled(problems: Sequence[BestOfNProblem], *, limit: int | None, seed: int) -> list[BestOfNProblem]:
-    if limit is None:
-        return list(problems)
-    chosen = {one.outline.id for one in sample([problem.example for problem in problems], size=limit, seed=seed)}
-    return [problem for problem in problems if str(problem.id) in chosen]
-
-
 async def _grade(
     problems: Sequence[BestOfNProblem],
     *,
@@ -257,7 +227,7 @@ async def _grade(
     """The problems all of whose responses are graded; the first others are named."""
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"grading: {settings.grading.value}", total=len(problems))
-        async with grading as grader, Grades(out) as grades:
+        async with grading as grader, RunStore(out / GRADES, model=GradeLine) as grades:
             found = await grade_all(
                 problems,
                 grading=settings.grading,
@@ -270,75 +240,18 @@ async def _grade(
         raise InputError(
             f"--grader {settings.grading.value}: no problem could be graded; the first: {failed[0].id}: {failed[0].reason}"
         )
-    for one in failed[:SHOWN]:
-        console.print(f"{one.id}: not graded: {one.reason}", markup=False, highlight=False, soft_wrap=True)
+    reasons = [f"{one.id}: not graded: {one.reason}" for one in failed]
+    print_some(reasons, console=console, rest="more are not graded")
     if failed:
         console.print(f"{len(failed)} of {len(found)} problems could not be graded and are left out", highlight=False)
     return {one.id: one for one in found if isinstance(one, GradedResponse)}
-
-
-Selections = dict[tuple[ItemId, Selecting], Selection]
-
-
-async def _choose(
-    problems: Sequence[BestOfNProblem],
-    *,
-    graded: dict[ItemId, GradedResponse],
-    out: Path,
-    opened: OpenJudge,
-    settings: BestOfNSettings,
-    concurrency: int,
-    console: Console,
-    prices: Prices | None,
-) -> Selections:
-    """The judge's choices, those that we failed at left out."""
-    choices = [
-        ProblemSelection(problem=problem, method=method, answers=graded[problem.id].answers)
-        for method in settings.strategies
-        for problem in problems
-    ]
-    _check_answers(choices)
-    selections: Selections = {}
-    async with (
-        Answers(out) as answers,
-        RunProgress(len(choices), console=console, title=settings.dataset, prices=prices) as progress,
-    ):
-        runner = Runner(opened.judge, identity=opened.identity, store=answers, pace=Pace(most=concurrency))
-        kept = {judgment.id for judgment in answers.judgments.values()}
-
-        def show(choice: ProblemSelection, done: Selection | TirjudgeError) -> None:
-            problem = choice.problem
-            if isinstance(done, TirjudgeError):
-                progress.failed(f"{problem.id}, {choice.method.value}", f"{type(done).__name__}: {done}")
-                return
-            selections[problem.id, choice.method] = done
-            progress.scored(graded[problem.id].credits[done.best])
-            is_kept = all(judgment.id in kept for judgment in done.judgments)
-            (progress.kept if is_kept else progress.answered)(*done.judgments)
-
-        await choose_all(choices, runner=runner, choosing=settings.choosing, on_done=show)
-    return selections
-
-
-def _check_answers(choices: Sequence[ProblemSelection]) -> None:
-    """Before anything is judged.
-
-    Raises:
-        InputError: a vote over answers is asked for, and there are none.
-    """
-    for choice in choices:
-        if choice.method.needs_answers and choice.answers is None:
-            raise InputError(
-                f"--strategy {choice.method.value}: the answers of {choice.problem.id} are not known; a grader that finds "
-                "them (aime, gsm8k, math) or a column `answers` would do"
-            )
 
 
 def _results(
     problems: Sequence[BestOfNProblem],
     *,
     graded: dict[ItemId, GradedResponse],
-    selections: Selections,
+    selections: Mapping[tuple[ItemId, Selecting], Selection],
     settings: BestOfNSettings,
 ) -> Iterator[BestOfN]:
     every = [graded[problem.id] for problem in problems]
@@ -364,7 +277,7 @@ def _write(
     *,
     usable: Sequence[BestOfNProblem],
     graded: dict[ItemId, GradedResponse],
-    selections: Selections,
+    selections: Mapping[tuple[ItemId, Selecting], Selection],
     results: Sequence[BestOfN],
 ) -> None:
     place = {problem.id: number for number, problem in enumerate(usable)}
@@ -381,6 +294,5 @@ def _write(
         )
         for (id, method), selection in sorted(selections.items(), key=lambda one: (one[0][1], place[one[0][0]]))
     ]
-    write_whole(out / SELECTIONS, content=b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
-    content = json.dumps([result.model_dump(mode="json") for result in results], indent=2)
-    write_whole(out / RESULTS, content=content.encode() + b"\n")
+    write_output(out / SELECTIONS, jsonl(lines))
+    write_output(out / RESULTS, json.dumps([result.model_dump(mode="json") for result in results], indent=2) + "\n")

@@ -158,14 +158,14 @@ def _write(tables: list[ReportTable], *, format: Format, out: Path | None) -> No
 
     from tirjudge_harness.items import InputError
     from tirjudge_harness.reports.formats import print_table, render
-    from tirjudge_harness.run import write_whole
+    from tirjudge_harness.run_store import write_output
 
     if len(tables) > 1 and format in (Format.CSV, Format.PARQUET, Format.JSON):
         raise InputError(
             f"--format {format.value} takes one table, and there are {len(tables)}; give one run at a time"
         )
     if out is not None:
-        write_whole(out, content=b"\n".join(render(table, format) for table in tables))
+        write_output(out, b"\n".join(render(table, format) for table in tables))
     elif format is Format.TERMINAL:
         console = Console()
         for table in tables:

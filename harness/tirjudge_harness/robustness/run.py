@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.answers import read_answers
 from tirjudge_harness.bench_run import judge_plan, load
 from tirjudge_harness.benchmark import Benchmark, HubSource
 from tirjudge_harness.items import InputError
@@ -22,6 +21,7 @@ from tirjudge_harness.prices import Prices
 from tirjudge_harness.robustness.attacks import ResponseAttack
 from tirjudge_harness.robustness.effects import Effect, effect_of, worst_of
 from tirjudge_harness.run import BenchmarkRun, load_run
+from tirjudge_harness.run_store import read_judgments
 from tirjudge_harness.runner import key_of
 from tirjudge_harness.statistics.intervals import Share
 
@@ -100,7 +100,7 @@ async def attack_judge(
         return load_run(out / name)
 
     untouched = await judge(None, opened=opened)
-    known, _ = read_answers(out / UNTOUCHED)
+    known, _ = read_judgments(out / UNTOUCHED)
     remembering = _remembering(opened, known=known)
     runs = {attack.name: await judge(attack, opened=remembering) for attack in attacks}
     before, after = untouched.judged, {name: run.judged for name, run in runs.items()}

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import IO, Any
 
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.openai.batchlines import BatchLine, answer_line, check, lines, unanswered_line, usage_in
@@ -192,12 +193,7 @@ class BatchRunner:
                     progress.add(line.custom_id, failed=failed)
                     self._batches.count(batch.id, progress)
 
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(self._num_parallel):
-                        group.create_task(work())
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
+            await gather_fail_fast([work() for _ in range(self._num_parallel)])
 
     def _left(self, batch: StoredBatch, *, done: frozenset[bytes]) -> Iterator[BatchLine]:
         """The lines of a batch that are not done yet."""

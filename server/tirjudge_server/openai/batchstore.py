@@ -19,9 +19,9 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.durable import private, write_file
 from tirjudge.http.protocol import invalid, shown
-from tirjudge.private import private
-from tirjudge_server.openai.filestore import FileQuota, open_private_folder, write_whole
+from tirjudge_server.openai.filestore import FileQuota, open_private_folder
 from tirjudge_web.errors import Refused
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
@@ -257,7 +257,7 @@ class BatchStore:
             self.path(batch_id, kind).unlink(missing_ok=True)
 
     def _put(self, batch: StoredBatch) -> None:
-        write_whole(self._folder / f"{batch.id}.json", batch.model_dump_json().encode())
+        write_file(self._folder / f"{batch.id}.json", batch.model_dump_json())
         self._batches[batch.id] = batch
 
 

@@ -7,7 +7,6 @@ never held in memory.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -21,8 +20,8 @@ from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tirjudge.durable import close_to_others, make_private_folder, private, remove_unfinished, sync, write_file
 from tirjudge.http.protocol import invalid, shown
-from tirjudge.private import close_to_others, make_private_folder, private
 from tirjudge_web.errors import Refused
 
 BATCH_FILE_DAYS = 30
@@ -199,7 +198,7 @@ class FileStore:
             lifetime_s: seconds until it is removed; None: thirty days.
         """
         path = self.path(file_id)
-        _sync(path)
+        sync(path)
         created = int(self._now())
         with self._writing:
             file = StoredFile(
@@ -212,7 +211,7 @@ class FileStore:
                 owner=owner,
                 serial=max((other.serial for other in list(self._files.values())), default=0) + 1,
             )
-            write_whole(self._folder / f"{file_id}.json", file.model_dump_json().encode())
+            write_file(self._folder / f"{file_id}.json", file.model_dump_json())
             self._files[file_id] = file
         return file
 
@@ -265,24 +264,6 @@ class FileStore:
 def open_private_folder(folder: Path) -> None:
     """Make a folder for what callers sent, or close one that is there to others, with the files in it."""
     make_private_folder(folder)
+    remove_unfinished(folder)
     for path in (folder, *(path for path in folder.iterdir() if path.is_file())):
         close_to_others(path)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file by another at once: after a crash there is the old one or the new one."""
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb", opener=private) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,15 +5,15 @@ Nothing is measured in seconds: a program that was ended for its time, then or n
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from tirjudge.formats.texts import TRUNCATED
-from tirjudge.formats.tirjudge_1 import bindings, shown_output
-from tirjudge.tools.python import Sandbox
+from tirjudge.concurrency import map_concurrently
+from tirjudge.loop import Sandbox
+from tirjudge.observation import TRUNCATED, shown_output
+from tirjudge.render import bindings
 from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, prompt_text
 from tirjudge_server.records.record import StoredJudgment, Versions
 
@@ -68,26 +68,18 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: V
         SandboxUnavailable: a program could not be run.
     """
     request = JudgeRequest.model_validate(record.request_fields)
-    places = asyncio.Semaphore(MAX_RUNNING)
 
-    async def run(rollout: RolloutRecord, turn: TurnRecord) -> ExecResult:
+    async def compared(number: int, rollout: RolloutRecord, index: int, turn: TurnRecord) -> ReplayedProgram:
         assert sandbox is not None
-        async with places:
-            return await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
+        result = await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
+        return _compared(turn, result, rollout=number, number=index)
 
-    ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run(rollout, turn)) for _, _, rollout, turn in ran]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    compared = [
-        _compared(turn, task.result(), rollout=i, number=k) for (i, k, _, turn), task in zip(ran, running, strict=True)
-    ]
+    ran = [(i, rollout, k, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
+    replayed = await map_concurrently((compared(*one) for one in ran), num_at_once=MAX_RUNNING)
     return Replay(
         id=record.id,
-        same=all(program.result != "differs" for program in compared),
-        programs=compared,
+        same=all(program.result != "differs" for program in replayed),
+        programs=replayed,
         versions=_changes(record.values["versions"], versions=versions),
     )
 

@@ -10,8 +10,8 @@ from tirjudge.http.protocol import Problem
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.batch.asking import Asking
 from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, rows_in, stretches_of
-from tirjudge_harness.journal import RunStopped
 from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.run_store import RunStopped
 
 
 def asking_one_that_refuses(kind: str) -> Asking:

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from tests.harness.batch.scripted_judge import LOST, open_scripted, pair
+from tirjudge.durable import StorageError
 from tirjudge.types import Judgment
 from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.local import Here
@@ -22,8 +23,7 @@ from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result
 from tirjudge_harness.batch.run import BatchExecutor, RoundEnded, run_batch
 from tirjudge_harness.batch.summary import BatchSummary
-from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import RunStopped
+from tirjudge_harness.run_store import RunStopped
 
 
 class Batch:
@@ -117,7 +117,7 @@ async def test_a_judge_that_is_gone_stops_the_run_which_keeps_what_it_has(batch:
 async def test_another_judge_cannot_go_on(batch: Batch, write_lines) -> None:
     path = write_lines([pair(0)])
     await batch.run(path)
-    with pytest.raises(InputError, match="fingerprint was 'scripted' and is now 'other'"):
+    with pytest.raises(StorageError, match='fingerprint was "scripted" and is now "other"'):
         await batch.run(path, opening=partial(open_scripted, fingerprint="other"))
 
 

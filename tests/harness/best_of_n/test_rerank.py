@@ -111,7 +111,7 @@ async def test_a_folder_is_no_output(
 
 async def test_a_vote_needs_answers_in_every_row(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     rows = [ROWS[0] | {"answers": ["1", "2", "2"]}, ROWS[1]]
-    with pytest.raises(InputError, match="7 has no `answers`"):
+    with pytest.raises(InputError, match="the answers of 7 are not known"):
         await rerank(write_lines(rows), tmp_path / "o", LongerIsBetter(), quiet, method=Selecting.VERIFIED_VOTE)
 
 

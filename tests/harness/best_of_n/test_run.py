@@ -13,12 +13,13 @@ from rich.console import Console
 
 from tests.harness.best_of_n.longer import LongerIsBetter
 from tirjudge.best_of_n import Selecting
+from tirjudge.durable import StorageError
 from tirjudge_harness.best_of_n.grading import Grading, open_grader
 from tirjudge_harness.best_of_n.results import BestOfN
 from tirjudge_harness.best_of_n.run import BestOfNSettings, load_results, run_best_of_n
 from tirjudge_harness.best_of_n.selecting import Choosing
 from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import RunStopped
+from tirjudge_harness.run_store import RunStopped
 
 Write = Callable[..., Path]
 
@@ -207,11 +208,11 @@ async def test_a_folder_of_another_configuration_is_refused_by_name(
 ) -> None:
     path, out = write_lines(ROWS), tmp_path / "run"
     await run(path, out, LongerIsBetter(), quiet)
-    with pytest.raises(InputError, match=r"\(seed was 0 and is now 1\); give another --out"):
+    with pytest.raises(StorageError, match=r"\(seed was 0 and is now 1\); give another --out"):
         await run(path, out, LongerIsBetter(), quiet, seed=1)
-    with pytest.raises(InputError, match=r"votes was None and is now 3"):
+    with pytest.raises(StorageError, match=r"votes was null and is now 3"):
         await run(path, out, LongerIsBetter(), quiet, votes=3)
-    with pytest.raises(InputError, match=r"responses was 'sha256"):
+    with pytest.raises(StorageError, match=r'responses was "sha256'):
         await run(write_lines(ROWS[:2], name="other.jsonl"), out, LongerIsBetter(), quiet)
 
 
@@ -226,8 +227,8 @@ async def test_a_sample_is_the_same_every_time(write_lines: Write, tmp_path: Pat
 
 
 def test_a_folder_without_results_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no results of best-of-N"):
+    with pytest.raises(InputError, match="holds no such run: results"):
         load_results(tmp_path)
     (tmp_path / "results.json").write_text("[{}]")
-    with pytest.raises(InputError, match="no results of ours"):
+    with pytest.raises(InputError, match="damaged, or written by another command"):
         load_results(tmp_path)

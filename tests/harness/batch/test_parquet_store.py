@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tirjudge.durable import UNFINISHED, StorageError
 from tirjudge.errors import EngineUnavailable
-from tirjudge_harness.batch import folder as folders
-from tirjudge_harness.batch.folder import Folder
-from tirjudge_harness.batch.results import SCHEMA
+from tirjudge_harness.batch import parquet_store
+from tirjudge_harness.batch.parquet_store import ParquetStore
+from tirjudge_harness.batch.results import SCHEMA, table_of
 from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import RunStopped
+from tirjudge_harness.run_store import RunStopped
 
 
 def result(number: int, **fields: Any) -> dict[str, Any]:
@@ -27,9 +28,9 @@ def keys_in(path: Path) -> list[str]:
 
 def test_results_are_there_for_the_next_run(tmp_path: Path) -> None:
     for numbers in ((0, 1), (2,)):
-        with Folder(tmp_path) as folder:
+        with ParquetStore(tmp_path) as folder:
             assert all(folder.keep(result(number)) for number in numbers)
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         assert folder.digests == {f"k{n}": f"{n:064}" for n in range(3)}
         assert folder.find("k1") == f"{1:064}"
         assert folder.find("k9") is None
@@ -40,10 +41,10 @@ def test_results_are_there_for_the_next_run(tmp_path: Path) -> None:
 
 
 def test_a_key_has_one_result_whoever_brings_more(tmp_path: Path) -> None:
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         assert folder.keep(result(0, label="A"))
         assert not folder.keep(result(0, label="B"))
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         assert not folder.keep(result(0, label="C"))
     table = pq.read_table(tmp_path / "results")
     assert table["label"].to_pylist() == ["A"]
@@ -51,18 +52,18 @@ def test_a_key_has_one_result_whoever_brings_more(tmp_path: Path) -> None:
 
 
 def test_failures_that_may_pass_are_no_results_and_refusals_are(tmp_path: Path) -> None:
-    with Folder(tmp_path) as folder:
-        folder.identify({"judge": "a"})
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"judge": "a"})
         folder.keep(result(0, error_kind="unavailable", error="EngineUnavailable: gone"))
         folder.keep(result(1, error_kind="refused", error="PromptTooLong: 9"))
         assert folder.find("k0") == f"{0:064}", "this run has had its try"
     assert keys_in(tmp_path) == ["k1"]
     assert [json.loads(line)["key"] for line in (tmp_path / "failed.jsonl").read_text().splitlines()] == ["k0"]
-    with pytest.raises(EngineUnavailable), Folder(tmp_path):
+    with pytest.raises(EngineUnavailable), ParquetStore(tmp_path):
         raise EngineUnavailable("it cannot be opened")
     assert (tmp_path / "failed.jsonl").exists(), "nothing was tried"
-    with Folder(tmp_path) as folder:
-        folder.identify({"judge": "a"})
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"judge": "a"})
         assert folder.find("k0") is None
         folder.keep(result(0))
     assert sorted(keys_in(tmp_path)) == ["k0", "k1"]
@@ -72,8 +73,8 @@ def test_failures_that_may_pass_are_no_results_and_refusals_are(tmp_path: Path) 
 async def test_a_part_is_written_when_it_has_waited_though_nothing_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "PART_S", 0.03)
-    with Folder(tmp_path) as folder:
+    monkeypatch.setattr(parquet_store, "PART_S", 0.03)
+    with ParquetStore(tmp_path) as folder:
         writing = asyncio.create_task(folder.write_in_time())
         folder.keep(result(0))
         async with asyncio.timeout(20):
@@ -84,36 +85,36 @@ async def test_a_part_is_written_when_it_has_waited_though_nothing_comes(
 
 
 def test_a_part_is_written_when_it_is_full_or_has_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "PART_ROWS", 3)
+    monkeypatch.setattr(parquet_store, "PART_ROWS", 3)
     now = 0.0
-    with Folder(tmp_path, clock=lambda: now) as folder:
+    with ParquetStore(tmp_path, clock=lambda: now) as folder:
         for number in range(4):
             folder.keep(result(number))
         assert keys_in(tmp_path) == ["k0", "k1", "k2"]
-        now = folders.PART_S
+        now = parquet_store.PART_S
         folder.keep(result(4))
         assert keys_in(tmp_path) == ["k0", "k1", "k2", "k3", "k4"]
 
 
 def test_a_part_that_was_never_finished_is_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
-    half = tmp_path / "results" / f"{folders.UNFINISHED}part-000002.parquet"
+    half = tmp_path / "results" / f"{UNFINISHED}part-000002.parquet"
     half.write_bytes((tmp_path / "results" / "part-000001.parquet").read_bytes()[:100])
     assert keys_in(tmp_path) == ["k0"], "readers leave it alone"
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         assert set(folder.digests) == {"k0"}
     assert not half.exists()
 
 
 def test_a_full_disk_stops_the_run_and_leaves_what_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         folder.keep(result(1))
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
@@ -124,25 +125,39 @@ def test_a_full_disk_stops_the_run_and_leaves_what_there_was(tmp_path: Path, mon
 
 
 def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
-    with Folder(tmp_path), pytest.raises(InputError, match="another process writes it"):
-        Folder(tmp_path)
-    with Folder(tmp_path):
+    with ParquetStore(tmp_path), pytest.raises(StorageError, match="another process writes it"):
+        ParquetStore(tmp_path)
+    with ParquetStore(tmp_path):
         pass
 
 
+def test_a_run_that_an_earlier_version_began_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps({"judge": {"model": "a", "fingerprint": None}}, indent=2) + "\n")
+    pq.write_table(table_of([result(0)]), tmp_path / "results" / "part-000004.parquet")
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"model": "a", "fingerprint": None})
+        assert not folder.keep(result(0))
+        assert folder.keep(result(1))
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "part-000004.parquet",
+        "part-000005.parquet",
+    ]
+
+
 def test_another_judge_is_refused(tmp_path: Path) -> None:
-    with Folder(tmp_path) as folder:
-        folder.identify({"model": "a", "fingerprint": "1"})
-    with Folder(tmp_path) as folder:
-        folder.identify({"model": "a", "fingerprint": "1"})
-        with pytest.raises(InputError, match="fingerprint was '1' and is now '2'"):
-            folder.identify({"model": "a", "fingerprint": "2"})
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"model": "a", "fingerprint": "1"})
+    with ParquetStore(tmp_path) as folder:
+        folder.create_or_resume({"model": "a", "fingerprint": "1"})
+        with pytest.raises(StorageError, match='fingerprint was "1" and is now "2"'):
+            folder.create_or_resume({"model": "a", "fingerprint": "2"})
 
 
 def test_a_damaged_part_is_refused_by_name(tmp_path: Path) -> None:
-    with Folder(tmp_path) as folder:
+    with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
     part = tmp_path / "results" / "part-000001.parquet"
     part.write_bytes(b"no")
     with pytest.raises(InputError, match=r"part-000001\.parquet: no part of a batch"):
-        Folder(tmp_path)
+        ParquetStore(tmp_path)

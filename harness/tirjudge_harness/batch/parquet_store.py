@@ -11,25 +11,23 @@ Files are written under another name, which readers of Parquet leave alone, and 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from tirjudge.private import make_private_folder, private
+from tirjudge.durable import lock_folder, make_private_folder, remove_unfinished
 from tirjudge_harness.batch.inputs import BadRequestRow
 from tirjudge_harness.batch.results import SCHEMA, ErrorKind, Result, table_of
 from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import RunStopped
-from tirjudge_harness.output import differences_of
+from tirjudge_harness.run_store import StoredModel, resume, write_output
 
 PART_ROWS = 10_000
 """Most results of a part."""
@@ -37,11 +35,16 @@ PART_ROWS = 10_000
 PART_S = 30.0
 """Results wait no longer than this to be written; a run that is killed loses them."""
 
-UNFINISHED = ".unfinished-"
+
+class BatchManifest(StoredModel):
+    """What `run.json` holds."""
+
+    judge: dict[str, Any]
+    """What tells the judge from others."""
 
 
-class Folder:
-    """Such a folder; use it as `with`. One process at a time may.
+class ParquetStore:
+    """A run store whose lines are rows of Parquet, for millions of results; use it as `with`. One process at a time may.
 
     Args:
         path: made if it does not exist.
@@ -53,7 +56,8 @@ class Folder:
         failures: what this run failed at, by key.
 
     Raises:
-        InputError: it cannot be written, is damaged, or another process writes it.
+        InputError: it is damaged, or cannot be written.
+        StorageError: another process writes it.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = monotonic) -> None:
@@ -67,17 +71,16 @@ class Folder:
         self._is_identified = False
         try:
             make_private_folder(self._results)
-            self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = lock_folder(path)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}; a folder that can be written is needed") from error
         try:
-            self._lock_it()
             self._take_up()
         except BaseException:
             os.close(self._lock)
             raise
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -102,25 +105,16 @@ class Folder:
         failure = self.failures.get(key)
         return None if failure is None else failure["digest"]
 
-    def identify(self, identity: Mapping[str, Any]) -> None:
-        """Take up, or begin, the run of this judge.
+    def create_or_resume(self, identity: Mapping[str, Any]) -> None:
+        """Begin, or take up, the run of this judge.
 
         Raises:
-            InputError: another judge made what is here.
+            StorageError: another judge made what is here.
+            InputError: `run.json` is damaged.
         """
-        file = self.path / "run.json"
-        if not file.exists():
-            self._write(file, json.dumps({"judge": identity}, indent=2).encode() + b"\n")
-            self._is_identified = True
-            return
-        try:
-            theirs = json.loads(file.read_bytes())["judge"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{file}: not the beginning of a run: {error!r}; give another --out") from error
-        if theirs != identity:
-            raise InputError(
-                f"{self.path}: another judge made it ({differences_of(theirs, identity)}); another --out would do"
-            )
+        file, here = self.path / "run.json", BatchManifest(judge=dict(identity))
+        if resume(file, here, compared=lambda manifest: manifest.judge) is None:
+            write_output(file, here.model_dump_json(indent=2) + "\n")
         self._is_identified = True
 
     def keep(self, result: Result) -> bool:
@@ -165,7 +159,7 @@ class Folder:
             return
         sink = pa.BufferOutputStream()
         pq.write_table(table_of(self._waiting), sink, compression="zstd")
-        self._write(self._results / f"part-{self._next_part:06}.parquet", sink.getvalue())
+        write_output(self._results / f"part-{self._next_part:06}.parquet", memoryview(sink.getvalue()))
         self._next_part += 1
         self._waiting = []
 
@@ -185,18 +179,10 @@ class Folder:
     def _results(self) -> Path:
         return self.path / "results"
 
-    def _lock_it(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{self.path}: another process writes it; wait for that run, or give another --out"
-            ) from error
-
     def _take_up(self) -> None:
         """Go on from what the folder has."""
-        for left in [*self.path.glob(f"{UNFINISHED}*"), *self._results.glob(f"{UNFINISHED}*")]:
-            left.unlink()
+        remove_unfinished(self.path)
+        remove_unfinished(self._results)
         parts = sorted(self._results.glob("part-*.parquet"))
         self._next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in parts), default=0)
         for part in parts:
@@ -208,27 +194,7 @@ class Folder:
 
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         """Replace a file of lines; one without any is none."""
-        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        if content:
-            self._write(self.path / name, content)
+        if content := b"".join(json.dumps(line).encode() + b"\n" for line in lines):
+            write_output(self.path / name, content)
         else:
             (self.path / name).unlink(missing_ok=True)
-
-    def _write(self, path: Path, content: bytes | pa.Buffer) -> None:
-        """A whole file on disk, or none."""
-        unfinished = path.with_name(f"{UNFINISHED}{path.name}")
-        try:
-            with open(unfinished, "wb", opener=private) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise RunStopped(
-                f"{path}: {error.strerror}; what was judged before is kept, the same command goes on"
-            ) from error

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import Journal, RunStopped
+from tirjudge.durable import (
+    Journal,
+    StorageError,
+    differences,
+    recover_folder,
+    refuse_other_run,
+    remove_unfinished,
+    replacing_file,
+    replacing_folder,
+    whole_lines,
+    write_file,
+)
 
 
 async def test_lines_are_read_back_in_the_order_in_which_they_were_appended(tmp_path: Path) -> None:
@@ -46,12 +56,11 @@ async def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Pat
     path = tmp_path / "journal"
     opening = f"""
 from pathlib import Path
-from tirjudge_harness.items import InputError
-from tirjudge_harness.journal import Journal
+from tirjudge.durable import Journal, StorageError
 try:
     Journal(Path({str(path)!r}))
     print("open")
-except InputError as error:
+except StorageError as error:
     print(error)
 """
 
@@ -82,7 +91,7 @@ async def test_who_waited_for_the_lock_of_a_file_that_was_replaced_locks_the_new
     async with Journal(path) as journal:
         journal.replace([b"new"])
         fcntl.flock(previous, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(InputError, match="another process writes it"):
+        with pytest.raises(StorageError, match="another process writes it"):
             Journal(path)
     os.close(previous)
 
@@ -91,7 +100,7 @@ async def test_who_waited_for_the_lock_of_a_file_that_was_replaced_locks_the_new
 FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
-from tirjudge_harness.journal import Journal, RunStopped
+from tirjudge.durable import Journal
 
 async def main():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -101,8 +110,8 @@ async def main():
         resource.setrlimit(resource.RLIMIT_FSIZE, (250, 250))
         try:
             await journal.append(b"c" * 99)
-        except RunStopped as error:
-            print(error)
+        except OSError as error:
+            print(error.strerror)
 
 asyncio.run(main())
 """
@@ -111,41 +120,8 @@ asyncio.run(main())
 def test_where_nothing_more_can_be_written_the_file_keeps_its_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{path}: File too large\n", done.stderr
+    assert done.stdout == "File too large\n", done.stderr
     assert path.read_bytes() == b"a" * 99 + b"\n" + b"b" * 99 + b"\n"
-
-
-def can_mount() -> bool:
-    return subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not can_mount(), reason="no user namespaces to mount a small disk in")
-def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    filling = """
-import asyncio, sys
-from pathlib import Path
-from tirjudge_harness.journal import Journal, RunStopped
-
-async def main():
-    path = Path(sys.argv[1])
-    async with Journal(path) as journal:
-        try:
-            for _ in range(1000):
-                await journal.append(b"a" * 999)
-        except RunStopped as error:
-            print(error)
-    content = path.read_bytes()
-    print(len(content) % 1000, content.count(b"\\n") > 8)
-
-asyncio.run(main())
-"""
-    command = f"mount -t tmpfs -o size=16k none {disk} && exec {sys.executable} -c '{filling}' {disk / 'journal'}"
-    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=60)
-    said, kept = done.stdout.splitlines()
-    assert said == f"{disk / 'journal'}: No space left on device; make room, and the same command goes on"
-    assert kept == "0 True"
 
 
 def test_a_killed_process_leaves_every_line_that_it_was_told_is_written(tmp_path: Path) -> None:
@@ -153,7 +129,7 @@ def test_a_killed_process_leaves_every_line_that_it_was_told_is_written(tmp_path
     writing = """
 import asyncio, sys
 from pathlib import Path
-from tirjudge_harness.journal import Journal
+from tirjudge.durable import Journal
 
 async def main():
     async with Journal(Path(sys.argv[1])) as journal:
@@ -181,4 +157,87 @@ async def test_a_write_that_fails_is_told_to_all_who_wait(tmp_path: Path) -> Non
     journal = Journal(tmp_path / "journal")
     os.close(journal._file)
     done = await asyncio.gather(*(journal.append(b"x") for _ in range(3)), return_exceptions=True)
-    assert [type(one) for one in done] == [RunStopped] * 3
+    assert [type(one) for one in done] == [OSError] * 3
+
+
+def test_lines_written_at_once_are_read_by_others_before_the_file_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"one\ntw")
+    with Journal(path) as journal:
+        journal.write(b"two")
+        assert whole_lines(path) == [b"one", b"two"]
+    assert whole_lines(path) == [b"one", b"two"]
+    assert whole_lines(tmp_path / "none") == []
+
+
+def test_a_folder_in_place_of_a_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Is a directory; a file that can be written is needed"):
+        Journal(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_file(path, "old")
+
+    def interrupted() -> None:
+        with replacing_file(path) as unfinished:
+            unfinished.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert os.listdir(path.parent) == ["file"]
+    write_file(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from tirjudge.durable import replacing_file\n"
+        "with replacing_file(Path(sys.argv[1])) as file:\n"
+        "    file.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = tmp_path / "file"
+    path.write_text("old")
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False, timeout=60)
+    assert path.read_text() == "old"
+    assert len(os.listdir(tmp_path)) == 2
+    remove_unfinished(tmp_path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, begun: bool) -> None:
+    path = tmp_path / "folder"
+    if begun:
+        path.mkdir()
+        (path / "a").write_text("old")
+
+    def failing() -> None:
+        with replacing_folder(path) as fresh:
+            (fresh / "b").write_text("new")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert path.exists() == begun
+    with replacing_folder(path) as fresh:
+        (fresh / "b").write_text("new")
+    assert os.listdir(path) == ["b"]
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_folder_that_a_killed_writer_moved_aside_comes_back(tmp_path: Path) -> None:
+    (tmp_path / ".folder.old").mkdir()
+    recover_folder(tmp_path / "folder")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_differences_are_named_by_their_path() -> None:
+    before, now = {"a": 1, "b": {"c": 2, "d": [1]}}, {"a": 1, "b": {"c": 3, "d": [1]}, "e": None}
+    assert differences(before, now) == ["b.c was 2 and is now 3"]
+    assert differences({"b": {"d": [1]}}, {"b": {"d": "x"}}) == ['b.d was [1] and is now "x"']
+    with pytest.raises(StorageError, match=r"run holds a run of another configuration \(b\.c was 2 and is now 3\)"):
+        refuse_other_run(Path("run"), there=before, here=now)

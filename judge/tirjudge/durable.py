@@ -1,0 +1,384 @@
+"""Files that survive a crash: replaced as a whole, locked by one process, appended line by line, closed to other users.
+
+A process that is killed at any point leaves the old file or the new one, whole lines in a journal with perhaps a torn last
+one, which the next `Journal` takes off, and no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tirjudge.errors import TirjudgeError
+
+UNFINISHED = ".unfinished-"
+"""What the names of files and folders begin with that are not in their place yet. Readers of Parquet leave them alone."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Line = TypeVar("Line", bound=BaseModel)
+
+
+class StorageError(TirjudgeError, ValueError):
+    """A file or folder that this command cannot use: locked by another process, not writable, damaged, or of another run."""
+
+
+# Private files and folders ----------------------------------------------------------------------------------------------
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder and its missing parents, closed to other users whatever the umask is. An existing one stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.parent != path and not path.parent.exists():
+        make_private_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """The `opener` of `open` for a private file. An existing one keeps its mode."""
+    return os.open(path, flags, 0o600)
+
+
+def close_to_others(path: Path) -> None:
+    """Take the rights of other users away from a file or a folder; warn where only its owner can."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & _OTHERS:
+        return
+    try:
+        path.chmod(mode & ~_OTHERS)
+    except OSError as error:
+        warnings.warn(
+            f"{path}: others may read it (mode {mode:04o}), and that cannot be changed: {error.strerror}; "
+            f"`chmod go= {path}` as its owner",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+# Files and folders as a whole -------------------------------------------------------------------------------------------
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. That file replaces `path` when the block ends; if the block raises, `path` is unchanged.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}-{path.name}")
+    unfinished.unlink(missing_ok=True)  # of a killed process with the same id, as containers have them
+    try:
+        yield unfinished
+        sync(unfinished)
+        os.replace(unfinished, path)
+        sync(path.parent)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: str | bytes | memoryview, *, closed: bool = True) -> None:
+    """Replace a file as a whole.
+
+    Args:
+        path: its missing parent folders are made.
+        content: text is written as UTF-8.
+        closed: whether other users may not read it; False: as the umask says.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; the old file is unchanged.
+    """
+    if closed:
+        make_private_folder(path.parent)
+    with (
+        replacing_file(path) as unfinished,
+        open(unfinished, "wb", opener=private if closed else None) as file,
+    ):
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. It replaces `path` when the block ends; if the block raises, `path` is unchanged.
+
+    POSIX has no exchange of two folders: the old one is moved aside, the new one in, and then the old one deleted. If the
+    process ends between the first two, `recover_folder` moves the old one back.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    fresh, old = path.with_name(f"{UNFINISHED}{path.name}"), _old(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        recover_folder(path)
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+        fresh.mkdir()
+        yield fresh
+        for inside in [*fresh.rglob("*"), fresh]:
+            sync(inside)
+        if path.exists():
+            path.rename(old)
+        fresh.rename(path)
+        sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        recover_folder(path)
+        raise
+
+
+def recover_folder(path: Path) -> None:
+    """Move a folder back to its place that a writer which was killed had moved aside."""
+    if _old(path).exists() and not path.exists():
+        _old(path).rename(path)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed writers left in a folder. Call it under the lock of the folder."""
+    for left in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+# Locks ------------------------------------------------------------------------------------------------------------------
+
+
+def lock_folder(path: Path, *, closed: bool = True) -> int:
+    """Lock a folder by the file `.lock` in it. Arguments and errors as of `lock`."""
+    return lock(path / ".lock", closed=closed, name=path)
+
+
+def lock(path: Path, *, closed: bool = True, name: Path | None = None) -> int:
+    """Lock a file until the descriptor is closed or this process ends.
+
+    Args:
+        path: of the file; made if it does not exist.
+        closed: whether other users may not read it; False: as the umask says.
+        name: what the error calls it; None: the path.
+
+    Returns:
+        A descriptor to read from and append to.
+
+    Raises:
+        StorageError: another process holds it.
+        OSError: it cannot be opened for writing.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600 if closed else 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that held the lock may have replaced the file in the meantime.
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise StorageError(
+                f"{name or path}: another process writes it; wait for that run, or give another --out"
+            ) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+# Journals ---------------------------------------------------------------------------------------------------------------
+
+
+class Journal:
+    """An append-only file of lines, locked while it is open. Use it as `with` or `async with`, or call `close`.
+
+    Args:
+        path: of the file; it and its folder are made if they do not exist.
+        closed: whether other users may not read it; False: as the umask says.
+
+    Attributes:
+        lines: the lines that it held when it was opened, without line ends. A torn last line is taken off.
+
+    Raises:
+        StorageError: the file cannot be written, or another process has it open.
+    """
+
+    def __init__(self, path: Path, *, closed: bool = True) -> None:
+        self.path = path
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            make_private_folder(path.parent) if closed else path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = lock(path, closed=closed)
+            content = path.read_bytes()
+            *self.lines, torn = content.split(b"\n")
+            self._size = len(content) - len(torn)
+            os.ftruncate(self._file, self._size)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}; a file that can be written is needed") from error
+        self._is_synced = True
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writing is not None:
+            await self._writing
+        self.close()
+
+    def close(self) -> None:
+        """Sync the file and let go of it."""
+        try:
+            if not self._is_synced:
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
+
+    def write(self, line: bytes) -> None:
+        """Add a line, given without its end. The kernel has it on return, so that this process may die; `close` syncs.
+
+        Raises:
+            OSError: the disk is full, or fails; the file is as it was before.
+        """
+        self._is_synced = False
+        self._put(line + b"\n")
+
+    async def append(self, line: bytes) -> None:
+        """Add a line, given without its end; it is on disk on return. Lines that are ready together share one fsync.
+
+        Raises:
+            OSError: the disk is full, or fails; the file is as it was before.
+        """
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((line, written))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_waiting())
+        await written
+
+    def replace(self, lines: Sequence[bytes]) -> None:
+        """Replace all lines in one step; not while lines are being appended."""
+        content = b"".join(line + b"\n" for line in lines)
+        with replacing_file(self.path) as unfinished:
+            with open(unfinished, "wb", opener=private) as file:
+                file.write(content)
+            locked = lock(unfinished)
+        os.close(self._file)
+        self._file, self._size, self.lines = locked, len(content), list(lines)
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                await asyncio.to_thread(self._put, b"".join(line + b"\n" for line, _ in batch), synced=True)
+            except OSError as error:
+                for _, written in batch:
+                    if not written.done():
+                        written.set_exception(error)
+            else:
+                for _, written in batch:
+                    if not written.done():
+                        written.set_result(None)
+        self._writing = None
+
+    def _put(self, content: bytes, *, synced: bool = False) -> None:
+        """All of it, or nothing."""
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(self._file, left) :]
+            if synced:
+                os.fsync(self._file)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(content)
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file that another process may be appending to, without a torn last one; none if there is no file.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def parse_lines(lines: Sequence[bytes], *, model: type[Line], path: Path) -> list[Line]:
+    """The objects on the lines of a file.
+
+    Raises:
+        StorageError: a line holds none; names the file and the line.
+    """
+    found: list[Line] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(model.model_validate_json(line))
+        except ValidationError as error:
+            raise StorageError(
+                f"{path}: line {number} is none of ours; restore that file, remove it, or give another --out"
+            ) from error
+    return found
+
+
+# One run or another -----------------------------------------------------------------------------------------------------
+
+
+def differences(there: Any, here: Any, *, name: str = "") -> list[str]:
+    """Where two trees of plain values differ, each as a clause: `optimizer.lr was 0.1 and is now 0.2`."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        inside = [(key, f"{name}.{key}" if name else str(key)) for key in {**there, **here}]
+        return [one for key, path in inside for one in differences(there.get(key), here.get(key), name=path)]
+    old, new = (json.dumps(value, default=str) for value in (there, here))
+    return [] if there == here else [f"{name} was {old} and is now {new}"]
+
+
+def refuse_other_run(place: Path, *, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Check that a run on disk is the one that this command continues.
+
+    Raises:
+        StorageError: it is another one; says what differs.
+    """
+    if changes := differences(there, here):
+        raise StorageError(
+            f"{place} holds a run of another configuration ({'; '.join(changes)}); "
+            "give another --out, or the options of that run"
+        )
