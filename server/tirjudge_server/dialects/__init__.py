@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tirjudge.http.rewards import RERANK_PATH
 from tirjudge.kinds import Kinds
 from tirjudge_server import reranking
-from tirjudge_server.dialects.base import Dialect, Endpoint, Handler, add_endpoint, handlers, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, Handler, add_endpoint, handlers, scored
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext, DialectSettings
 from tirjudge_server.dialects.options import DialectOptions
@@ -25,9 +25,9 @@ __all__ = [
     "DIALECTS",
     "Dialect",
     "DialectContext",
+    "DialectEndpoint",
     "DialectOptions",
     "DialectSettings",
-    "Endpoint",
     "FailureRow",
     "FailureStyle",
     "ForeignMessage",

@@ -55,7 +55,7 @@ def scored(read: Read, write: Write) -> Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class DialectEndpoint:
     """A path that clients post to."""
 
     path: str
@@ -71,7 +71,7 @@ class Dialect:
     """A reward protocol."""
 
     name: str
-    endpoints: Sequence[Endpoint]
+    endpoints: Sequence[DialectEndpoint]
     deadline_s: float | None
     """Seconds for an answer, below the client's own time-out; None: it has none."""
     failures: FailureRow
@@ -100,7 +100,7 @@ def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettin
     """Path -> what answers it."""
     state = None if dialect.open_state is None else dialect.open_state(settings)
 
-    def handler(endpoint: Endpoint) -> Handler:
+    def handler(endpoint: DialectEndpoint) -> Handler:
         async def answer(request: Request, body: bytes | None) -> Response:
             options = options_of(request.query_params, model=dialect.options)
             if body is None:
@@ -130,7 +130,7 @@ def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettin
     return {endpoint.path: handler(endpoint) for endpoint in dialect.endpoints}
 
 
-def add_endpoint(routes: APIRouter, endpoint: Endpoint, handler: Handler) -> None:
+def add_endpoint(routes: APIRouter, endpoint: DialectEndpoint, handler: Handler) -> None:
     """Let a router answer an endpoint."""
 
     async def answer(request: Request) -> Response:

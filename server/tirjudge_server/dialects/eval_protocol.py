@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from tirjudge.integrations.detemplate import view_of
-from tirjudge_server.dialects.base import Dialect, Endpoint, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
@@ -53,7 +53,7 @@ def write(asked: EvalProtocolRequest, rewards: list[ResponseScore], context: Dia
 DIALECT = Dialect(
     name="eval_protocol",
     endpoints=[
-        Endpoint(
+        DialectEndpoint(
             path=path,
             body=EvalProtocolRequest,
             reply=scored(read, write),

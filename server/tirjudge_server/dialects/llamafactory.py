@@ -10,7 +10,7 @@ import uuid
 from typing import Any
 
 from tirjudge.types import Text
-from tirjudge_server.dialects.base import Dialect, Endpoint, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
 from tirjudge_server.dialects.bodies import ForeignRequest
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
@@ -39,7 +39,7 @@ def write(asked: LlamaFactoryRequest, rewards: list[ResponseScore], context: Dia
 DIALECT = Dialect(
     name="llamafactory",
     endpoints=[
-        Endpoint(
+        DialectEndpoint(
             path="/v1/score/evaluation",
             body=LlamaFactoryRequest,
             reply=scored(read, write),

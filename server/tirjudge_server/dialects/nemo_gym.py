@@ -24,7 +24,7 @@ from tirjudge.cohort import chances, pairs_of
 from tirjudge.http.protocol import shown
 from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import MAX_NUMBER, Mode, Received, Text
-from tirjudge_server.dialects.base import Dialect, Endpoint
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext, DialectSettings
 from tirjudge_server.dialects.gathering import Gathering
@@ -295,11 +295,15 @@ def _summary(rewards: Sequence[float]) -> dict[str, float]:
 DIALECT = Dialect(
     name="nemo_gym",
     endpoints=[
-        Endpoint(path="/verify", body=NemoVerify, reply=verify, summary="Reward one rollout."),
-        Endpoint(path="/compare", body=NemoCompare, reply=compare, summary="Reward the rollouts of one prompt."),
-        Endpoint(path="/seed_session", body=NemoSession, reply=session, summary="Nothing is kept for a rollout."),
-        Endpoint(path="/close_session", body=NemoSession, reply=session, summary="Nothing was kept for a rollout."),
-        Endpoint(
+        DialectEndpoint(path="/verify", body=NemoVerify, reply=verify, summary="Reward one rollout."),
+        DialectEndpoint(path="/compare", body=NemoCompare, reply=compare, summary="Reward the rollouts of one prompt."),
+        DialectEndpoint(
+            path="/seed_session", body=NemoSession, reply=session, summary="Nothing is kept for a rollout."
+        ),
+        DialectEndpoint(
+            path="/close_session", body=NemoSession, reply=session, summary="Nothing was kept for a rollout."
+        ),
+        DialectEndpoint(
             path="/aggregate_metrics",
             body=NemoMetrics,
             reply=aggregate,

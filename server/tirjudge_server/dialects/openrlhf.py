@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from tirjudge.types import Text
 from tirjudge_server.cost import Cost
-from tirjudge_server.dialects.base import Dialect, Endpoint, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
 from tirjudge_server.dialects.bodies import ForeignRequest, text_of
 from tirjudge_server.dialects.context import TOO_COSTLY, DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
@@ -71,7 +71,7 @@ def write(asked: OpenRlhfRequest, rewards: list[ResponseScore], context: Dialect
 DIALECT = Dialect(
     name="openrlhf",
     endpoints=[
-        Endpoint(
+        DialectEndpoint(
             path="/get_reward",
             body=OpenRlhfRequest,
             reply=scored(read, write),

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from tirjudge.http.protocol import invalid
 from tirjudge.http.rewards import RERANK_PATH, Method
 from tirjudge.types import MAX_RESPONSES, Integer, Text
-from tirjudge_server.dialects.base import Dialect, Endpoint
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignRequest, one_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.dialects.options import DialectOptions
@@ -90,7 +90,7 @@ async def reply(asked: ForeignRerank, context: DialectContext) -> Any:
 DIALECT = Dialect(
     name="rerank_shapes",
     endpoints=[
-        Endpoint(path=path, body=ForeignRerank, reply=reply, summary="Rerank documents.")
+        DialectEndpoint(path=path, body=ForeignRerank, reply=reply, summary="Rerank documents.")
         for path in ("/rerank", RERANK_PATH, "/v2/rerank")
     ],
     deadline_s=60.0,

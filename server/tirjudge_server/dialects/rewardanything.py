@@ -13,7 +13,7 @@ from pydantic import Field
 from tirjudge.http.rewards import RewardMode
 from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import MAX_RESPONSES, Text
-from tirjudge_server.dialects.base import Dialect, Endpoint, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
 from tirjudge_server.dialects.bodies import ForeignRequest
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
@@ -51,7 +51,7 @@ def write(asked: RewardAnythingRequest, rewards: list[ResponseScore], context: D
 DIALECT = Dialect(
     name="rewardanything",
     endpoints=[
-        Endpoint(
+        DialectEndpoint(
             path="/api/rewardanything",
             body=RewardAnythingRequest,
             reply=scored(read, write),

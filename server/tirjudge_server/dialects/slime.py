@@ -11,7 +11,7 @@ from typing import Any
 
 from tirjudge.integrations.detemplate import conversation_of, view_of, without_end
 from tirjudge.types import Text
-from tirjudge_server.dialects.base import Dialect, Endpoint, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.dialects.options import DialectOptions
@@ -60,7 +60,7 @@ def write(asked: SlimeSample, rewards: list[ResponseScore], context: DialectCont
 DIALECT = Dialect(
     name="slime",
     endpoints=[
-        Endpoint(path="/rm", body=SlimeSample, reply=scored(read, write), summary="slime's remote reward model.")
+        DialectEndpoint(path="/rm", body=SlimeSample, reply=scored(read, write), summary="slime's remote reward model.")
     ],
     deadline_s=100.0,
     failures=FailureRow(judge=FailureStyle.BARE_FALLBACK, server=FailureStyle.BARE_FALLBACK),

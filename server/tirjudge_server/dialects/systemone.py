@@ -20,7 +20,7 @@ from pydantic import Field
 from tirjudge.render import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
 from tirjudge_server.cost import Cost, question_cost
-from tirjudge_server.dialects.base import Dialect, Endpoint
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignRequest, text_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle, MissingScore, missing_in
@@ -226,7 +226,9 @@ def _answer(
 DIALECT = Dialect(
     name="systemone",
     endpoints=[
-        Endpoint(path="/v1/systemone", body=SystemOne, reply=reply, summary="Answer named questions about a state.")
+        DialectEndpoint(
+            path="/v1/systemone", body=SystemOne, reply=reply, summary="Answer named questions about a state."
+        )
     ],
     deadline_s=9.0,
     # The client drops answers of a type it does not know, and retries an HTTP error.

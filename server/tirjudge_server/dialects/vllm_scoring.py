@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import Text
-from tirjudge_server.dialects.base import Dialect, Endpoint, Read, scored
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, Read, scored
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, one_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
@@ -102,7 +102,7 @@ def read_chats(asked: VllmPooling, context: DialectContext) -> list[ResponseGrou
 
 def endpoint(
     path: str, body: type[BaseModel], read: Read, *, prefix: str, row: Callable[[float], dict[str, Any]], summary: str
-) -> Endpoint:
+) -> DialectEndpoint:
     """An endpoint that answers with a list.
 
     Args:
@@ -123,7 +123,7 @@ def endpoint(
             "usage": context.usage(),
         }
 
-    return Endpoint(path=path, body=body, reply=scored(read, write), summary=summary)
+    return DialectEndpoint(path=path, body=body, reply=scored(read, write), summary=summary)
 
 
 def _listed(given: Texts) -> list[str]:

@@ -15,7 +15,7 @@ from tirjudge.types import Text
 from tirjudge_server.openai.batchrun import BatchRunner
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.files import lifetime, owner_of
-from tirjudge_server.openai.filestore import FileStore
+from tirjudge_server.openai.filestore import FileStore, StoredFile
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import Foreign, parse, parsed
 from tirjudge_server.openapi import error_responses
@@ -65,14 +65,8 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
     async def create(request: Request) -> dict[str, Any]:
         """Begin a batch."""
         asked = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
-        owner = owner_of(request)
-        _check(asked, endpoints=sorted(runner.endpoints))
-        file = files.get(asked.input_file_id, owner=owner)
-        if file.purpose != "batch":
-            message = f'input_file_id: a file for "{file.purpose}" given; one uploaded for "batch" would do'
-            raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
+        file = _checked(asked, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
         kept = asked.output_expires_after
-        files.check_full(owner)
         runner.start()
         batch = batches.create(
             window_s=window_s(asked.completion_window),
@@ -80,7 +74,7 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
             input_file_id=file.id,
             completion_window=asked.completion_window,
             metadata=asked.metadata,
-            owner=owner,
+            owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
         )
         runner.run(batch)
@@ -127,7 +121,18 @@ def window_s(window: str) -> int:
     return int(match[1]) * _UNIT_S[match[2]]
 
 
-def _check(asked: BatchCreation, *, endpoints: list[str]) -> None:
+def _checked(asked: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
+    """The input of a batch that can be begun.
+
+    Raises:
+        Refused: it cannot be; the caller keeps too many files, for one.
+    """
     if asked.endpoint not in endpoints:
         message = f"endpoint: {shown(asked.endpoint)} given; there are {', '.join(endpoints)}"
         raise Refused(invalid(message, param="endpoint", code="invalid_value"))
+    file = files.get(asked.input_file_id, owner=owner)
+    if file.purpose != "batch":
+        message = f'input_file_id: a file for "{file.purpose}" given; one uploaded for "batch" would do'
+        raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
+    files.check_full(owner)
+    return file

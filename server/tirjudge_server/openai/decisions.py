@@ -24,9 +24,8 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
-from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
+from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, receive, usage_of
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import read_body
 from tirjudge_web.connection import while_connected
 
 DECISIONS_PATH = "/v1/decisions"
@@ -139,9 +138,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(DECISIONS_PATH)
     async def decisions(request: Request) -> Response:
         """Answer questions about an input."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse(body, DecisionRequest)
+        asked = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
         call = call_of(request, dialect="openai.decisions")
         answer = await while_connected(request.receive, answer_decisions(service, asked, call=call))
         return JSONResponse(answer)

@@ -5,7 +5,7 @@ from pydantic import Field
 from tirjudge_server.dialects import (
     Dialect,
     DialectContext,
-    Endpoint,
+    DialectEndpoint,
     FailureRow,
     FailureStyle,
     ForeignRequest,
@@ -32,7 +32,7 @@ def write(body: ToyMarks, scores: list[ResponseScore], context: DialectContext) 
 
 DIALECT = Dialect(
     name="toy",
-    endpoints=[Endpoint(path="/toy/marks", body=ToyMarks, reply=scored(read, write), summary="Mark answers.")],
+    endpoints=[DialectEndpoint(path="/toy/marks", body=ToyMarks, reply=scored(read, write), summary="Mark answers.")],
     deadline_s=60.0,
     failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.ERROR),
 )
