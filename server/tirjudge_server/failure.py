@@ -61,7 +61,7 @@ class FailureStyle(StrEnum):
     LEFT_OUT = "left_out"
     """The others are answered, and this one is not among them."""
     ERROR = "error"
-    """If there is nothing else to answer, an HTTP error that says when to ask again; beside answers, as an abstention."""
+    """An HTTP error that says when to ask again, if there is nothing else to answer; beside answers, as an abstention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,7 @@ def router(
 async def score_candidates(
     group: ResponseGroup, *, method: Method, judging: dict[str, Any], batch: RequestBatch
 ) -> list[ResponseScore]:
-    """A score for each response, from 0 to 1; one that has nobody to meet is judged by itself.
+    """A score for each response, from 0 to 1; a single response is judged by itself.
 
     Raises:
         Refused: the judge takes no such request, or it costs too much.

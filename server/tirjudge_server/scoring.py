@@ -5,7 +5,7 @@
     pairwise_vs_reference   P(the response is better than the reference)
     cohort                  the responses to one prompt against each other (see `cohort`)
 
-Each response gets a reward of its own, or the reason why it has none; nobody's failure is another's.
+Each response gets a reward of its own, or the reason why it has none; a failure affects its own response alone.
 """
 
 from __future__ import annotations
@@ -113,6 +113,11 @@ class ResponseScore:
     @property
     def is_scored(self) -> bool:
         return self.value is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is missing because the server failed, so that the same request could be answered later."""
+        return self.missing is not None and self.missing.is_ours
 
     @property
     def logged_reason(self) -> str:
@@ -257,7 +262,7 @@ def _abstained(judgment: Judgment, *, missing: MissingScore) -> ResponseScore:
 
 def only_failures(rewards: Sequence[ResponseScore]) -> Exception | None:
     """What went wrong first, if all that there is to say is that we failed; None if there is anything else."""
-    errors = [reward.error for reward in rewards if reward.missing is not None and reward.missing.is_ours]
+    errors = [reward.error for reward in rewards if reward.is_ours]
     return errors[0] if errors and len(errors) == len(rewards) else None
 
 

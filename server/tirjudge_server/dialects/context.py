@@ -164,7 +164,7 @@ class DialectContext:
         groups, scoring = list(groups), scoring or self.scoring
         is_single = all(not isinstance(group, ResponseGroup) or len(group.responses) == 1 for group in groups)
         if scoring.mode is RewardMode.COHORT and is_single:
-            message = "mode: cohort given, but this protocol sends one response at a time; another mode would do"
+            message = "mode: cohort given, but this protocol sends one response at a time; choose another mode"
             raise Refused(invalid(message, param="mode", code="invalid_value"))
         affordable = self.affordable([self.cost_of(group, scoring=scoring) for group in groups])
         judged = [group if may_be else None for group, may_be in zip(groups, affordable, strict=True)]

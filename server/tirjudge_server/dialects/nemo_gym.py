@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -144,7 +145,7 @@ def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
 
 
 def _member_name(asked: NemoVerify) -> str:
-    """The caller's number of the rollout, or the id of the response; one without either is nobody's retry."""
+    """The caller's number of the rollout, or the id of the response; one without either is never a retry."""
     extras = asked.model_extra or {}
     for name in (extras.get("_ng_rollout_index"), asked.response.get("id")):
         if name is not None:
@@ -220,13 +221,13 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
         undecided[i].append(missing)
         undecided[j].append(missing)
         rows.append(_row(i, j, NEUTRAL, NEUTRAL, 3.5, failed=True))
-    rewards = [
-        ResponseScore(value=fmean(own)) if own else _worst(missing)
-        for own, missing in zip(points, undecided, strict=True)
-    ]
-    for reward in rewards:
-        if reward.error is not None and reward.missing is not None and reward.missing.is_ours:
+    rewards = []
+    for own, missing in zip(points, undecided, strict=True):
+        # Without any comparison it is our failure if there is one, since asking again may help.
+        reward = ResponseScore(value=fmean(own)) if own else next(filter(attrgetter("is_ours"), missing), missing[0])
+        if reward.is_ours and reward.error is not None:
             raise reward.error
+        rewards.append(reward)
     context.note(rewards)
     scores = [score for own in points for score in own]
     return {
@@ -239,11 +240,6 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
             "judge_failed_rate": fmean(float(row["judge_failed"]) for row in rows),
         },
     }
-
-
-def _worst(missing: Sequence[ResponseScore]) -> ResponseScore:
-    """Why a response has no comparison at all: our failure if there is any, since asking again may help."""
-    return next((reward for reward in missing if reward.missing is not None and reward.missing.is_ours), missing[0])
 
 
 def _row(i: int, j: int, first: float, second: float, ranking: float, *, failed: bool) -> dict[str, Any]:

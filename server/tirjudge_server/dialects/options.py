@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge.http.rewards import JudgingOptions, RewardMode, Strategy
@@ -19,11 +19,6 @@ from tirjudge.types import Number
 from tirjudge_web.errors import Refused
 
 _NO_TEXT = re.compile(r"-?\d|true$|false$|null$|\[|\{")
-
-
-def _pair(value: Any) -> Any:
-    """`0,5` in a query is a pair."""
-    return [float(part) for part in value.split(",")] if isinstance(value, str) and "," in value else value
 
 
 class DialectOptions(JudgingOptions):
@@ -36,12 +31,17 @@ class DialectOptions(JudgingOptions):
     """None: as the server was started."""
     strategy: Strategy | None = None
     """The same."""
-    scale: Annotated[tuple[Number, Number] | None, BeforeValidator(_pair)] = None
+    scale: tuple[Number, Number] | None = None
     """The same; `0,5` are the worst and the best reward."""
     fallback: Annotated[Number | None, Field(description="Stands in for a score that is missing.")] = None
     """The same."""
     response_view: ResponseView | None = None
     """The same."""
+
+    @field_validator("scale", mode="before")
+    @classmethod
+    def _scale_is_a_pair(cls, value: Any) -> Any:
+        return [float(part) for part in value.split(",")] if isinstance(value, str) and "," in value else value
 
 
 Options = TypeVar("Options", bound=DialectOptions)

@@ -1,7 +1,7 @@
 """Reranking as Cohere's and Jina's clients ask for it (`documents`), and those of text-embeddings-inference (`texts`).
 
 One judgment over all documents, by default; `?method=expected_score` judges each by itself. A document without a score is
-left out, as it would be by `top_n`. If nothing could be judged for a reason of ours, the answer is an HTTP error, which these
+left out, as by `top_n`. If nothing could be judged for a reason of ours, the answer is an HTTP error, which these
 clients retry or raise.
 """
 

@@ -45,7 +45,7 @@ class VllmScore(ForeignRequest):
     def _has_pairs(self) -> VllmScore:
         first, second = self.sides
         if len(first) not in (1, len(second)):
-            raise ValueError(f"text_1: {len(first)} given for {len(second)} in `text_2`; as many or one would do")
+            raise ValueError(f"text_1: {len(first)} given for {len(second)} in `text_2`; give as many, or one")
         return self
 
     @property

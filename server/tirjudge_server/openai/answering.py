@@ -109,7 +109,7 @@ def refuse_unsupported(
     Args:
         fields: of a body that we do not read.
         harmless: those that would change the answer and cannot be honoured, with the values that ask for nothing.
-        hints: what would do instead.
+        hints: what to do instead.
 
     Raises:
         Refused: one of them asks for something.

@@ -1,4 +1,4 @@
-"""`/v1/batches`: many requests in a file, answered when nobody else waits."""
+"""`/v1/batches`: many requests in a file, answered when no other request waits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BatchCreation(Foreign):
 
 
 def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> APIRouter:
-    """The endpoints; batches that were left unfinished go on with the application.
+    """The endpoints; unfinished batches continue when the application starts.
 
     Args:
         runner: runs them.
@@ -99,10 +99,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         batch = batches.get(batch_id, owner=owner_of(request))
         if batch.has_ended:
             message = f"batch: it is {batch.status} already, and cannot be cancelled"
+            problem = invalid(message, param="batch_id", code="batch_ended")
             # Clients take a 409 for something that passes, and this does not.
-            raise Refused(
-                invalid(message, param="batch_id", code="batch_ended"), status=409, headers={"x-should-retry": "false"}
-            )
+            raise Refused(problem, status=409, headers={"x-should-retry": "false"})
         return runner.cancel(batch).shown()
 
     return routes
@@ -116,7 +115,7 @@ def window_s(window: str) -> int:
     """
     match = _WINDOW.fullmatch(window)
     if match is None:
-        message = f'completion_window: {shown(window)} given; "24h" would do'
+        message = f'completion_window: {shown(window)} given; expected: a number and s, m, h or d, such as "24h"'
         raise Refused(invalid(message, param="completion_window", code="invalid_value"))
     return int(match[1]) * _UNIT_S[match[2]]
 
@@ -132,7 +131,7 @@ def _checked(asked: BatchCreation, *, files: FileStore, owner: str | None, endpo
         raise Refused(invalid(message, param="endpoint", code="invalid_value"))
     file = files.get(asked.input_file_id, owner=owner)
     if file.purpose != "batch":
-        message = f'input_file_id: a file for "{file.purpose}" given; one uploaded for "batch" would do'
+        message = f'input_file_id: a file for "{file.purpose}" given; expected: one uploaded for "batch"'
         raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
     files.check_full(owner)
     return file

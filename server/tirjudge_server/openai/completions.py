@@ -76,7 +76,7 @@ def _wanted(service: JudgeService, asked: CompletionRequest, *, is_json: bool) -
     """
     refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints={"logprobs": _LABEL_HINT})
     if not isinstance(asked.prompt, str):
-        raise refuse("prompt", asked.prompt, hint="one text with a judge's prompt in it would do")
+        raise refuse("prompt", asked.prompt, hint="expected: one text with a judge's prompt in it")
     message = ChatMessage(role="user", content=asked.prompt)
     wanted = judging_in(service, asked, [message], is_json=is_json, param="prompt")
     if wanted is None:

@@ -250,19 +250,18 @@ def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> 
         case PredicateQuestion():
             return DecisionOptions(texts=(TRUE, FALSE))
         case ChoiceQuestion():
-            kinds = {type(option.value) for option in question.choices}
-            texts = [
-                _described(_spelled(option.value, quoted=len(kinds) > 1), option.description)
+            # Where booleans stand beside strings, these are quoted: `"true"` is not `true`.
+            is_text = all(isinstance(option.value, str) for option in question.choices)
+            values = [
+                str(option.value) if is_text else json.dumps(option.value, ensure_ascii=False)
                 for option in question.choices
+            ]
+            texts = [
+                _described(value, option.description) for value, option in zip(values, question.choices, strict=True)
             ]
         case ScoreQuestion():
             texts = [_described(level.label, level.description) for level in question.levels]
     return DecisionOptions(texts=tuple(texts))
-
-
-def _spelled(value: str | bool, *, quoted: bool) -> str:
-    """A value as text; strings are quoted where booleans stand beside them, since `"true"` is not `true`."""
-    return json.dumps(value, ensure_ascii=False) if quoted or isinstance(value, bool) else value
 
 
 def _described(name: str, description: str | None) -> str:

@@ -172,11 +172,11 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFil
     if not isinstance(upload, UploadFile):
         raise Refused(invalid("file: not given", param="file", code="missing"))
     if purpose != "batch":
-        message = f'purpose: {shown(purpose)} given; "batch" would do'
+        message = f'purpose: {shown(purpose)} given; expected: "batch"'
         raise Refused(invalid(message, param="purpose", code="invalid_value"))
     anchor, seconds = form.get("expires_after[anchor]"), form.get("expires_after[seconds]")
     if anchor not in (None, "created_at"):
-        message = f'expires_after.anchor: {shown(anchor)} given; "created_at" would do'
+        message = f'expires_after.anchor: {shown(anchor)} given; expected: "created_at"'
         raise Refused(invalid(message, param="expires_after.anchor", code="invalid_value"))
     lifetime_s = None if seconds is None else lifetime(seconds, param="expires_after")
     file_id = store.new_id()
@@ -201,7 +201,7 @@ def lifetime(seconds: object, *, param: str) -> int:
         or len(text) > len(str(MAX_LIFETIME_S))
         or not MIN_LIFETIME_S <= int(text) <= MAX_LIFETIME_S
     ):
-        message = f"{param}.seconds: {shown(seconds)} given; {MIN_LIFETIME_S} to {MAX_LIFETIME_S} would do"
+        message = f"{param}.seconds: {shown(seconds)} given; expected: {MIN_LIFETIME_S} to {MAX_LIFETIME_S}"
         raise Refused(invalid(message, param=param, code="invalid_value"))
     return int(text)
 
