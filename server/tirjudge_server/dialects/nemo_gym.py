@@ -24,7 +24,7 @@ from pydantic import ConfigDict, model_validator
 from tirjudge.cohort import chances, pairs_of
 from tirjudge.http.protocol import shown
 from tirjudge.http.rewards import RewardMode, Strategy
-from tirjudge.types import MAX_NUMBER, Mode, Received, Text
+from tirjudge.types import MAX_NUMBER, Judgment, Mode, Received, Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext, DialectSettings
@@ -213,13 +213,8 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
             points[j].append(second)
             rows.append(_row(i, j, first, second, 1 + 5 * decided[1], failed=False))
             continue
-        if isinstance(answer, Exception):
-            missing = failed(answer)
-        else:
-            why = missing_in(answer.verdict) or MissingScore.ABSTAINED
-            missing = no_score(why, reason=answer.verdict.reason or "undecided")
-        undecided[i].append(missing)
-        undecided[j].append(missing)
+        for index in (i, j):
+            undecided[index].append(_undecided(answer))
         rows.append(_row(i, j, NEUTRAL, NEUTRAL, 3.5, failed=True))
     rewards = []
     for own, missing in zip(points, undecided, strict=True):
@@ -240,6 +235,13 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
             "judge_failed_rate": fmean(float(row["judge_failed"]) for row in rows),
         },
     }
+
+
+def _undecided(answer: Judgment | Exception) -> ResponseScore:
+    if isinstance(answer, Exception):
+        return failed(answer)
+    missing = missing_in(answer.verdict) or MissingScore.ABSTAINED
+    return no_score(missing, reason=answer.verdict.reason or "undecided")
 
 
 def _row(i: int, j: int, first: float, second: float, ranking: float, *, failed: bool) -> dict[str, Any]:

@@ -70,12 +70,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         runner.start()
         batch = batches.create(
             window_s=window_s(asked.completion_window),
-            endpoint=asked.endpoint,
-            input_file_id=file.id,
-            completion_window=asked.completion_window,
-            metadata=asked.metadata,
             owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
+            **asked.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
         runner.run(batch)
         return batch.shown()
