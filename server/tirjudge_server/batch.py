@@ -14,7 +14,7 @@ from tirjudge.http.rewards import BATCH_PATH, JudgmentBatchAnswer, JudgmentBatch
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost
-from tirjudge_server.failure import FAILED_HEADER, absence_from, absence_in
+from tirjudge_server.failure import FAILED_HEADER, missing_from, missing_in
 from tirjudge_server.request_batch import RequestBatch
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import parse_body, read_body
@@ -39,12 +39,12 @@ def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> AP
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse_body(body, JudgmentBatchRequest)
         call = call_of(request, dialect="batch", priority=Priority.BATCH, deadline_s=asked.deadline_s)
-        return await while_connected(request.receive, _answer(asked, inquiry=RequestBatch(service, call=call)))
+        return await while_connected(request.receive, _answer(asked, batch=RequestBatch(service, call=call)))
 
     return routes
 
 
-async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Response:
+async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Response:
     """Every request's judgment or error.
 
     Raises:
@@ -56,16 +56,16 @@ async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Resp
         requests.append(_parsed(fields))
         await asyncio.sleep(0)
     good = [request for request in requests if isinstance(request, JudgeRequest)]
-    service = inquiry.service
+    service = batch.service
     service.cost_limits.check(sum(map(service.cost_of, good), Cost()), param="requests")
-    answered = iter(await inquiry.ask_all([partial(_given, request) for request in good]))
+    answered = iter(await batch.ask_all([partial(_given, request) for request in good]))
     answers = [next(answered) if isinstance(request, JudgeRequest) else request for request in requests]
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     if len(errors) == len(answers) and all(_is_ours(error) for error in errors):
         raise errors[0]
     items = [_item(index, answer) for index, answer in enumerate(answers)]
-    num_absent = len(errors) + sum(isinstance(a, Judgment) and absence_in(a.verdict) is not None for a in answers)
-    headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
+    num_missing = len(errors) + sum(isinstance(a, Judgment) and missing_in(a.verdict) is not None for a in answers)
+    headers = {FAILED_HEADER: str(num_missing)} if num_missing else {}
     body = JudgmentBatchAnswer(data=items).model_dump_json()
     return Response(body, headers=headers, media_type="application/json")
 
@@ -85,7 +85,7 @@ def _given(request: JudgeRequest) -> JudgeRequest:
 
 
 def _is_ours(error: Exception) -> bool:
-    return not isinstance(error, Refused) and absence_from(error).is_ours
+    return not isinstance(error, Refused) and missing_from(error).is_ours
 
 
 def _item(index: int, answer: Judgment | Exception) -> JudgmentBatchItem:

@@ -1,4 +1,4 @@
-"""What a client is told when there is no score: one row a dialect, one cell for each reason. Every cell has a test.
+"""The failure table: what a client is told when there is no score. One row a dialect, one cell for each reason.
 
 A score that is missing is never a low score, and what we failed to judge is never passed off as what the judge said. Where a
 protocol has words for that, they are used. Where it has none, a number that the operator chose stands in, marked in a field
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tirjudge.errors import DeadlineExceeded, PromptTooLong, SandboxBusy
@@ -50,7 +50,7 @@ class MissingScore(StrEnum):
 
 
 class FailureStyle(StrEnum):
-    """How an absence is put."""
+    """How a client is told that a score is missing."""
 
     MARKED = "marked"
     """In a field of the protocol that is made for it."""
@@ -61,48 +61,32 @@ class FailureStyle(StrEnum):
     LEFT_OUT = "left_out"
     """The others are answered, and this one is not among them."""
     ERROR = "error"
-    """If there is nothing else to answer, an HTTP error that says when to ask again; beside answers, as an abstention."""
+    """An HTTP error that says when to ask again, if there is nothing else to answer; beside answers, as an abstention."""
 
 
-def _row(judge: FailureStyle, *, ours: FailureStyle) -> Mapping[MissingScore, FailureStyle]:
-    """Where an HTTP error does no harm, it also answers a request that costs too much: a 413, which says how to split it."""
-    return {
-        absence: ours if absence.is_ours or absence is MissingScore.TOO_COSTLY else judge for absence in MissingScore
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRow:
+    """One row of the failure table: how a dialect tells each reason for a missing score."""
+
+    judge: FailureStyle
+    """Where the judge gave no score, or the request holds nothing that can be judged."""
+    server: FailureStyle
+    """Where the server failed, or the request costs too much. An HTTP error for that is a 413, which says how to split it."""
+
+    def style(self, missing: MissingScore) -> FailureStyle:
+        return self.server if missing.is_ours or missing is MissingScore.TOO_COSTLY else self.judge
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether a full queue or a broken engine is waited for: the client does not ask again by itself."""
+        return self.server is not FailureStyle.ERROR
 
 
-FAILURES: Mapping[str, Mapping[MissingScore, FailureStyle]] = {
-    "reward": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
-    "rerank": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
-    "batch": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
-    # An HTTP error is tried five times and then becomes `reward=None`, which ends the run with a ValueError.
-    "openrlhf": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
-    # An HTTP error is tried ten times over two and a half minutes, and then ends the run.
-    "slime": _row(FailureStyle.BARE_FALLBACK, ours=FailureStyle.BARE_FALLBACK),
-    "slime?reward_key": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
-    # Any answer without `scores` is a KeyError.
-    "llamafactory": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
-    # Rows with the tag go to a file of failures, are left out of every mean, and can be verified again.
-    "nemo_gym": _row(FailureStyle.MARKED, ours=FailureStyle.MARKED),
-    # Its own server gives the neutral score where a comparison cannot be parsed, and 503 where the judge is down for any.
-    "nemo_gym/compare": _row(FailureStyle.FALLBACK, ours=FailureStyle.ERROR),
-    "eval_protocol": _row(FailureStyle.MARKED, ours=FailureStyle.MARKED),
-    # Its client drops answers of a type it does not know, and retries an HTTP error.
-    "systemone": _row(FailureStyle.MARKED, ours=FailureStyle.ERROR),
-    # verl tries an HTTP error sixteen times, and then ends the run.
-    "vllm_scoring": _row(FailureStyle.FALLBACK, ours=FailureStyle.FALLBACK),
-    "rerank_shapes": _row(FailureStyle.LEFT_OUT, ours=FailureStyle.ERROR),
-    "rewardanything": _row(FailureStyle.LEFT_OUT, ours=FailureStyle.ERROR),
-}
-"""Dialect -> why there is no score -> how the client is told."""
+NATIVE_FAILURES = FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.ERROR)
+"""The row of every native endpoint. A dialect brings its own (`tirjudge_server.dialects`)."""
 
 
-def is_patient(dialect: str) -> bool:
-    """Whether it is better to wait for the engine than to answer at once: the client would not ask again by itself."""
-    return FAILURES[dialect][MissingScore.UNAVAILABLE] is not FailureStyle.ERROR
-
-
-def absence_in(verdict: Verdict) -> MissingScore | None:
+def missing_in(verdict: Verdict) -> MissingScore | None:
     """Why a verdict decides nothing; None if it does."""
     if verdict.status != "abstained":
         return None
@@ -111,7 +95,7 @@ def absence_in(verdict: Verdict) -> MissingScore | None:
     return MissingScore.DEADLINE if verdict.reason == StopReason.DEADLINE else MissingScore.ABSTAINED
 
 
-def absence_from(error: Exception) -> MissingScore:
+def missing_from(error: Exception) -> MissingScore:
     """Why there is no judgment, by what was raised instead."""
     match error:
         case PromptTooLong():
@@ -125,7 +109,7 @@ def absence_from(error: Exception) -> MissingScore:
 
 
 class Fallbacks:
-    """Counts and logs the scores that are missing, by dialect and reason.
+    """Counts and logs the scores that are missing, by row of the failure table and reason.
 
     Attributes:
         counts: so far; the fallbacks among them are numbers that no judge gave.
@@ -134,8 +118,7 @@ class Fallbacks:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, MissingScore]] = Counter()
 
-    def add(self, dialect: str, absence: MissingScore, *, reason: str, num: int = 1) -> None:
-        """So many more, for one reason."""
-        self.counts[dialect, absence] += num
-        said = FAILURES[dialect][absence]
-        logger.warning("%s: %d without a score (%s), told as %s: %s", dialect, num, absence, said, reason)
+    def add(self, label: str, missing: MissingScore, *, style: FailureStyle, reason: str, num: int = 1) -> None:
+        """`num` more in the row with this label, for one reason."""
+        self.counts[label, missing] += num
+        logger.warning("%s: %d without a score (%s), told as %s: %s", label, num, missing, style, reason)

@@ -27,7 +27,7 @@ MAX_SIDE_BY_SIDE = 64
 """Most questions of one request under way at a time, so that a large one does not fill the queue."""
 
 Question = Callable[[], JudgeRequest]
-"""Makes a request, once there is a place for it: a large inquiry never has more of them than are judged."""
+"""Makes a request, once there is a place for it: a large batch never has more of them than are judged."""
 
 Answer = Judgment | Exception
 """A judgment, or what was raised instead of one."""

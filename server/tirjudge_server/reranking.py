@@ -5,7 +5,6 @@ The same path is Cohere's and Jina's. A body with `documents` or `texts` is thei
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -20,14 +19,20 @@ from tirjudge.http.rewards import (
     RerankAnswer,
     RerankRequest,
     RewardMode,
-    RewardUsage,
     Strategy,
 )
 from tirjudge_server.call import Priority, call_of
-from tirjudge_server.failure import Fallbacks
+from tirjudge_server.failure import NATIVE_FAILURES, Fallbacks
 from tirjudge_server.request_batch import RequestBatch
-from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers, check_groups, response_reward
-from tirjudge_server.scoring import ResponseGroup, ResponseScore, Scoring, only_failures, score_group
+from tirjudge_server.rewards import MAX_BODY_BYTES, answer_headers, check_groups, response_reward, usage_of
+from tirjudge_server.scoring import (
+    ResponseGroup,
+    ResponseScore,
+    Scoring,
+    count_missing,
+    only_failures,
+    score_group,
+)
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
@@ -76,23 +81,16 @@ def router(
                 return await foreign(request, body)
         asked = parse_body(body, RerankRequest)
         call = call_of(request, dialect="rerank", priority=Priority.REWARD, deadline_s=asked.deadline_s)
-        inquiry = RequestBatch(service, call=call)
-        return await while_connected(request.receive, _answer(asked, inquiry=inquiry, fallbacks=counted))
+        batch = RequestBatch(service, call=call)
+        return await while_connected(request.receive, _answer(asked, batch=batch, fallbacks=counted))
 
     return routes
 
 
-def scoring_of(method: Method, *, judging: dict[str, Any]) -> Scoring:
-    """How a method scores; on its own scale from 0 to 1."""
-    if method.is_by_itself:
-        return Scoring(mode=RewardMode(method.value), judging=judging)
-    return Scoring(mode=RewardMode.COHORT, strategy=Strategy(method.value), judging=judging)
-
-
 async def score_candidates(
-    group: ResponseGroup, *, method: Method, judging: dict[str, Any], inquiry: RequestBatch
+    group: ResponseGroup, *, method: Method, judging: dict[str, Any], batch: RequestBatch
 ) -> list[ResponseScore]:
-    """A score for each response; one that has nobody to meet is judged by itself.
+    """A score for each response, from 0 to 1; a single response is judged by itself.
 
     Raises:
         Refused: the judge takes no such request, or it costs too much.
@@ -100,9 +98,12 @@ async def score_candidates(
     """
     if len(group.responses) == 1 and not method.is_by_itself:
         method = Method.EXPECTED_SCORE
-    scoring = scoring_of(method, judging=judging)
-    check_groups([group], scoring=scoring, service=inquiry.service, param="responses")
-    rewards = await score_group(group, scoring=scoring, ask=inquiry.ask)
+    if method.is_by_itself:
+        scoring = Scoring(mode=RewardMode(method.value), judging=judging)
+    else:
+        scoring = Scoring(mode=RewardMode.COHORT, strategy=Strategy(method.value), judging=judging)
+    check_groups([group], scoring=scoring, service=batch.service, param="responses")
+    rewards = await score_group(group, scoring=scoring, ask=batch.ask)
     error = only_failures(rewards)
     if error is not None:
         raise error
@@ -114,38 +115,31 @@ def reward_order(rewards: Sequence[ResponseScore]) -> list[int]:
     return best_first([reward.value for reward in rewards])
 
 
-async def _answer(asked: RerankRequest, *, inquiry: RequestBatch, fallbacks: Fallbacks) -> Response:
+async def _answer(asked: RerankRequest, *, batch: RequestBatch, fallbacks: Fallbacks) -> Response:
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     group = ResponseGroup(prompt=prompt, responses=tuple(asked.responses), reference=asked.reference)
-    rewards = await score_candidates(group, method=asked.method, judging=asked.judging, inquiry=inquiry)
-    for reward in rewards:
-        if reward.absence is not None:
-            fallbacks.add("rerank", reward.absence, reason=reward.reason or "")
+    rewards = await score_candidates(group, method=asked.method, judging=asked.judging, batch=batch)
+    count_missing(rewards, label="rerank", row=NATIVE_FAILURES, fallbacks=fallbacks)
     order = reward_order(rewards)
-    scores = sorted((reward.value for reward in rewards if reward.value is not None), reverse=True)
+    scores = sorted(reward.value for reward in rewards if reward.value is not None)
+    ranks: dict[float | None, int] = dict(
+        zip(scores, range(len(scores), 0, -1), strict=True)
+    )  # equal scores share the best rank
     results = [
         Ranked(
             index=index,
-            rank=_rank(rewards[index].value, best_first=scores),
+            rank=ranks.get(rewards[index].value),
             response=asked.responses[index] if asked.return_responses else None,
             detail=response_reward(rewards[index]),
         )
         for index in order
     ]
     answer = RerankAnswer(
-        model=inquiry.service.judge.profile.name,
+        model=batch.service.judge.profile.name,
         method=asked.method,
         best=order[0] if rewards[order[0]].is_scored else None,
         results=results[: asked.top_n],
-        usage=RewardUsage(
-            input_tokens=inquiry.input_tokens,
-            output_tokens=inquiry.output_tokens,
-            judgments=len(inquiry.judgment_ids),
-        ),
+        usage=usage_of(batch),
     )
-    headers = answer_headers(rewards, judgment_ids=inquiry.judgment_ids)
+    headers = answer_headers(rewards, judgment_ids=batch.judgment_ids)
     return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
-
-
-def _rank(score: float | None, *, best_first: Sequence[float]) -> int | None:
-    return None if score is None else 1 + bisect_left(best_first, -score, key=lambda other: -other)

@@ -6,6 +6,7 @@ score. If nothing at all could be judged and the fault is ours, the answer is an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
@@ -16,16 +17,22 @@ from tirjudge.http.rewards import (
     ResponseReward,
     RewardAnswer,
     RewardCounts,
-    RewardItem,
     RewardMode,
     RewardRequest,
     RewardUsage,
 )
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost, group_cost
-from tirjudge_server.failure import FAILED_HEADER, Fallbacks
+from tirjudge_server.failure import FAILED_HEADER, NATIVE_FAILURES, Fallbacks
 from tirjudge_server.request_batch import RequestBatch
-from tirjudge_server.scoring import ResponseGroup, ResponseScore, Scoring, only_failures, score_groups
+from tirjudge_server.scoring import (
+    ResponseGroup,
+    ResponseScore,
+    Scoring,
+    count_missing,
+    only_failures,
+    score_groups,
+)
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
@@ -57,33 +64,40 @@ def router(
             body = await read_body(request, max_bytes=max_body_bytes)
         asked = parse_body(body, RewardRequest)
         call = call_of(request, dialect="reward", priority=Priority.REWARD, deadline_s=asked.deadline_s)
-        inquiry = RequestBatch(service, call=call)
-        return await while_connected(request.receive, _answer(asked, inquiry=inquiry, fallbacks=counted))
+        batch = RequestBatch(service, call=call)
+        return await while_connected(request.receive, _answer(asked, batch=batch, fallbacks=counted))
 
     return routes
 
 
-async def _answer(asked: RewardRequest, *, inquiry: RequestBatch, fallbacks: Fallbacks) -> Response:
+async def _answer(asked: RewardRequest, *, batch: RequestBatch, fallbacks: Fallbacks) -> Response:
     """Every item's rewards.
 
     Raises:
         Refused: the judge takes no such request, or it costs too much.
         QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
     """
-    scoring = _scoring(asked)
-    groups = [_group(item) for item in asked.all_items]
-    check_groups(groups, scoring=scoring, service=inquiry.service, param="prompt" if asked.items is None else "items")
-    results = await score_groups(groups, scoring=scoring, ask=inquiry.ask)
+    scale = None if asked.scale == "raw" else (float(asked.scale[0]), float(asked.scale[1]))
+    scoring = Scoring(mode=asked.mode, strategy=asked.strategy, scale=scale, judging=asked.judging)
+    groups = [
+        ResponseGroup(
+            prompt=item.prompt if isinstance(item.prompt, str) else tuple(item.prompt),
+            responses=tuple(item.all_responses),
+            reference=item.reference,
+        )
+        for item in asked.all_items
+    ]
+    check_groups(groups, scoring=scoring, service=batch.service, param="prompt" if asked.items is None else "items")
+    results = await score_groups(groups, scoring=scoring, ask=batch.ask)
     rewards = [reward for group in results for reward in group]
     error = only_failures(rewards)
     if error is not None:
         raise error
-    for reward in rewards:
-        if reward.absence is not None:
-            fallbacks.add("reward", reward.absence, reason=reward.reason or "")
+    count_missing(rewards, label="reward", row=NATIVE_FAILURES, fallbacks=fallbacks)
     shown = [[response_reward(reward) for reward in group] for group in results]
+    statuses = Counter(reward.status for group in shown for reward in group)
     answer = RewardAnswer(
-        model=inquiry.service.judge.profile.name,
+        model=batch.service.judge.profile.name,
         mode=asked.mode,
         strategy=asked.strategy if asked.mode is RewardMode.COHORT else None,
         scale=scoring.ends,
@@ -91,15 +105,17 @@ async def _answer(asked: RewardRequest, *, inquiry: RequestBatch, fallbacks: Fal
             ItemRewards(index=index, id=item.id, rewards=rewards)
             for index, (item, rewards) in enumerate(zip(asked.all_items, shown, strict=True))
         ],
-        counts=_counts([reward for group in shown for reward in group]),
-        usage=RewardUsage(
-            input_tokens=inquiry.input_tokens,
-            output_tokens=inquiry.output_tokens,
-            judgments=len(inquiry.judgment_ids),
-        ),
+        counts=RewardCounts(scored=statuses["scored"], abstained=statuses["abstained"], failed=statuses["failed"]),
+        usage=usage_of(batch),
     )
-    headers = answer_headers(rewards, judgment_ids=inquiry.judgment_ids)
+    headers = answer_headers(rewards, judgment_ids=batch.judgment_ids)
     return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
+
+
+def usage_of(batch: RequestBatch) -> RewardUsage:
+    return RewardUsage(
+        input_tokens=batch.input_tokens, output_tokens=batch.output_tokens, judgments=len(batch.judgment_ids)
+    )
 
 
 def check_groups(groups: Sequence[ResponseGroup], *, scoring: Scoring, service: JudgeService, param: str) -> None:
@@ -112,20 +128,10 @@ def check_groups(groups: Sequence[ResponseGroup], *, scoring: Scoring, service: 
     service.cost_limits.check(sum(costs, Cost()), param=param)
 
 
-def _group(item: RewardItem) -> ResponseGroup:
-    prompt = item.prompt if isinstance(item.prompt, str) else tuple(item.prompt)
-    return ResponseGroup(prompt=prompt, responses=tuple(item.all_responses), reference=item.reference)
-
-
-def _scoring(asked: RewardRequest) -> Scoring:
-    scale = None if asked.scale == "raw" else (float(asked.scale[0]), float(asked.scale[1]))
-    return Scoring(mode=asked.mode, strategy=asked.strategy, scale=scale, judging=asked.judging)
-
-
 def answer_headers(rewards: Sequence[ResponseScore], *, judgment_ids: Sequence[str]) -> dict[str, str]:
     """The id of the judgment if there is one alone, and how many scores are missing if any are."""
-    num_absent = sum(reward.absence is not None for reward in rewards)
-    headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
+    num_missing = sum(reward.missing is not None for reward in rewards)
+    headers = {FAILED_HEADER: str(num_missing)} if num_missing else {}
     return headers | ({"x-judgment-id": judgment_ids[0]} if len(judgment_ids) == 1 else {})
 
 
@@ -143,11 +149,4 @@ def response_reward(reward: ResponseScore) -> ResponseReward:
         comparisons=reward.num_comparisons,
         tool_calls=reward.tool_calls,
         judgments=list(reward.judgment_ids),
-    )
-
-
-def _counts(rewards: Sequence[ResponseReward]) -> RewardCounts:
-    statuses = [reward.status for reward in rewards]
-    return RewardCounts(
-        scored=statuses.count("scored"), abstained=statuses.count("abstained"), failed=statuses.count("failed")
     )

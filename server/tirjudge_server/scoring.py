@@ -5,11 +5,12 @@
     pairwise_vs_reference   P(the response is better than the reference)
     cohort                  the responses to one prompt against each other (see `cohort`)
 
-Each response gets a reward of its own, or the reason why it has none; nobody's failure is another's.
+Each response gets a reward of its own, or the reason why it has none; a failure affects its own response alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +25,7 @@ from tirjudge.errors import logged
 from tirjudge.http.protocol import problem_of
 from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Verdict
-from tirjudge_server.failure import MissingScore, absence_from, absence_in
+from tirjudge_server.failure import FailureRow, Fallbacks, MissingScore, missing_from, missing_in
 from tirjudge_web.errors import Refused
 
 LOWEST_SCORE, HIGHEST_SCORE = 1, 10
@@ -91,7 +92,7 @@ class ResponseScore:
 
     value: float | None
     """On the scale; None: there is no score."""
-    absence: MissingScore | None = None
+    missing: MissingScore | None = None
     """Why there is none; None exactly when `value` is a number."""
     reason: str | None = None
     """The same in more words, or why a score is what it is."""
@@ -114,17 +115,22 @@ class ResponseScore:
         return self.value is not None
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is missing because the server failed, so that the same request could be answered later."""
+        return self.missing is not None and self.missing.is_ours
+
+    @property
     def logged_reason(self) -> str:
         """What a log may say of why there is no reward."""
         return (self.reason or "") if self.error is None else logged(self.error)
 
 
-def absent(absence: MissingScore, *, reason: str, error: Exception | None = None) -> ResponseScore:
+def no_score(missing: MissingScore, *, reason: str, error: Exception | None = None) -> ResponseScore:
     """No reward."""
-    return ResponseScore(value=None, absence=absence, reason=reason, error=error)
+    return ResponseScore(value=None, missing=missing, reason=reason, error=error)
 
 
-UNREADABLE = absent(
+UNREADABLE = no_score(
     MissingScore.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one"
 )
 
@@ -132,8 +138,8 @@ UNREADABLE = absent(
 async def score_groups(
     groups: Sequence[ResponseGroup | ResponseScore | None], *, scoring: Scoring, ask: Ask
 ) -> list[list[ResponseScore]]:
-    """The rewards of each group, in order; a group that is None could not be read, and gets one absence. A reward in the
-    place of a group is known already.
+    """The rewards of each group, in order; a group that is None could not be read, and gets one missing score. A score in
+    the place of a group is known already.
 
     Raises:
         Refused: the judge takes no such request at all.
@@ -180,9 +186,9 @@ async def _by_itself(group: ResponseGroup, response: str, *, scoring: Scoring, a
     answer = await ask(partial(judge_request, group, mode=Mode.POINTWISE, responses=[response], scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
-    absence, verdict = absence_in(answer.verdict), answer.verdict
-    if absence is not None or verdict.scores is None or verdict.scores[0] is None:
-        return _abstained(answer, absence=absence or MissingScore.ABSTAINED)
+    missing, verdict = missing_in(answer.verdict), answer.verdict
+    if missing is not None or verdict.scores is None or verdict.scores[0] is None:
+        return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
     score = verdict.scores[0]
     if scoring.mode is RewardMode.POINTWISE:
         score = written_score(answer, needs_program=scoring.judging.get("tools") == "on") or score
@@ -192,14 +198,14 @@ async def _by_itself(group: ResponseGroup, response: str, *, scoring: Scoring, a
 
 async def _versus_reference(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
     if group.reference is None:
-        return absent(MissingScore.UNREADABLE, reason="reference: not given, and the mode compares with it")
+        return no_score(MissingScore.UNREADABLE, reason="reference: not given, and the mode compares with it")
     pair = [response, group.reference]
     answer = await ask(partial(judge_request, group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
-    absence, chances = absence_in(answer.verdict), answer.verdict.probabilities
-    if absence is not None or chances is None:
-        return _abstained(answer, absence=absence or MissingScore.ABSTAINED)
+    missing, chances = missing_in(answer.verdict), answer.verdict.probabilities
+    if missing is not None or chances is None:
+        return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
     return _scored(scoring.scaled(chances[0]), verdict=answer.verdict, answers=[answer])
 
 
@@ -219,12 +225,12 @@ def _from_standing(standing: RankedResult, *, scoring: Scoring) -> ResponseScore
     judged = [meeting for meeting in standing.meetings if isinstance(meeting, Judgment)]
     errors = [meeting for meeting in standing.meetings if isinstance(meeting, Exception)]
     if standing.reward is None:
-        undecided = next((judgment for judgment in judged if absence_in(judgment.verdict)), None)
+        undecided = next((judgment for judgment in judged if missing_in(judgment.verdict)), None)
         if errors:
             return failed(errors[0])
         assert undecided is not None
-        return _abstained(undecided, absence=absence_in(undecided.verdict) or MissingScore.ABSTAINED)
-    decided = [judgment for judgment in judged if absence_in(judgment.verdict) is None]
+        return _abstained(undecided, missing=missing_in(undecided.verdict) or MissingScore.ABSTAINED)
+    decided = [judgment for judgment in judged if missing_in(judgment.verdict) is None]
     reward = _scored(scoring.scaled(standing.reward), verdict=None, answers=decided)
     return reward if standing.meetings else ResponseScore(value=reward.value, reason="all_responses_equal")
 
@@ -244,10 +250,10 @@ def _scored(
     )
 
 
-def _abstained(judgment: Judgment, *, absence: MissingScore) -> ResponseScore:
+def _abstained(judgment: Judgment, *, missing: MissingScore) -> ResponseScore:
     return ResponseScore(
         value=None,
-        absence=absence,
+        missing=missing,
         reason=judgment.verdict.reason,
         judgment_ids=(judgment.id,),
         tool_calls=judgment.usage.tool_calls,
@@ -256,8 +262,15 @@ def _abstained(judgment: Judgment, *, absence: MissingScore) -> ResponseScore:
 
 def only_failures(rewards: Sequence[ResponseScore]) -> Exception | None:
     """What went wrong first, if all that there is to say is that we failed; None if there is anything else."""
-    errors = [reward.error for reward in rewards if reward.absence is not None and reward.absence.is_ours]
+    errors = [reward.error for reward in rewards if reward.is_ours]
     return errors[0] if errors and len(errors) == len(rewards) else None
+
+
+def count_missing(rewards: Sequence[ResponseScore], *, label: str, row: FailureRow, fallbacks: Fallbacks) -> None:
+    """Log and count the rewards that are missing, under the label of a row of the failure table."""
+    missing = Counter((reward.missing, reward.logged_reason) for reward in rewards if reward.missing is not None)
+    for (why, reason), num in missing.items():
+        fallbacks.add(label, why, style=row.style(why), reason=reason, num=num)
 
 
 def failed(error: Exception) -> ResponseScore:
@@ -268,4 +281,4 @@ def failed(error: Exception) -> ResponseScore:
     """
     if isinstance(error, Refused):
         raise error
-    return absent(absence_from(error), reason=str(error) or type(error).__name__, error=error)
+    return no_score(missing_from(error), reason=str(error) or type(error).__name__, error=error)

@@ -41,7 +41,7 @@ from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.presets import Preset, imported
 from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
-from tirjudge_server.dialects.context import options_of
+from tirjudge_server.dialects.options import options_of
 from tirjudge_server.openai.answering import cut_at
 from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
@@ -357,8 +357,8 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.access.keys:_NAME": _BOUNDED,
     "tirjudge_server.demo:_READY": _OURS,
     "tirjudge_server.demo:_show_rollout": _OURS,
-    "tirjudge_server.dialects.context:_NO_TEXT": FIXED,
-    "tirjudge_server.dialects.context:options_of": Case(
+    "tirjudge_server.dialects.options:_NO_TEXT": FIXED,
+    "tirjudge_server.dialects.options:options_of": Case(
         _or_refused(lambda text: options_of({"scale": text, "votes": text})),
         runs("[", '{"":', "9", "0,", "-", "1e", " "),
     ),

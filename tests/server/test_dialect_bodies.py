@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a score, an absence or a refusal, and never a fault of the server."""
+"""Whatever is sent, the answer is a score, a missing score or a refusal, and never a fault of the server."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge
 from tirjudge.tools.python import PythonTool
 from tirjudge_sandbox import SandboxPool
-from tirjudge_server.failure import Fallbacks, MissingScore
+from tirjudge_server.failure import FailureStyle, Fallbacks, MissingScore
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.logs import FIELDS
 from tirjudge_server.telemetry.metrics import ServerMetrics
@@ -34,7 +34,7 @@ OF_PROMETHEUS = {"instance", "le"}
 def told(pool: SandboxPool) -> dict[str, tuple[str, set[str], str]]:
     """Name -> type, labels and meaning, of a server where something has fallen back."""
     fallbacks = Fallbacks()
-    fallbacks.add("openrlhf", MissingScore.DEADLINE, reason="")
+    fallbacks.add("openrlhf", MissingScore.DEADLINE, style=FailureStyle.FALLBACK, reason="")
     workers = {part: [Worker(f"http://{part}:1")] for part in ("engine", "sandbox")}
     service = JudgeService(Judge(engine=ScriptedEngine(()), tools=[PythonTool(pool)]), workers=lambda: workers)
     metrics = ServerMetrics(service, pool=pool.stats, fallbacks=fallbacks)

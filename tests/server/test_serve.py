@@ -175,7 +175,7 @@ def test_a_dialect_that_does_not_exist_is_one_line(start: Start) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.count("\n") == 1
-    assert "openrlhf, slime" in err
+    assert "openrlhf, rerank_shapes" in err
 
 
 def test_only_the_dialects_that_were_named_are_spoken(start: Start) -> None:

@@ -1,72 +1,72 @@
-"""Reward and scoring protocols of others, each a thin translation of its own that can be switched off."""
+"""Reward and scoring protocols of other projects: one file a dialect, found by the entry points `tirjudge.dialects`.
+
+What an outside package needs to add one is exported here; `docs/rewards.md` has an example.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from tirjudge.http.rewards import RERANK_PATH
+from tirjudge.kinds import Kinds
 from tirjudge_server import reranking
-from tirjudge_server.dialects import (
-    eval_protocol,
-    llamafactory,
-    nemo_gym,
-    openrlhf,
-    rerank_shapes,
-    rewardanything,
-    slime,
-    systemone,
-    vllm_scoring,
-)
-from tirjudge_server.dialects.context import DialectSettings
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, Handler, add_endpoint, handlers, scored
+from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.context import DialectContext, DialectSettings
+from tirjudge_server.dialects.options import DialectOptions
+from tirjudge_server.failure import FailureRow, FailureStyle
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
 from tirjudge_server.service import JudgeService
 
-__all__ = ["DIALECTS", "DialectSettings", "requests_of", "routers"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "DialectContext",
+    "DialectEndpoint",
+    "DialectOptions",
+    "DialectSettings",
+    "FailureRow",
+    "FailureStyle",
+    "ForeignMessage",
+    "ForeignRequest",
+    "ResponseGroup",
+    "ResponseScore",
+    "chat_message",
+    "requests_of",
+    "routers",
+    "scored",
+    "text_of",
+]
 
-DIALECTS: Mapping[str, Callable[..., APIRouter]] = {
-    "openrlhf": openrlhf.router,
-    "slime": slime.router,
-    "llamafactory": llamafactory.router,
-    "nemo_gym": nemo_gym.router,
-    "eval_protocol": eval_protocol.router,
-    "systemone": systemone.router,
-    "vllm_scoring": vllm_scoring.router,
-    "rerank_shapes": rerank_shapes.router,
-    "rewardanything": rewardanything.router,
-}
-"""Name -> what makes its endpoints from a service, and `settings`."""
-
-_REQUESTS: Mapping[str, Mapping[Any, type[BaseModel]]] = {
-    "openrlhf": openrlhf.REQUESTS,
-    "slime": slime.REQUESTS,
-    "llamafactory": llamafactory.REQUESTS,
-    "nemo_gym": nemo_gym.REQUESTS,
-    "eval_protocol": eval_protocol.REQUESTS,
-    "systemone": systemone.REQUESTS,
-    "vllm_scoring": vllm_scoring.REQUESTS,
-    "rerank_shapes": rerank_shapes.REQUESTS,
-    "rewardanything": rewardanything.REQUESTS,
-}
+DIALECTS: Kinds[Dialect] = Kinds("tirjudge.dialects", what="dialect")
 
 
 def routers(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> list[APIRouter]:
-    """The endpoints of some dialects, and the native reranking whose path one of them shares.
+    """The endpoints of some dialects, and the native reranking whose path one of them may share.
 
     Raises:
         ValueError: there is no such dialect.
     """
-    unknown = sorted(set(names) - set(DIALECTS))
-    if unknown:
-        raise ValueError(f"dialects: {unknown[0]!r} given; known are {', '.join(DIALECTS)}")
-    foreign = rerank_shapes.foreign(service, settings=settings) if "rerank_shapes" in names else None
+    made: list[APIRouter] = []
+    foreign: Handler | None = None
+    for dialect in map(DIALECTS.named, names):
+        found = handlers(dialect, service, settings=settings)
+        foreign = found.get(RERANK_PATH, foreign)
+        routes = APIRouter() if dialect.routes is None else dialect.routes(settings)
+        for endpoint in dialect.endpoints:
+            if endpoint.path != RERANK_PATH:
+                add_endpoint(routes, endpoint, found[endpoint.path])
+        made.append(routes)
     shared = reranking.router(
         service, max_body_bytes=settings.max_body_bytes, fallbacks=settings.fallbacks, foreign=foreign
     )
-    return [shared, *(DIALECTS[name](service, settings=settings) for name in DIALECTS if name in names)]
+    return [shared, *made]
 
 
 def requests_of(names: Collection[str]) -> dict[str, type[BaseModel]]:
-    """Path -> what is posted there, for the OpenAPI page."""
-    return {path: model for name in DIALECTS if name in names for path, model in _REQUESTS[name].items()}
+    """Path -> what is posted there, for the OpenAPI page; the shared path is described by its native endpoint."""
+    endpoints = [endpoint for name in names for endpoint in DIALECTS.named(name).endpoints]
+    return {endpoint.path: endpoint.body for endpoint in endpoints if endpoint.path != RERANK_PATH}

@@ -6,27 +6,16 @@ drops both and reads `success` of each metric instead, so that is false as well.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from tirjudge.integrations.detemplate import view_of
-from tirjudge_server.dialects.context import (
-    DialectContext,
-    DialectSettings,
-    ForeignMessage,
-    ForeignRequest,
-    attend,
-    chat_message,
-    text_of,
-)
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
+from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
-from tirjudge_server.service import JudgeService
-
-PATHS = ("/evaluate", "/reward")
-DEADLINE_S = 600.0
 
 
 class EvalProtocolRequest(ForeignRequest):
@@ -36,59 +25,42 @@ class EvalProtocolRequest(ForeignRequest):
     """Reference answer, as text or as messages; None if there is none."""
 
 
-REQUESTS = dict.fromkeys(PATHS, EvalProtocolRequest)
-"""What is posted where."""
-
-
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoints."""
-    routes = APIRouter()
-
-    async def evaluate(request: Request) -> Response:
-        """eval-protocol's remote evaluator."""
-        return await attend(
-            request,
-            EvalProtocolRequest,
-            _reply,
-            dialect="eval_protocol",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    for path in PATHS:
-        routes.post(path, operation_id=path[1:])(evaluate)
-    return routes
-
-
-async def _reply(asked: EvalProtocolRequest, desk: DialectContext) -> dict[str, Any]:
-    (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
-    return _result(reward, score=desk.number(reward))
-
-
-def _group(asked: EvalProtocolRequest, *, desk: DialectContext) -> ResponseGroup | None:
+def read(asked: EvalProtocolRequest, context: DialectContext) -> list[ResponseGroup | None]:
     *before, last = [chat_message(message) for message in asked.messages]
     if last.role != "assistant" or not before:
-        return None
-    response = view_of(last.content, view=desk.view)
-    return ResponseGroup(prompt=tuple(before), responses=(response,), reference=_reference(asked.ground_truth))
+        return [None]
+    truth = asked.ground_truth
+    if isinstance(truth, list) and truth and isinstance(truth[-1], dict):
+        truth = truth[-1].get("content")
+    response = view_of(last.content, view=context.view)
+    return [ResponseGroup(prompt=tuple(before), responses=(response,), reference=text_of(truth))]
 
 
-def _reference(given: Any) -> str | None:
-    """Ground truth may be a list of messages, of which the last is the answer."""
-    if isinstance(given, list) and given and isinstance(given[-1], dict):
-        given = given[-1].get("content")
-    return text_of(given)
-
-
-def _result(reward: ResponseScore, *, score: float) -> dict[str, Any]:
+def write(asked: EvalProtocolRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    (reward,) = rewards
     said = reward.reason or ("judged" if reward.is_scored else "no score")
-    metric = {"score": score, "is_score_valid": reward.is_scored, "success": reward.is_scored, "reason": said}
+    score, valid = context.number(reward), reward.is_scored
     return {
         "score": score,
-        "is_score_valid": reward.is_scored,
+        "is_score_valid": valid,
         "reason": said,
-        "metrics": {"judge": metric},
+        "metrics": {"judge": {"score": score, "is_score_valid": valid, "success": valid, "reason": said}},
         "step_outputs": None,
-        "error": None if reward.absence is None else f"{reward.absence}: {said}",
+        "error": None if reward.missing is None else f"{reward.missing}: {said}",
     }
+
+
+DIALECT = Dialect(
+    name="eval_protocol",
+    endpoints=[
+        DialectEndpoint(
+            path=path,
+            body=EvalProtocolRequest,
+            reply=scored(read, write),
+            summary="eval-protocol's remote evaluator.",
+        )
+        for path in ("/evaluate", "/reward")
+    ],
+    deadline_s=600.0,
+    failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.MARKED),
+)

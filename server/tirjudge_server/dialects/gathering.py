@@ -1,9 +1,8 @@
-"""Rollouts of one prompt come one by one, are compared once all are there, and each goes away with its own result.
+"""Rollouts of one prompt arrive one by one, are compared once all are there, and each gets its own result.
 
-A group belongs to one caller: others with the same key fill another. Bounded for each caller: so many groups are open at a
-time, with so many characters, and none waits longer than it may. Of finished ones a number is kept, without what they
-compared, so that a client who asks again for a rollout gets the same result. A group lives in one process: send all its
-rollouts to one server.
+A group belongs to one caller: another caller with the same key fills a group of its own. The number of open groups of one
+caller, their characters and their waiting time are bounded. The results of the latest finished groups are kept, so that a
+client who asks again for a rollout gets the same result. A group lives in one process: send all its rollouts to one server.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class _Group(Generic[Value, Result]):
     def fail(self, error: Exception) -> None:
         if not self.results.done():
             self.results.set_exception(error)
-            # Everybody who waited may have gone; then nobody is left to hear it.
+            # Every caller may have disconnected: mark the exception as retrieved.
             self.results.exception()
 
 
@@ -133,7 +132,7 @@ class Gathering(Generic[Value, Result]):
             raise Refused(invalid(message, param="response", code="conflict"), status=409)
 
     def _group(self, key: GroupKey, *, num_chars: int) -> _Group[Value, Result]:
-        """The open group of a key, begun if there is none, with room for so many more characters."""
+        """The open group of a key, begun if there is none, with room for `num_chars` more characters."""
         own = [group for (caller, _), group in self._open.items() if caller == key[0]]
         group, held = self._open.get(key), sum(group.num_chars for group in own)
         if held + num_chars > self._max_open_chars:

@@ -6,20 +6,15 @@ and `judge_failed` beside them, which it ignores, says which of them stand in.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-
-from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import Text
-from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend
-from tirjudge_server.scoring import ResponseGroup
-from tirjudge_server.service import JudgeService
-
-PATH = "/v1/score/evaluation"
-DEADLINE_S = 1800.0
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
+from tirjudge_server.dialects.bodies import ForeignRequest
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class LlamaFactoryRequest(ForeignRequest):
@@ -27,39 +22,30 @@ class LlamaFactoryRequest(ForeignRequest):
     """Whole chats, rendered, one a string."""
 
 
-REQUESTS = {PATH: LlamaFactoryRequest}
-"""What is posted where."""
+def read(asked: LlamaFactoryRequest, context: DialectContext) -> list[ResponseGroup | None]:
+    return context.read_chats(asked.messages)
 
 
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoint."""
-    routes = APIRouter()
-
-    @routes.post(PATH)
-    async def score_evaluation(request: Request) -> Response:
-        """LLaMA-Factory's reward model."""
-        return await attend(
-            request,
-            LlamaFactoryRequest,
-            _reply,
-            dialect="llamafactory",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    return routes
-
-
-async def _reply(asked: LlamaFactoryRequest, desk: DialectContext) -> dict[str, Any]:
-    desk.check_samples(len(asked.messages))
-    exchanges = await asyncio.to_thread(lambda: [detemplate(text, view=desk.view) for text in asked.messages])
-    groups = [None if e is None else ResponseGroup(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
-    rewards = await desk.score_each(groups)
+def write(asked: LlamaFactoryRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
     return {
         "id": f"scoreval-{uuid.uuid4().hex}",
         "object": "score.evaluation",
-        "model": desk.model,
-        "scores": [desk.number(reward) for reward in rewards],
+        "model": context.model,
+        "scores": [context.number(reward) for reward in rewards],
         "judge_failed": [not reward.is_scored for reward in rewards],
     }
+
+
+DIALECT = Dialect(
+    name="llamafactory",
+    endpoints=[
+        DialectEndpoint(
+            path="/v1/score/evaluation",
+            body=LlamaFactoryRequest,
+            reply=scored(read, write),
+            summary="LLaMA-Factory's reward model.",
+        )
+    ],
+    deadline_s=1800.0,
+    failures=FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.FALLBACK),
+)

@@ -14,32 +14,25 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from statistics import fmean, pstdev
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
 from pydantic import ConfigDict, model_validator
 
 from tirjudge.cohort import chances, pairs_of
 from tirjudge.http.protocol import shown
 from tirjudge.http.rewards import RewardMode, Strategy
-from tirjudge.types import MAX_NUMBER, JudgeRequest, Mode, Received, Text
-from tirjudge_server.dialects.context import (
-    DialectContext,
-    DialectSettings,
-    ForeignMessage,
-    ForeignRequest,
-    attend,
-    chat_message,
-)
-from tirjudge_server.dialects.context import text_of as text_of_any
+from tirjudge.types import MAX_NUMBER, Judgment, Mode, Received, Text
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint
+from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.context import DialectContext, DialectSettings
 from tirjudge_server.dialects.gathering import Gathering
 from tirjudge_server.dialects.responses_objects import prompt_in, response_in
-from tirjudge_server.failure import MissingScore, absence_in
-from tirjudge_server.scoring import ResponseGroup, ResponseScore, absent, failed, judge_request
-from tirjudge_server.service import JudgeService
+from tirjudge_server.failure import FailureRow, FailureStyle, MissingScore, missing_in
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, failed, judge_request, no_score
 
-DEADLINE_S = 1500.0
 MAX_REASON_CHARS = 2000
 
 WORST, BEST, NEUTRAL = 1.0, 5.0, 3.0
@@ -85,91 +78,51 @@ class NemoMetrics(ForeignRequest):
         return self
 
 
-REQUESTS = {
-    "/verify": NemoVerify,
-    "/compare": NemoCompare,
-    "/seed_session": NemoSession,
-    "/close_session": NemoSession,
-    "/aggregate_metrics": NemoMetrics,
-}
-"""What is posted where."""
+def open_gathering(settings: DialectSettings) -> Gathering[ResponseGroup, ResponseScore]:
+    return Gathering(size=settings.cohort_size, wait_s=settings.cohort_wait_s)
 
 
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoints."""
-    routes = APIRouter()
-    gathering: Gathering[ResponseGroup, ResponseScore] = Gathering(
-        size=settings.cohort_size, wait_s=settings.cohort_wait_s
-    )
-    ask = partial(attend, dialect="nemo_gym", service=service, settings=settings, deadline_s=DEADLINE_S)
+def routes(settings: DialectSettings) -> APIRouter:
+    made = APIRouter()
 
-    @routes.post("/verify")
-    async def verify(request: Request) -> Response:
-        """Reward one rollout."""
-
-        async def reply(asked: NemoVerify, desk: DialectContext) -> Any:
-            async with service.draining.limit():
-                return await _verify(asked, desk, gathering=gathering)
-
-        return await ask(request, NemoVerify, reply)
-
-    @routes.post("/compare")
-    async def compare(request: Request) -> Response:
-        """Reward the rollouts of one prompt."""
-        return await ask(request, NemoCompare, _compare, dialect="nemo_gym/compare")
-
-    @routes.post("/seed_session")
-    async def seed_session(request: Request) -> Response:
-        """Nothing is kept for a rollout."""
-        return await ask(request, NemoSession, _session)
-
-    @routes.post("/close_session")
-    async def close_session(request: Request) -> Response:
-        """Nothing was kept for a rollout."""
-        return await ask(request, NemoSession, _session)
-
-    @routes.post("/aggregate_metrics")
-    async def aggregate_metrics(request: Request) -> Response:
-        """Mean rewards, without the rollouts that have none."""
-        return await ask(request, NemoMetrics, _aggregate)
-
-    @routes.get("/reverify_mode")
+    @made.get("/reverify_mode")
     async def reverify_mode() -> str:
         """Whether one rollout can be verified again by itself."""
         return "stateless" if settings.cohort_size == 1 else "unsupported"
 
-    return routes
+    return made
 
 
-async def _verify(
-    asked: NemoVerify, desk: DialectContext, *, gathering: Gathering[ResponseGroup, ResponseScore]
-) -> dict[str, Any]:
-    group = await asyncio.to_thread(_group, asked, desk=desk)
-    if group is None or gathering.size == 1:
-        (reward,) = await desk.score_each([group])
+async def verify(asked: NemoVerify, context: DialectContext) -> dict[str, Any]:
+    gathering: Gathering[ResponseGroup, ResponseScore] = context.state
+    async with context.batch.service.draining.limit():
+        group = await asyncio.to_thread(_group, asked, context=context)
+        if group is None or gathering.size == 1:
+            (reward,) = await context.score([group])
+            return _verified(asked, reward)
+        try:
+            key, name = (context.batch.call.caller, _group_key(asked, group)), _member_name(asked)
+            compare = partial(_compare_gathered, context=context)
+            reward = await gathering.result(key, group, name=name, compare=compare)
+        except Exception as error:
+            reward = failed(error)
+        context.note([reward])
         return _verified(asked, reward)
-    try:
-        compare = partial(_together, desk=desk)
-        key, name = (desk.inquiry.call.caller, _group_key(asked, group)), _member_name(asked)
-        reward = await gathering.result(key, group, name=name, compare=compare)
-    except Exception as error:
-        reward = failed(error)
-    desk.note([reward])
-    return _verified(asked, reward)
 
 
-async def _together(groups: list[ResponseGroup], *, desk: DialectContext) -> list[ResponseScore]:
-    """The rewards of rollouts that were gathered; the desk is that of the last of them."""
+async def _compare_gathered(groups: list[ResponseGroup], *, context: DialectContext) -> list[ResponseScore]:
+    """The rewards of rollouts that were gathered; the context is that of the last of them."""
     responses = tuple(response for group in groups for response in group.responses)
     whole = ResponseGroup(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
-    (rewards,) = await desk.score([whole], scoring=desk.scoring.on(desk.scoring.ends, mode=RewardMode.COHORT))
-    desk.rewards.clear()
+    scoring = context.scoring.on(context.scoring.ends, mode=RewardMode.COHORT)
+    rewards = await context.score([whole], scoring=scoring)
+    context.rewards.clear()
     return rewards
 
 
-def _group(asked: NemoVerify, *, desk: DialectContext) -> ResponseGroup | None:
+def _group(asked: NemoVerify, *, context: DialectContext) -> ResponseGroup | None:
     prompt = prompt_in(asked.responses_create_params)
-    response = response_in(asked.response, view=desk.view)
+    response = response_in(asked.response, view=context.view)
     if not prompt or response is None:
         return None
     return ResponseGroup(prompt=prompt, responses=(response,), reference=_reference(asked.model_extra or {}))
@@ -178,7 +131,7 @@ def _group(asked: NemoVerify, *, desk: DialectContext) -> ResponseGroup | None:
 def _reference(extras: Mapping[str, Any]) -> str | None:
     metadata = extras.get("verifier_metadata")
     places = [extras, metadata] if isinstance(metadata, Mapping) else [extras]
-    found = (text_of_any(place.get(name)) for place in places for name in REFERENCES)
+    found = (text_of(place.get(name)) for place in places for name in REFERENCES)
     return next((text for text in found if text is not None), None)
 
 
@@ -192,7 +145,7 @@ def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
 
 
 def _member_name(asked: NemoVerify) -> str:
-    """The caller's number of the rollout, or the id of the response; one without either is nobody's retry."""
+    """The caller's number of the rollout, or the id of the response; one without either is never a retry."""
     extras = asked.model_extra or {}
     for name in (extras.get("_ng_rollout_index"), asked.response.get("id")):
         if name is not None:
@@ -202,13 +155,15 @@ def _member_name(asked: NemoVerify) -> str:
 
 def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     echoed = asked.model_dump()
-    if reward.absence is None:
+    config = echoed.get("instance_config")
+    if reward.missing is None:
         # A row that is verified again brings the marks of its last failure with it.
         stale = ("_ng_failure_class", "_ng_failure_judge_error", "failure_kind", "failure_reason")
         kept = {name: value for name, value in echoed.items() if name not in stale}
-        return {**kept, "reward": reward.value, "mask_sample": False, **_unmasked(kept)}
-    said = f"{reward.absence}: {reward.reason}"[:MAX_REASON_CHARS]
-    config = echoed.get("instance_config")
+        if isinstance(config, dict) and "mask_sample" in config:
+            kept["instance_config"] = {**config, "mask_sample": False}
+        return {**kept, "reward": reward.value, "mask_sample": False}
+    said = f"{reward.missing}: {reward.reason}"[:MAX_REASON_CHARS]
     return {
         **echoed,
         "reward": 0.0,
@@ -221,76 +176,72 @@ def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     }
 
 
-def _unmasked(echoed: Mapping[str, Any]) -> dict[str, Any]:
-    config = echoed.get("instance_config")
-    masked = isinstance(config, dict) and "mask_sample" in config
-    return {"instance_config": {**config, "mask_sample": False}} if masked and isinstance(config, dict) else {}
-
-
-async def _compare(asked: NemoCompare, desk: DialectContext) -> dict[str, Any]:
+async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]:
     """Rewards from 1 to 5: the mean over a response's comparisons.
 
     Raises:
         Refused: 413, the comparisons cost too much.
         QueueFull, EngineUnavailable, ...: a response could not be compared with any other, and not by its own fault.
     """
-    desk.scoring = desk.scoring.on((WORST, BEST), mode=RewardMode.COHORT)
+    context.scoring = context.scoring.on((WORST, BEST), mode=RewardMode.COHORT)
     if asked.principle is not None:
-        desk.scoring = desk.scoring.judged_with(rubric=asked.principle)
-    desk.check_samples(len(asked.response_objs))
+        context.scoring = context.scoring.judged_with(rubric=asked.principle)
+    context.check_samples(len(asked.response_objs))
     texts = await asyncio.to_thread(
-        lambda: [response_in(response, view=desk.view) or "" for response in asked.response_objs]
+        lambda: [response_in(response, view=context.view) or "" for response in asked.response_objs]
     )
     history = tuple(chat_message(message) for message in asked.conversation_history)
     if len(texts) < 2 or not any(message.content for message in history):
-        desk.note([absent(MissingScore.UNREADABLE, reason="nothing to compare") for _ in texts])
+        context.note([no_score(MissingScore.UNREADABLE, reason="nothing to compare") for _ in texts])
         return {"rewards": [NEUTRAL] * len(texts), "comparison_results": None, "metrics": None}
-    strategy = Strategy.ALL_PAIRS if desk.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
-    group, scoring = ResponseGroup(prompt=history, responses=tuple(texts)), replace(desk.scoring, strategy=strategy)
-    desk.cost_limits.check(desk.cost_of(group, scoring=scoring))
+    strategy = Strategy.ALL_PAIRS if context.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
+    group, scoring = ResponseGroup(prompt=history, responses=tuple(texts)), replace(context.scoring, strategy=strategy)
+    context.cost_limits.check(context.cost_of(group, scoring=scoring))
     pairs = list(pairs_of(len(texts), strategy=strategy))
-    questions = [partial(_pair_request, history, [texts[i], texts[j]], desk=desk) for i, j in pairs]
-    answers = await desk.inquiry.ask_all(questions)
-    rows = []
+    questions = [
+        partial(judge_request, group, mode=Mode.PAIRWISE, responses=[texts[i], texts[j]], scoring=scoring)
+        for i, j in pairs
+    ]
+    rows: list[dict[str, Any]] = []
     points: list[list[float]] = [[] for _ in texts]
-    absences: list[list[ResponseScore]] = [[] for _ in texts]
-    for (i, j), answer in zip(pairs, answers, strict=True):
+    undecided: list[list[ResponseScore]] = [[] for _ in texts]
+    for (i, j), answer in zip(pairs, await context.batch.ask_all(questions), strict=True):
         decided = chances(answer, num_met=2)
         if decided is not None:
-            first, second = (desk.scoring.scaled(p) for p in decided)
+            first, second = (context.scoring.scaled(p) for p in decided)
             points[i].append(first)
             points[j].append(second)
             rows.append(_row(i, j, first, second, 1 + 5 * decided[1], failed=False))
             continue
-        reward = failed(answer) if isinstance(answer, Exception) else _undecided(answer.verdict.reason, answer)
-        absences[i].append(reward)
-        absences[j].append(reward)
+        for index in (i, j):
+            undecided[index].append(_undecided(answer))
         rows.append(_row(i, j, NEUTRAL, NEUTRAL, 3.5, failed=True))
-    rewards = [
-        ResponseScore(value=fmean(own)) if own else _worst(missing)
-        for own, missing in zip(points, absences, strict=True)
-    ]
-    for reward in rewards:
-        if reward.error is not None and reward.absence is not None and reward.absence.is_ours:
+    rewards = []
+    for own, missing in zip(points, undecided, strict=True):
+        # Without any comparison it is our failure if there is one, since asking again may help.
+        reward = ResponseScore(value=fmean(own)) if own else next(filter(attrgetter("is_ours"), missing), missing[0])
+        if reward.is_ours and reward.error is not None:
             raise reward.error
-    desk.note(rewards)
+        rewards.append(reward)
+    context.note(rewards)
     scores = [score for own in points for score in own]
-    numbers = [NEUTRAL if reward.value is None else reward.value for reward in rewards]
-    return {"rewards": numbers, "comparison_results": rows, "metrics": _metrics(scores, rows=rows)}
+    return {
+        "rewards": [NEUTRAL if reward.value is None else reward.value for reward in rewards],
+        "comparison_results": rows,
+        "metrics": {
+            "mean_individual_score": fmean(scores) if scores else NEUTRAL,
+            "std_individual_score": pstdev(scores) if scores else 0.0,
+            "tiebreak_usage_rate": 0.0,
+            "judge_failed_rate": fmean(float(row["judge_failed"]) for row in rows),
+        },
+    }
 
 
-def _pair_request(history: Sequence[Any], responses: list[str], *, desk: DialectContext) -> JudgeRequest:
-    group = ResponseGroup(prompt=tuple(history), responses=tuple(responses))
-    return judge_request(group, mode=Mode.PAIRWISE, responses=responses, scoring=desk.scoring)
-
-
-def _undecided(reason: str | None, answer: Any) -> ResponseScore:
-    return absent(absence_in(answer.verdict) or MissingScore.ABSTAINED, reason=reason or "undecided")
-
-
-def _worst(missing: Sequence[ResponseScore]) -> ResponseScore:
-    """Why a response has no comparison at all: our failure if there is any, since asking again may help."""
-    return next((reward for reward in missing if reward.absence is not None and reward.absence.is_ours), missing[0])
+def _undecided(answer: Judgment | Exception) -> ResponseScore:
+    if isinstance(answer, Exception):
+        return failed(answer)
+    missing = missing_in(answer.verdict) or MissingScore.ABSTAINED
+    return no_score(missing, reason=answer.verdict.reason or "undecided")
 
 
 def _row(i: int, j: int, first: float, second: float, ranking: float, *, failed: bool) -> dict[str, Any]:
@@ -305,21 +256,11 @@ def _row(i: int, j: int, first: float, second: float, ranking: float, *, failed:
     }
 
 
-def _metrics(scores: Sequence[float], *, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    return {
-        "mean_individual_score": fmean(scores) if scores else NEUTRAL,
-        "std_individual_score": pstdev(scores) if scores else 0.0,
-        "tiebreak_usage_rate": 0.0,
-        "judge_failed_rate": fmean(float(row["judge_failed"]) for row in rows),
-    }
+async def session(asked: NemoSession, context: DialectContext) -> dict[str, Any]:
+    return asked.model_dump(exclude_none=True)
 
 
-async def _session(asked: NemoSession, desk: DialectContext) -> dict[str, Any]:
-    session = asked.resources_session_id
-    return {} if session is None else {"resources_session_id": session}
-
-
-async def _aggregate(asked: NemoMetrics, desk: DialectContext) -> dict[str, Any]:
+async def aggregate(asked: NemoMetrics, context: DialectContext) -> dict[str, Any]:
     by_task: dict[Any, list[float]] = {}
     num_failed = 0
     for row in asked.verify_responses:
@@ -347,3 +288,31 @@ def _summary(rewards: Sequence[float]) -> dict[str, float]:
         "max/reward": max(rewards),
         "std/reward": pstdev(rewards),
     }
+
+
+DIALECT = Dialect(
+    name="nemo_gym",
+    endpoints=[
+        DialectEndpoint(path="/verify", body=NemoVerify, reply=verify, summary="Reward one rollout."),
+        DialectEndpoint(path="/compare", body=NemoCompare, reply=compare, summary="Reward the rollouts of one prompt."),
+        DialectEndpoint(
+            path="/seed_session", body=NemoSession, reply=session, summary="Nothing is kept for a rollout."
+        ),
+        DialectEndpoint(
+            path="/close_session", body=NemoSession, reply=session, summary="Nothing was kept for a rollout."
+        ),
+        DialectEndpoint(
+            path="/aggregate_metrics",
+            body=NemoMetrics,
+            reply=aggregate,
+            summary="Mean rewards, without the rollouts that have none.",
+        ),
+    ],
+    deadline_s=1500.0,
+    # Rows with the tag go to a file of failures, are left out of every mean, and can be verified again.
+    failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.MARKED),
+    # Its own server gives the neutral score where a comparison cannot be parsed, and 503 where the judge is down.
+    failures_at={"/compare": FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.ERROR)},
+    open_state=open_gathering,
+    routes=routes,
+)

@@ -6,28 +6,17 @@ it is always answered, and `extra_logs.judge_failed` says where a number stands 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import model_validator
 
-from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import Text
 from tirjudge_server.cost import Cost
-from tirjudge_server.dialects.context import (
-    TOO_COSTLY,
-    DialectContext,
-    DialectSettings,
-    ForeignRequest,
-    attend,
-    text_of,
-)
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
+from tirjudge_server.dialects.bodies import ForeignRequest, text_of
+from tirjudge_server.dialects.context import TOO_COSTLY, DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
-from tirjudge_server.service import JudgeService
-
-PATH = "/get_reward"
-DEADLINE_S = 150.0
 
 
 class OpenRlhfRequest(ForeignRequest):
@@ -50,47 +39,23 @@ class OpenRlhfRequest(ForeignRequest):
         return [self.query] if isinstance(self.query, str) else self.query
 
 
-REQUESTS = {PATH: OpenRlhfRequest}
-"""What is posted where."""
-
-
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoint."""
-    routes = APIRouter()
-
-    @routes.post(PATH)
-    async def get_reward(request: Request) -> Response:
-        """OpenRLHF's remote reward."""
-        return await attend(
-            request,
-            OpenRlhfRequest,
-            _reply,
-            dialect="openrlhf",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    return routes
-
-
-async def _reply(asked: OpenRlhfRequest, desk: DialectContext) -> dict[str, Any]:
-    """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
-    prompts = _each(asked.prompts, num=len(asked.queries))
+def read(asked: OpenRlhfRequest, context: DialectContext) -> list[ResponseGroup | ResponseScore | None]:
+    queries, num = asked.queries, len(asked.queries)
+    prompts = asked.prompts if isinstance(asked.prompts, list) else [asked.prompts] * num
     # A label that all samples share is spelled once.
-    labels = _each(asked.labels if isinstance(asked.labels, list) else text_of(asked.labels), num=len(asked.queries))
-    read = desk.affordable([_cost_of_reading(*sample) for sample in zip(asked.queries, prompts, strict=True)])
+    labels = map(text_of, asked.labels) if isinstance(asked.labels, list) else [text_of(asked.labels)] * num
+    # A prompt that all queries share is looked for in each of them.
+    costs = [Cost(rollouts=1, chars=len(q) + len(p or "")) for q, p in zip(queries, prompts, strict=True)]
+    return [
+        context.read_chat(query, prompt=prompt, reference=label) if may_be else TOO_COSTLY
+        for query, prompt, label, may_be in zip(queries, prompts, labels, context.affordable(costs), strict=True)
+    ]
 
-    def found() -> list[ResponseGroup | ResponseScore | None]:
-        return [
-            _group(query, prompt=prompt, label=label, desk=desk) if may_be else TOO_COSTLY
-            for query, prompt, label, may_be in zip(asked.queries, prompts, labels, read, strict=True)
-        ]
 
-    groups = await asyncio.to_thread(found)
-    rewards = await desk.score_each(groups)
-    numbers = [desk.number(reward) for reward in rewards]
-    worst, best = desk.scoring.ends
+def write(asked: OpenRlhfRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
+    numbers = [context.number(reward) for reward in rewards]
+    worst, best = context.scoring.ends
     return {
         "rewards": numbers,
         # Between 0 and 1 whatever the scale: the client's dynamic filtering expects that.
@@ -103,18 +68,16 @@ async def _reply(asked: OpenRlhfRequest, desk: DialectContext) -> dict[str, Any]
     }
 
 
-def _cost_of_reading(query: str, prompt: str | None) -> Cost:
-    """A prompt that all queries share is looked for in each of them."""
-    return Cost(rollouts=1, chars=len(query) + len(prompt or ""))
-
-
-def _each(given: Any, *, num: int) -> list[Any]:
-    """One a query."""
-    return given if isinstance(given, list) else [given] * num
-
-
-def _group(query: str, *, prompt: Any, label: Any, desk: DialectContext) -> ResponseGroup | None:
-    exchange = detemplate(query, prompt=prompt, view=desk.view)
-    if exchange is None:
-        return None
-    return ResponseGroup(prompt=exchange.prompt, responses=(exchange.response,), reference=text_of(label))
+DIALECT = Dialect(
+    name="openrlhf",
+    endpoints=[
+        DialectEndpoint(
+            path="/get_reward",
+            body=OpenRlhfRequest,
+            reply=scored(read, write),
+            summary="OpenRLHF's remote reward.",
+        )
+    ],
+    deadline_s=150.0,
+    failures=FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.FALLBACK),
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tirjudge.integrations.detemplate import ResponseView, view_of
 from tirjudge.types import ChatMessage
-from tirjudge_server.dialects.context import ForeignMessage, chat_message, text_of
+from tirjudge_server.dialects.bodies import ForeignMessage, chat_message, text_of
 
 
 def prompt_in(params: Mapping[str, Any]) -> tuple[ChatMessage, ...]:

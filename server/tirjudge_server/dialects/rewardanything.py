@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from tirjudge.http.rewards import RewardMode
 from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import MAX_RESPONSES, Text
-from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
+from tirjudge_server.dialects.bodies import ForeignRequest
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.reranking import reward_order
-from tirjudge_server.scoring import ResponseGroup
-from tirjudge_server.service import JudgeService
-
-PATH = "/api/rewardanything"
-DEADLINE_S = 25.0
-SCALE = (1.0, 5.0)
+from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class RewardAnythingRequest(ForeignRequest):
@@ -31,43 +28,36 @@ class RewardAnythingRequest(ForeignRequest):
     """Name -> text; names are never shown to the judge."""
 
 
-REQUESTS = {PATH: RewardAnythingRequest}
-"""What is posted where."""
+def read(asked: RewardAnythingRequest, context: DialectContext) -> list[ResponseGroup]:
+    mode = RewardMode.POINTWISE if context.scoring.mode is RewardMode.POINTWISE else RewardMode.EXPECTED_SCORE
+    context.scoring = context.scoring.judged_with(rubric=asked.principle).on((1.0, 5.0), mode=mode)
+    texts = [view_of(text, view=context.view) for text in asked.responses.values()]
+    return [ResponseGroup(prompt=asked.prompt, responses=tuple(texts))]
 
 
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoint."""
-    routes = APIRouter()
-
-    @routes.post(PATH)
-    async def rewardanything(request: Request) -> Response:
-        """RewardAnything's evaluation."""
-        return await attend(
-            request,
-            RewardAnythingRequest,
-            _reply,
-            dialect="rewardanything",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    return routes
-
-
-async def _reply(asked: RewardAnythingRequest, desk: DialectContext) -> dict[str, Any]:
-    names, texts = list(asked.responses), [view_of(text, view=desk.view) for text in asked.responses.values()]
-    mode = RewardMode.POINTWISE if desk.scoring.mode is RewardMode.POINTWISE else RewardMode.EXPECTED_SCORE
-    scoring = desk.scoring.judged_with(rubric=asked.principle).on(SCALE, mode=mode)
-    (rewards,) = await desk.score([ResponseGroup(prompt=asked.prompt, responses=tuple(texts))], scoring=scoring)
-    scored = [index for index in reward_order(rewards) if rewards[index].is_scored]
-    absent = [
-        f"{name}: no score, {reward.reason}" for name, reward in zip(names, rewards, strict=True) if reward.absence
-    ]
+def write(asked: RewardAnythingRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    names = list(asked.responses)
+    named = list(zip(names, rewards, strict=True))
+    missing = [f"{name}: no score, {reward.reason}" for name, reward in named if not reward.is_scored]
     return {
-        "thoughts": "\n".join([f"Judged by {desk.model}.", *absent]),
+        "thoughts": "\n".join([f"Judged by {context.model}.", *missing]),
         "results": {
-            "scores": {name: r.value for name, r in zip(names, rewards, strict=True) if r.is_scored},
-            "best-to-worst": [names[index] for index in scored],
+            "scores": {name: reward.value for name, reward in named if reward.is_scored},
+            "best-to-worst": [names[index] for index in reward_order(rewards) if rewards[index].is_scored],
         },
     }
+
+
+DIALECT = Dialect(
+    name="rewardanything",
+    endpoints=[
+        DialectEndpoint(
+            path="/api/rewardanything",
+            body=RewardAnythingRequest,
+            reply=scored(read, write),
+            summary="RewardAnything's evaluation.",
+        )
+    ],
+    deadline_s=25.0,
+    failures=FailureRow(judge=FailureStyle.LEFT_OUT, server=FailureStyle.ERROR),
+)

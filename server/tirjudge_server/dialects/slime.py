@@ -1,33 +1,22 @@
 """slime and its forks: `--rm-type remote_rm --rm-url http://host:8400/rm`. One sample a request; the body is the reward.
 
 The answer is a bare number. With `?reward_key=score` in the URL, and `--reward-key score` beside it, it is an object with
-that key, and with `judge_failed` to tell where a number stands in. The client waits 120 s, tries ten times, and then ends
-the run: so it is always answered.
+that key, and with `judge_failed` to tell where a number stands in. The client waits 120 s, tries ten times over two and a
+half minutes, and then ends the run: so it is always answered.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-
 from tirjudge.integrations.detemplate import conversation_of, view_of, without_end
-from tirjudge.types import ChatMessage, Text
-from tirjudge_server.dialects.context import (
-    DialectContext,
-    DialectSettings,
-    ForeignMessage,
-    ForeignRequest,
-    attend,
-    chat_message,
-    text_of,
-)
+from tirjudge.types import Text
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
+from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.dialects.options import DialectOptions
+from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
-from tirjudge_server.service import JudgeService
-
-PATH = "/rm"
-DEADLINE_S = 100.0
 
 
 class SlimeSample(ForeignRequest):
@@ -38,51 +27,43 @@ class SlimeSample(ForeignRequest):
     """Reference answer; None if there is none."""
 
 
-REQUESTS = {PATH: SlimeSample}
-"""What is posted where."""
+class SlimeOptions(DialectOptions):
+    texts = DialectOptions.texts | {"reward_key"}
+
+    reward_key: Text | None = None
+    """Where the reward stands in the answer; None: it is the answer."""
 
 
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoint."""
-    routes = APIRouter()
-
-    @routes.post(PATH)
-    async def rm(request: Request) -> Response:
-        """slime's remote reward model."""
-        key = request.query_params.get("reward_key")
-
-        async def reply(asked: SlimeSample, desk: DialectContext) -> Any:
-            (reward,) = await desk.score_each([await asyncio.to_thread(_group, asked, desk=desk)])
-            return desk.number(reward) if key is None else _object(reward, key=key, desk=desk)
-
-        return await attend(
-            request,
-            SlimeSample,
-            reply,
-            dialect="slime" if key is None else "slime?reward_key",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    return routes
-
-
-def _group(asked: SlimeSample, *, desk: DialectContext) -> ResponseGroup | None:
+def read(asked: SlimeSample, context: DialectContext) -> list[ResponseGroup | None]:
     if isinstance(asked.prompt, str):
-        prompt: str | tuple[ChatMessage, ...] = conversation_of(asked.prompt) or asked.prompt
+        prompt = conversation_of(asked.prompt) or asked.prompt
     else:
         prompt = tuple(chat_message(message) for message in asked.prompt)
     if not prompt:
-        return None
-    response = view_of(without_end(asked.response), view=desk.view)
-    return ResponseGroup(prompt=prompt, responses=(response,), reference=text_of(asked.label))
+        return [None]
+    response = view_of(without_end(asked.response), view=context.view)
+    return [ResponseGroup(prompt=prompt, responses=(response,), reference=text_of(asked.label))]
 
 
-def _object(reward: ResponseScore, *, key: str, desk: DialectContext) -> dict[str, float]:
+def write(asked: SlimeSample, rewards: list[ResponseScore], context: DialectContext) -> Any:
+    (reward,) = rewards
+    if context.options.reward_key is None:
+        return context.number(reward)
     return {
         "judge_failed": float(not reward.is_scored),
         "judge_forced": float(reward.forced),
         "judge_tool_calls": float(reward.tool_calls),
-        key: desk.number(reward),
+        context.options.reward_key: context.number(reward),
     }
+
+
+DIALECT = Dialect(
+    name="slime",
+    endpoints=[
+        DialectEndpoint(path="/rm", body=SlimeSample, reply=scored(read, write), summary="slime's remote reward model.")
+    ],
+    deadline_s=100.0,
+    failures=FailureRow(judge=FailureStyle.BARE_FALLBACK, server=FailureStyle.BARE_FALLBACK),
+    failures_at={"?reward_key": FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.FALLBACK)},
+    options=SlimeOptions,
+)

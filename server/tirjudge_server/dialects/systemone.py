@@ -15,20 +15,18 @@ from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from tirjudge.formats.texts import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
 from tirjudge_server.cost import Cost, question_cost
-from tirjudge_server.dialects.context import DialectContext, DialectSettings, ForeignRequest, attend, text_of
-from tirjudge_server.failure import MissingScore, absence_in
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint
+from tirjudge_server.dialects.bodies import ForeignRequest, text_of
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle, MissingScore, missing_in
 from tirjudge_server.markers import Ambiguous, check_line, line_between
-from tirjudge_server.scoring import ResponseGroup, ResponseScore, absent, failed, judge_request
-from tirjudge_server.service import JudgeService
+from tirjudge_server.scoring import ResponseGroup, ResponseScore, failed, judge_request, no_score
 
-PATH = "/v1/systemone"
-DEADLINE_S = 9.0
 MAX_QUESTIONS = 400
 MAX_ANSWERS = 255
 
@@ -76,10 +74,6 @@ class SystemOne(ForeignRequest):
     """Not looked at: a server has one judge."""
 
 
-REQUESTS = {PATH: SystemOne}
-"""What is posted where."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     """How the judge's probability is spread over the answers."""
@@ -100,43 +94,23 @@ CERTAIN = _Found(chances=(1.0,), label_mass=1.0)
 """Where there is one answer to choose from."""
 
 
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoint."""
-    routes = APIRouter()
-
-    @routes.post(PATH)
-    async def system_one(request: Request) -> Response:
-        """Answer named questions about a state."""
-        return await attend(
-            request,
-            SystemOne,
-            _reply,
-            dialect="systemone",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    return routes
-
-
-async def _reply(asked: SystemOne, desk: DialectContext) -> dict[str, Any]:
+async def reply(asked: SystemOne, context: DialectContext) -> dict[str, Any]:
     state, questions = text_of(asked.state) or "", list(asked.questions.values())
     known = await asyncio.to_thread(_known, questions, state=state)
     open_ones = [question for question, answer in zip(questions, known, strict=True) if answer is None]
     if open_ones:
-        _check_cost(open_ones, state=state, desk=desk)
-    answered = iter(await desk.inquiry.ask_all([partial(_request, state, one, desk=desk) for one in open_ones]))
+        _check_cost(open_ones, state=state, context=context)
+    answered = iter(await context.batch.ask_all([partial(_request, state, one, context=context) for one in open_ones]))
     found = [_found(next(answered)) if answer is None else answer for answer in known]
-    desk.note([ResponseScore(value=one.confidence) if isinstance(one, _Found) else one for one in found])
+    context.note([ResponseScore(value=one.confidence) if isinstance(one, _Found) else one for one in found])
     answers = zip(asked.questions.items(), found, strict=True)
     return {
         "id": f"sysone-{uuid.uuid4().hex}",
         "object": "systemone",
         "created": int(time.time()),
-        "model": desk.model,
+        "model": context.model,
         "answers": {name: _answer(question, one) for (name, question), one in answers},
-        "usage": {"input_tokens": desk.inquiry.input_tokens, "output_tokens": desk.inquiry.output_tokens},
+        "usage": {"input_tokens": context.batch.input_tokens, "output_tokens": context.batch.output_tokens},
     }
 
 
@@ -160,18 +134,18 @@ def _unreadable(text: str) -> ResponseScore | None:
     try:
         check_line(line_between(_template(), "state", "instructions"), texts=[text])
     except Ambiguous as error:
-        return absent(MissingScore.UNREADABLE, reason=str(error))
+        return no_score(MissingScore.UNREADABLE, reason=str(error))
     return None
 
 
 def _check_cost(
-    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, desk: DialectContext
+    questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, context: DialectContext
 ) -> None:
     """
     Raises:
         Refused: 413, the questions cost too much together.
     """
-    size, like = desk.inquiry.service.judge.profile.group_size, _request(state, questions[0], desk=desk)
+    size, like = context.batch.service.judge.profile.group_size, _request(state, questions[0], context=context)
     costs = (
         question_cost(
             len(_template()) + len(state) + len(text_of(question.instructions) or ""),
@@ -181,18 +155,18 @@ def _check_cost(
         )
         for question in questions
     )
-    desk.cost_limits.check(sum(costs, Cost()), param="questions")
+    context.cost_limits.check(sum(costs, Cost()), param="questions")
 
 
 def _request(
-    state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, desk: DialectContext
+    state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, context: DialectContext
 ) -> JudgeRequest:
     """The judgment that answers a question with several answers."""
     texts = _texts(question)
     values = {"state": state, "instructions": text_of(question.instructions) or ""}
     group = ResponseGroup(prompt=fill(_template(), values), responses=tuple(texts))
     mode = Mode.PAIRWISE if len(texts) == 2 else Mode.LISTWISE
-    return judge_request(group, mode=mode, responses=texts, scoring=desk.scoring)
+    return judge_request(group, mode=mode, responses=texts, scoring=context.scoring)
 
 
 def _texts(question: SystemOneNoul | SystemOneChoice | SystemOneScore) -> list[str]:
@@ -218,7 +192,7 @@ def _found(answer: Judgment | Exception) -> _Found | ResponseScore:
         return failed(answer)
     verdict = answer.verdict
     if verdict.status == "abstained" or verdict.probabilities is None:
-        return absent(absence_in(verdict) or MissingScore.ABSTAINED, reason=verdict.reason or "abstained")
+        return no_score(missing_in(verdict) or MissingScore.ABSTAINED, reason=verdict.reason or "abstained")
     return _Found(chances=verdict.probabilities, label_mass=1.0 if verdict.label_mass is None else verdict.label_mass)
 
 
@@ -226,7 +200,7 @@ def _answer(
     question: SystemOneNoul | SystemOneChoice | SystemOneScore, found: _Found | ResponseScore
 ) -> Mapping[str, Any]:
     if isinstance(found, ResponseScore):
-        return {"type": "refusal", "reason": f"{found.absence}: {found.reason}"}
+        return {"type": "refusal", "reason": f"{found.missing}: {found.reason}"}
     match question:
         case SystemOneNoul():
             return {"type": "noul", "noul": found.chances[0]}
@@ -247,3 +221,16 @@ def _answer(
                 "legend": dict(zip(levels, question.criteria, strict=True)),
                 "probabilities": dict(zip(levels, found.chances, strict=True)),
             }
+
+
+DIALECT = Dialect(
+    name="systemone",
+    endpoints=[
+        DialectEndpoint(
+            path="/v1/systemone", body=SystemOne, reply=reply, summary="Answer named questions about a state."
+        )
+    ],
+    deadline_s=9.0,
+    # The client drops answers of a type it does not know, and retries an HTTP error.
+    failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.ERROR),
+)

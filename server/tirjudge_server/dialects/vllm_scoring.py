@@ -7,33 +7,20 @@ it says where a number stands in.
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from tirjudge.integrations.detemplate import detemplate, view_of
+from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import Text
-from tirjudge_server.dialects.context import (
-    DialectContext,
-    DialectSettings,
-    ForeignMessage,
-    ForeignRequest,
-    Reply,
-    attend,
-    chat_message,
-    one_of,
-)
+from tirjudge_server.dialects.base import Dialect, DialectEndpoint, Read, scored
+from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, one_of
+from tirjudge_server.dialects.context import DialectContext
+from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
-from tirjudge_server.service import JudgeService
-
-SCORE_PATHS = ("/score", "/v1/score")
-CLASSIFY_PATH = "/classify"
-POOLING_PATH = "/pooling"
-DEADLINE_S = 600.0
 
 Texts = Text | list[Text]
 
@@ -58,7 +45,7 @@ class VllmScore(ForeignRequest):
     def _has_pairs(self) -> VllmScore:
         first, second = self.sides
         if len(first) not in (1, len(second)):
-            raise ValueError(f"text_1: {len(first)} given for {len(second)} in `text_2`; as many or one would do")
+            raise ValueError(f"text_1: {len(first)} given for {len(second)} in `text_2`; give as many, or one")
         return self
 
     @property
@@ -95,97 +82,85 @@ class VllmPooling(ForeignRequest):
         return self
 
 
-REQUESTS = {**dict.fromkeys(SCORE_PATHS, VllmScore), CLASSIFY_PATH: VllmPooling, POOLING_PATH: VllmPooling}
-"""What is posted where."""
-
-
-def router(service: JudgeService, *, settings: DialectSettings) -> APIRouter:
-    """The endpoints."""
-    routes = APIRouter()
-
-    async def answer(request: Request, model: type[ForeignRequest], reply: Reply) -> Response:
-        return await attend(
-            request,
-            model,
-            reply,
-            dialect="vllm_scoring",
-            service=service,
-            settings=settings,
-            deadline_s=DEADLINE_S,
-        )
-
-    async def score(request: Request) -> Response:
-        """vLLM's similarity score."""
-        return await answer(request, VllmScore, _score)
-
-    for path in SCORE_PATHS:
-        routes.post(path, operation_id=path[1:].replace("/", "_"))(score)
-
-    @routes.post(CLASSIFY_PATH)
-    async def classify(request: Request) -> Response:
-        """vLLM's classification, with the reward as the one class."""
-        return await answer(request, VllmPooling, _classify)
-
-    @routes.post(POOLING_PATH)
-    async def pooling(request: Request) -> Response:
-        """vLLM's pooling, with the reward as the one number."""
-        return await answer(request, VllmPooling, _pooling)
-
-    return routes
-
-
-async def _score(asked: VllmScore, desk: DialectContext) -> dict[str, Any]:
-    if asked.instruction is not None and "rubric" not in desk.scoring.judging:
-        desk.scoring = desk.scoring.judged_with(rubric=asked.instruction)
-    desk.check_samples(len(asked.sides[1]))
-    groups = [
-        ResponseGroup(prompt=first, responses=(view_of(second, view=desk.view),)) for first, second in asked.pairs
+def read_pairs(asked: VllmScore, context: DialectContext) -> list[ResponseGroup]:
+    if asked.instruction is not None and "rubric" not in context.scoring.judging:
+        context.scoring = context.scoring.judged_with(rubric=asked.instruction)
+    context.check_samples(len(asked.sides[1]))
+    return [
+        ResponseGroup(prompt=first, responses=(view_of(second, view=context.view),)) for first, second in asked.pairs
     ]
-    rewards = await desk.score_each(groups)
-    rows = [{"object": "score", "score": desk.number(reward)} for reward in rewards]
-    return _listing("score", rows, rewards=rewards, desk=desk)
 
 
-async def _classify(asked: VllmPooling, desk: DialectContext) -> dict[str, Any]:
-    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
-    rows = [{"label": "LABEL_0", "probs": [desk.number(reward)], "num_classes": 1} for reward in rewards]
-    return _listing("classify", rows, rewards=rewards, desk=desk)
+def read_chats(asked: VllmPooling, context: DialectContext) -> list[ResponseGroup | None]:
+    if asked.messages is None:
+        return context.read_chats(_listed(asked.input or []))
+    chat = [chat_message(message) for message in asked.messages]
+    if len(chat) < 2 or chat[-1].role != "assistant":
+        return [None]
+    return [ResponseGroup(prompt=tuple(chat[:-1]), responses=(view_of(chat[-1].content, view=context.view),))]
 
 
-async def _pooling(asked: VllmPooling, desk: DialectContext) -> dict[str, Any]:
-    rewards = await desk.score_each(await asyncio.to_thread(_groups, asked, desk=desk))
-    rows = [{"object": "pooling", "data": [desk.number(reward)]} for reward in rewards]
-    return _listing("pool", rows, rewards=rewards, desk=desk)
+def endpoint(
+    path: str, body: type[BaseModel], read: Read, *, prefix: str, row: Callable[[float], dict[str, Any]], summary: str
+) -> DialectEndpoint:
+    """An endpoint that answers with a list.
 
+    Args:
+        prefix: of the answer's id.
+        row: what a reward looks like.
+    """
 
-def _groups(asked: VllmPooling, *, desk: DialectContext) -> list[ResponseGroup | None]:
-    if asked.messages is not None:
-        chat = [chat_message(message) for message in asked.messages]
-        if len(chat) < 2 or chat[-1].role != "assistant":
-            return [None]
-        return [ResponseGroup(prompt=tuple(chat[:-1]), responses=(view_of(chat[-1].content, view=desk.view),))]
-    texts = _listed(asked.input or [])
-    desk.check_samples(len(texts))
-    exchanges = [detemplate(text, view=desk.view) for text in texts]
-    return [None if e is None else ResponseGroup(prompt=e.prompt, responses=(e.response,)) for e in exchanges]
+    def write(asked: Any, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+        return {
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "object": "list",
+            "created": int(time.time()),
+            "model": context.model,
+            "data": [
+                {"index": index, **row(context.number(reward)), "judge_failed": not reward.is_scored}
+                for index, reward in enumerate(rewards)
+            ],
+            "usage": context.usage(),
+        }
 
-
-def _listing(
-    prefix: str, rows: list[dict[str, Any]], *, rewards: list[ResponseScore], desk: DialectContext
-) -> dict[str, Any]:
-    data = [
-        {"index": index, **row, "judge_failed": not reward.is_scored}
-        for index, (row, reward) in enumerate(zip(rows, rewards, strict=True))
-    ]
-    return {
-        "id": f"{prefix}-{uuid.uuid4().hex}",
-        "object": "list",
-        "created": int(time.time()),
-        "model": desk.model,
-        "data": data,
-        "usage": desk.usage(),
-    }
+    return DialectEndpoint(path=path, body=body, reply=scored(read, write), summary=summary)
 
 
 def _listed(given: Texts) -> list[str]:
     return [given] if isinstance(given, str) else given
+
+
+DIALECT = Dialect(
+    name="vllm_scoring",
+    endpoints=[
+        *(
+            endpoint(
+                path,
+                VllmScore,
+                read_pairs,
+                prefix="score",
+                row=lambda number: {"object": "score", "score": number},
+                summary="vLLM's similarity score.",
+            )
+            for path in ("/score", "/v1/score")
+        ),
+        endpoint(
+            "/classify",
+            VllmPooling,
+            read_chats,
+            prefix="classify",
+            row=lambda number: {"label": "LABEL_0", "probs": [number], "num_classes": 1},
+            summary="vLLM's classification, with the reward as the one class.",
+        ),
+        endpoint(
+            "/pooling",
+            VllmPooling,
+            read_chats,
+            prefix="pool",
+            row=lambda number: {"object": "pooling", "data": [number]},
+            summary="vLLM's pooling, with the reward as the one number.",
+        ),
+    ],
+    deadline_s=600.0,
+    failures=FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.FALLBACK),
+)

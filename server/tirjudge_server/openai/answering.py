@@ -7,20 +7,22 @@ judge prompts of `templates`. A chat with none of these goes through the loop as
 
 from __future__ import annotations
 
-import asyncio
+import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from tirjudge.concurrency import gather_fail_fast
 from tirjudge.http.protocol import invalid, parse_json, shown
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Text, TurnRecord
 from tirjudge_server.call import Call
 from tirjudge_server.coalescing import InFlightJudgment
 from tirjudge_server.cost import Cost
 from tirjudge_server.openai.conversation import (
-    ConversationAnswer,
+    AnswerChoice,
     ConversationQuestion,
     check_model_chats,
     converse,
@@ -77,25 +79,20 @@ class ChatJudging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerChoice:
-    """One answer, before it has the shape of an endpoint."""
+class AnswerShape:
+    """What the answers of an endpoint look like, whole and in chunks."""
 
-    content: str | None
-    refusal: str | None
-    reasoning: str
-    finish_reason: Literal["stop", "length"]
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    judgment: Judgment | None
-    """None: it was no judgment."""
-
-
-def made_by(choices: Sequence[AnswerChoice], *, service: JudgeService) -> str | None:
-    """Fingerprint of the weights behind the first answer; of those that are served now, if it is no judgment."""
-    judgment = choices[0].judgment
-    return service.fingerprint if judgment is None else judgment.model_version
+    object: str
+    chunk_object: str
+    id_prefix: str
+    choice: Callable[[AnswerChoice, int], dict[str, Any]]
+    """The choice with an index, of a whole answer."""
+    opening: dict[str, Any] | None
+    """The choice in the first chunk; None: there is no such chunk."""
+    turn: Callable[[str], dict[str, Any] | None]
+    """The choice that tells of a turn; None: it is not told."""
+    answer: Callable[[AnswerChoice], dict[str, Any]]
+    end: Callable[[AnswerChoice], dict[str, Any]]
 
 
 OnTurn = Callable[[str], Awaitable[None]]
@@ -112,7 +109,7 @@ def refuse_unsupported(
     Args:
         fields: of a body that we do not read.
         harmless: those that would change the answer and cannot be honoured, with the values that ask for nothing.
-        hints: what would do instead.
+        hints: what to do instead.
 
     Raises:
         Refused: one of them asks for something.
@@ -279,16 +276,45 @@ async def choose(
             await on_turn(turn_text(turn))
 
     answers = [converse(service, replace(wanted, seed=seed), call=call, on_turn=tell) for seed in seeds]
-    return [_from_answer(answer, stops=asked.stops) for answer in await _together(answers)]
+    return [_cut(answer, stops=asked.stops) for answer in await gather_fail_fast(answers)]
 
 
-async def follow(flight: InFlightJudgment, *, form: Form, stops: Sequence[str], on_turn: OnTurn) -> list[AnswerChoice]:
+async def complete(
+    service: JudgeService,
+    wanted: ChatJudging | ConversationQuestion,
+    asked: CompletionOptions,
+    *,
+    call: Call,
+    shape: AnswerShape,
+) -> dict[str, Any]:
+    """The whole answer.
+
+    Raises:
+        Refused, QueueFull, ...: as `choose`.
+    """
+    choices = await choose(service, wanted, asked, call=call)
+    judgment = choices[0].judgment
+    return {
+        "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
+        "object": shape.object,
+        "created": int(time.time()),
+        "model": service.judge.profile.name,
+        # Of the weights behind the first answer; of those that are served now, if it is no judgment.
+        "system_fingerprint": service.fingerprint if judgment is None else judgment.model_version,
+        "choices": [shape.choice(choice, index) for index, choice in enumerate(choices)],
+        "usage": usage(choices),
+    }
+
+
+async def follow(
+    in_flight: InFlightJudgment, *, form: Form, stops: Sequence[str], on_turn: OnTurn
+) -> list[AnswerChoice]:
     """The one answer that a judgment in flight becomes, with each of its turns on the way."""
 
     async def tell(order: Sequence[int], turn: TurnRecord) -> None:
         await on_turn(turn_text(turn))
 
-    return [_from_judgment(await flight.judgment(tell), form=form, stops=stops)]
+    return [_from_judgment(await in_flight.judgment(tell), form=form, stops=stops)]
 
 
 async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> list[Judgment]:
@@ -302,24 +328,12 @@ async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> 
     return [judgment for judgment in judgments if isinstance(judgment, Judgment)]
 
 
-async def _together(answers: Sequence[Awaitable[ConversationAnswer]]) -> list[ConversationAnswer]:
-    tasks = [asyncio.ensure_future(answer) for answer in answers]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> AnswerChoice:
-    said = form.say(judgment)
-    turns = [turn for rollout in judgment.rollouts for turn in rollout.turns]
-    usage = judgment.usage
-    return AnswerChoice(
-        content=None if said.content is None else cut_at(said.content, stops=stops),
+    said, usage = form.say(judgment), judgment.usage
+    choice = AnswerChoice(
+        content=said.content,
         refusal=said.refusal,
-        reasoning="\n".join(turn_text(turn) for turn in turns),
+        reasoning="\n".join(turn_text(turn) for rollout in judgment.rollouts for turn in rollout.turns),
         finish_reason="stop",
         input_tokens=usage.input_tokens,
         cached_tokens=usage.cached_tokens,
@@ -327,21 +341,13 @@ def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> A
         reasoning_tokens=usage.output_tokens,
         judgment=judgment,
     )
+    return _cut(choice, stops=stops)
 
 
-def _from_answer(answer: ConversationAnswer, *, stops: Sequence[str]) -> AnswerChoice:
-    content = cut_at(answer.content, stops=stops)
-    return AnswerChoice(
-        content=content,
-        refusal=None,
-        reasoning=answer.reasoning,
-        finish_reason="stop" if content != answer.content else answer.finish_reason,
-        input_tokens=answer.input_tokens,
-        cached_tokens=answer.cached_tokens,
-        output_tokens=answer.output_tokens,
-        reasoning_tokens=answer.reasoning_tokens,
-        judgment=None,
-    )
+def _cut(choice: AnswerChoice, *, stops: Sequence[str]) -> AnswerChoice:
+    """The choice up to the first stop string in its content."""
+    content = None if choice.content is None else cut_at(choice.content, stops=stops)
+    return choice if content == choice.content else replace(choice, content=content, finish_reason="stop")
 
 
 def cut_at(text: str, *, stops: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`/v1/batches`: many requests in a file, answered when nobody else waits."""
+"""`/v1/batches`: many requests in a file, answered when no other request waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tirjudge.types import Text
 from tirjudge_server.openai.batchrun import BatchRunner
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.files import lifetime, owner_of
-from tirjudge_server.openai.filestore import FileStore
+from tirjudge_server.openai.filestore import FileStore, StoredFile
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import Foreign, parse, parsed
 from tirjudge_server.openapi import error_responses
@@ -45,7 +45,7 @@ class BatchCreation(Foreign):
 
 
 def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> APIRouter:
-    """The endpoints; batches that were left unfinished go on with the application.
+    """The endpoints; unfinished batches continue when the application starts.
 
     Args:
         runner: runs them.
@@ -65,23 +65,14 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
     async def create(request: Request) -> dict[str, Any]:
         """Begin a batch."""
         asked = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
-        owner = owner_of(request)
-        _check(asked, endpoints=sorted(runner.endpoints))
-        file = files.get(asked.input_file_id, owner=owner)
-        if file.purpose != "batch":
-            message = f'input_file_id: a file for "{file.purpose}" given; one uploaded for "batch" would do'
-            raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
+        file = _checked(asked, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
         kept = asked.output_expires_after
-        files.check_full(owner)
         runner.start()
         batch = batches.create(
             window_s=window_s(asked.completion_window),
-            endpoint=asked.endpoint,
-            input_file_id=file.id,
-            completion_window=asked.completion_window,
-            metadata=asked.metadata,
-            owner=owner,
+            owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
+            **asked.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
         runner.run(batch)
         return batch.shown()
@@ -105,10 +96,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         batch = batches.get(batch_id, owner=owner_of(request))
         if batch.has_ended:
             message = f"batch: it is {batch.status} already, and cannot be cancelled"
+            problem = invalid(message, param="batch_id", code="batch_ended")
             # Clients take a 409 for something that passes, and this does not.
-            raise Refused(
-                invalid(message, param="batch_id", code="batch_ended"), status=409, headers={"x-should-retry": "false"}
-            )
+            raise Refused(problem, status=409, headers={"x-should-retry": "false"})
         return runner.cancel(batch).shown()
 
     return routes
@@ -122,12 +112,23 @@ def window_s(window: str) -> int:
     """
     match = _WINDOW.fullmatch(window)
     if match is None:
-        message = f'completion_window: {shown(window)} given; "24h" would do'
+        message = f'completion_window: {shown(window)} given; expected: a number and s, m, h or d, such as "24h"'
         raise Refused(invalid(message, param="completion_window", code="invalid_value"))
     return int(match[1]) * _UNIT_S[match[2]]
 
 
-def _check(asked: BatchCreation, *, endpoints: list[str]) -> None:
+def _checked(asked: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
+    """The input of a batch that can be begun.
+
+    Raises:
+        Refused: it cannot be; the caller keeps too many files, for one.
+    """
     if asked.endpoint not in endpoints:
         message = f"endpoint: {shown(asked.endpoint)} given; there are {', '.join(endpoints)}"
         raise Refused(invalid(message, param="endpoint", code="invalid_value"))
+    file = files.get(asked.input_file_id, owner=owner)
+    if file.purpose != "batch":
+        message = f'input_file_id: a file for "{file.purpose}" given; expected: one uploaded for "batch"'
+        raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
+    files.check_full(owner)
+    return file

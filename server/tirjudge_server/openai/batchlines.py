@@ -110,7 +110,7 @@ def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> BatchLine | 
     if not isinstance(custom_id, str) or not custom_id:
         return _problem("missing_required_parameter", "custom_id: a text is needed", param="custom_id")
     if value.get("method") != "POST":
-        return _problem("invalid_method", 'method: "POST" would do', param="method")
+        return _problem("invalid_method", 'method: expected: "POST"', param="method")
     if value.get("url") != endpoint:
         return _problem("mismatched_endpoint", f"url: {endpoint} is the endpoint of this batch", param="url")
     if not isinstance(body, dict):

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
@@ -19,7 +19,6 @@ from tirjudge_server.call import Call, Priority
 from tirjudge_server.openai.batchlines import BatchLine, answer_line, check, lines, unanswered_line, usage_in
 from tirjudge_server.openai.batchstore import (
     BatchCounts,
-    BatchProgress,
     BatchStore,
     Kind,
     LineErrors,
@@ -33,7 +32,7 @@ from tirjudge_web.tracebacks import frames_of
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Mapping[str, Any], Call], Awaitable[Mapping[str, Any]]]
-"""Answers the body of a line. Raises what the endpoint itself would."""
+"""Answers the body of a line. Raises what the endpoint raises."""
 
 MAX_ACTIVE = 4
 """Batches side by side; the others wait, still validating."""
@@ -94,7 +93,7 @@ class BatchRunner:
         await asyncio.gather(*runs, return_exceptions=True)
 
     def run(self, batch: StoredBatch) -> None:
-        """Begin with a batch, or go on with it."""
+        """Start or continue a batch."""
         task = asyncio.create_task(self._run(batch.id))
         self._runs[batch.id] = task
         task.add_done_callback(lambda _: self._runs.pop(batch.id, None))
@@ -188,8 +187,9 @@ class BatchRunner:
                         return
                     status, request_id, body = await self._answer(batch, line)
                     failed = status >= 400
-                    answer = answer_line(line.custom_id, status=status, request_id=request_id, body=body)
-                    _append(errors if failed else output, answer)
+                    file = errors if failed else output
+                    file.write(answer_line(line.custom_id, status=status, request_id=request_id, body=body))
+                    file.flush()
                     progress.add(line.custom_id, failed=failed)
                     self._batches.count(batch.id, progress)
 
@@ -224,7 +224,10 @@ class BatchRunner:
             except Exception as error:
                 num_tries += 1
                 if not isinstance(error, PASSING) or num_tries == MAX_TRIES:
-                    return _failure(error, request_id=request_id)
+                    status, problem, _ = problem_from(error)
+                    if status >= 500:
+                        logger.error("%s failed\n%s", request_id, frames_of(error))
+                    return status, request_id, {"error": problem.model_dump()}
                 await asyncio.sleep(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (num_tries - 1)))
 
     def _begin_end(self, batch_id: str, ending: str) -> None:
@@ -244,7 +247,7 @@ class BatchRunner:
             finalizing_at=self._batches.now(),
             output_file_id=self._files.new_id() if progress.num_completed else None,
             error_file_id=self._files.new_id() if progress.num_failed else None,
-            request_counts=_counts(batch, progress),
+            request_counts=progress.counts(total=max(batch.request_counts.total, len(progress.done))),
         )
 
     def _finalize(self, batch_id: str) -> None:
@@ -268,20 +271,3 @@ class BatchRunner:
 
 
 _OUR_FAULT = {"code": "internal", "message": "the server failed; its log has the cause"}
-
-
-def _counts(batch: StoredBatch, progress: BatchProgress) -> BatchCounts:
-    total = max(batch.request_counts.total, progress.num_completed + progress.num_failed)
-    return BatchCounts(total=total, completed=progress.num_completed, failed=progress.num_failed)
-
-
-def _append(file: IO[bytes], line: bytes) -> None:
-    file.write(line)
-    file.flush()
-
-
-def _failure(error: Exception, *, request_id: str) -> tuple[int, str, Mapping[str, Any]]:
-    status, problem, _ = problem_from(error)
-    if status >= 500:
-        logger.error("%s failed\n%s", request_id, frames_of(error))
-    return status, request_id, {"error": problem.model_dump()}

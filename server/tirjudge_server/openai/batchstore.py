@@ -1,6 +1,6 @@
 """Batches on disk: `ID.json` says where a batch stands, `ID.output` and `ID.errors` hold the lines that are done.
 
-The lines are the progress: whoever takes a batch up again, after whatever end of the process, does what is not in them.
+The lines are the progress: a batch that is continued after a restart runs the requests that are not in them.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ class BatchProgress:
     num_completed: int = 0
     num_failed: int = 0
 
+    def counts(self, *, total: int) -> BatchCounts:
+        return BatchCounts(total=total, completed=self.num_completed, failed=self.num_failed)
+
     def add(self, custom_id: str, *, failed: bool) -> None:
         self.done.add(digest(custom_id))
         self.num_failed += failed
@@ -193,9 +196,7 @@ class BatchStore:
     def count(self, batch_id: str, progress: BatchProgress) -> None:
         """How far a batch is, in memory alone: the lines on disk say it too."""
         batch = self._batches[batch_id]
-        counts = BatchCounts(
-            total=batch.request_counts.total, completed=progress.num_completed, failed=progress.num_failed
-        )
+        counts = progress.counts(total=batch.request_counts.total)
         self._batches[batch_id] = batch.model_copy(update={"request_counts": counts})
 
     def get(self, batch_id: str, *, owner: str | None) -> StoredBatch:
@@ -265,20 +266,14 @@ def _custom_ids(path: Path) -> Iterator[str]:
     if not path.exists():
         return
     with path.open("r+b") as file:
-        for end, line in _ends(file):
+        end = 0
+        while line := file.readline():
             custom_id = _custom_id(line)
             if custom_id is None:
-                file.truncate(end - len(line))
+                file.truncate(end)
                 return
+            end += len(line)
             yield custom_id
-
-
-def _ends(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Each line with the place after it."""
-    end = 0
-    while line := file.readline():
-        end += len(line)
-        yield end, line
 
 
 def _custom_id(line: bytes) -> str | None:

@@ -33,10 +33,10 @@ async def place(service: JudgeService, request: JudgeRequest, *, call: Call) -> 
     service.check(request)
     service.readiness.check(request)
     deadline = Deadline.after(service.deadline_s(request, call=call))
-    whom = coming_from(call.caller, urgency=call.priority)
-    with whom, service.admission.enter(caller=call.caller, priority=call.priority) as own:
+    context = coming_from(call.caller, urgency=call.priority)
+    with context, service.admission.enter(caller=call.caller, priority=call.priority) as ticket:
         async with service.draining.limit():
-            if await until(deadline.forces_at, own.turn()) is None:
+            if await until(deadline.forces_at, ticket.turn()) is None:
                 raise DeadlineExceeded("the time for this answer was up before its turn came")
             try:
                 yield deadline

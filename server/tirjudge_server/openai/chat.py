@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, ConfigDict, Field
 
 from tirjudge.types import ChatMessage
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.openai.answering import (
     REQUEST_HEADER,
-    AnswerChoice,
+    AnswerShape,
+    ChatJudging,
     CompletionOptions,
-    choose,
+    complete,
     interpret,
-    made_by,
     refuse_unsupported,
     says_json,
-    usage,
     verdict_fields,
 )
-from tirjudge_server.openai.chunks import ChunkShape, stream
-from tirjudge_server.openai.wire import Content, Foreign, parse
+from tirjudge_server.openai.chunks import respond
+from tirjudge_server.openai.conversation import AnswerChoice, ConversationQuestion
+from tirjudge_server.openai.wire import Content, Foreign, receive
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import read_body
-from tirjudge_web.connection import while_connected
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -85,74 +81,32 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(CHAT_PATH)
     async def chat_completions(request: Request) -> Response:
         """Judge, or answer, in the shape of a chat."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse_chat(body)
+        asked = await receive(request, ChatRequest, service=service, max_bytes=max_body_bytes)
         is_json = says_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect="openai.chat")
-        if asked.stream:
-            wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked), is_json=is_json)
-            return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
-        answer = await while_connected(request.receive, answer_chat(service, asked, call=call, is_json=is_json))
-        return JSONResponse(answer, headers=judgment_header(answer["choices"]))
+        return await respond(
+            request, service, asked, partial(_wanted, service, asked, is_json=is_json), call=call, shape=_SHAPE
+        )
 
     return routes
 
 
-def judgment_header(choices: list[dict[str, Any]]) -> dict[str, str]:
-    """Where there is one judgment, its id."""
-    ids = [choice["judgment_id"] for choice in choices if "judgment_id" in choice]
-    return {"x-judgment-id": ids[0]} if len(ids) == 1 else {}
-
-
-def parse_chat(body: bytes) -> ChatRequest:
-    """The request in a body.
-
-    Raises:
-        Refused: it is none, or wants what cannot be given.
-    """
-    asked = parse(body, ChatRequest)
-    refuse_unsupported_in(asked)
-    return asked
-
-
-def refuse_unsupported_in(asked: ChatRequest) -> None:
-    """
-    Raises:
-        Refused: it wants what cannot be given.
-    """
-    refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints=_HINTS)
-
-
-async def answer_chat(
-    service: JudgeService, asked: ChatRequest, *, call: Call, is_json: bool = False
-) -> dict[str, Any]:
-    """The whole answer of a chat that is not streamed.
-
-    Args:
-        service: judges.
-        asked: the body.
-        call: by whom.
-        is_json: its last user message is a request as JSON.
+async def answer_chat(service: JudgeService, asked: ChatRequest, *, call: Call) -> dict[str, Any]:
+    """The whole answer.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    # In a thread, because long texts take a while to be searched for a judge's prompt.
-    wanted = await asyncio.to_thread(interpret, service, asked, chat_messages(asked), is_json=is_json)
-    choices = await choose(service, wanted, asked, call=call)
-    return {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": service.judge.profile.name,
-        "system_fingerprint": made_by(choices, service=service),
-        "choices": [_chat_choice(choice, index=index) for index, choice in enumerate(choices)],
-        "usage": usage(choices),
-    }
+    wanted = await asyncio.to_thread(_wanted, service, asked)
+    return await complete(service, wanted, asked, call=call, shape=_SHAPE)
 
 
-def chat_messages(asked: ChatRequest) -> list[ChatMessage]:
+def _wanted(service: JudgeService, asked: ChatRequest, *, is_json: bool = False) -> ChatJudging | ConversationQuestion:
+    refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints=_HINTS)
+    return interpret(service, asked, _messages(asked), is_json=is_json)
+
+
+def _messages(asked: ChatRequest) -> list[ChatMessage]:
     """The messages in the roles that a prompt knows."""
     roles = [_ROLES.get(message.role, message.role) for message in asked.messages]
     return [
@@ -161,7 +115,7 @@ def chat_messages(asked: ChatRequest) -> list[ChatMessage]:
     ]
 
 
-def _chat_choice(choice: AnswerChoice, *, index: int) -> dict[str, Any]:
+def _choice(choice: AnswerChoice, index: int) -> dict[str, Any]:
     message = {
         "role": "assistant",
         "content": choice.content,
@@ -181,9 +135,11 @@ def _delta(delta: dict[str, Any], *, finish_reason: str | None, extra: dict[str,
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **extra}
 
 
-_CHUNKS = ChunkShape(
-    object="chat.completion.chunk",
+_SHAPE = AnswerShape(
+    object="chat.completion",
+    chunk_object="chat.completion.chunk",
     id_prefix="chatcmpl-",
+    choice=_choice,
     opening=_delta({"role": "assistant", "content": ""}, finish_reason=None, extra={}),
     turn=lambda text: _delta({"reasoning_content": text}, finish_reason=None, extra={}),
     answer=lambda choice: _delta(

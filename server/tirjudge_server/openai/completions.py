@@ -3,36 +3,28 @@ engine speaks this protocol already, and without a chat template around it."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-import uuid
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
 from tirjudge.types import ChatMessage
-from tirjudge_server.call import Call, call_of
+from tirjudge_server.call import call_of
 from tirjudge_server.openai.answering import (
     REQUEST_HEADER,
-    AnswerChoice,
+    AnswerShape,
     ChatJudging,
     CompletionOptions,
-    choose,
     judging_in,
-    made_by,
     refuse_unsupported,
     says_json,
-    usage,
     verdict_fields,
 )
-from tirjudge_server.openai.chat import judgment_header
-from tirjudge_server.openai.chunks import ChunkShape, stream
-from tirjudge_server.openai.wire import parse, refuse
+from tirjudge_server.openai.chunks import respond
+from tirjudge_server.openai.conversation import AnswerChoice
+from tirjudge_server.openai.wire import receive, refuse
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import read_body
-from tirjudge_web.connection import while_connected
 
 COMPLETIONS_PATH = "/v1/completions"
 
@@ -67,16 +59,12 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(COMPLETIONS_PATH)
     async def completions(request: Request) -> Response:
         """Judge what a judge's prompt asks, in the shape of a text completion."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse(body, CompletionRequest)
+        asked = await receive(request, CompletionRequest, service=service, max_bytes=max_body_bytes)
         is_json = says_json(request.headers.get(REQUEST_HEADER))
-        wanted = await asyncio.to_thread(_wanted, service, asked, is_json=is_json)
         call = call_of(request, dialect="openai.completions")
-        if asked.stream:
-            return await stream(service, wanted, asked, call=call, shape=_CHUNKS)
-        answer = await while_connected(request.receive, _answer(service, wanted, asked, call=call))
-        return JSONResponse(answer, headers=judgment_header(answer["choices"]))
+        return await respond(
+            request, service, asked, partial(_wanted, service, asked, is_json=is_json), call=call, shape=_SHAPE
+        )
 
     return routes
 
@@ -88,7 +76,7 @@ def _wanted(service: JudgeService, asked: CompletionRequest, *, is_json: bool) -
     """
     refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints={"logprobs": _LABEL_HINT})
     if not isinstance(asked.prompt, str):
-        raise refuse("prompt", asked.prompt, hint="one text with a judge's prompt in it would do")
+        raise refuse("prompt", asked.prompt, hint="expected: one text with a judge's prompt in it")
     message = ChatMessage(role="user", content=asked.prompt)
     wanted = judging_in(service, asked, [message], is_json=is_json, param="prompt")
     if wanted is None:
@@ -97,22 +85,7 @@ def _wanted(service: JudgeService, asked: CompletionRequest, *, is_json: bool) -
     return wanted
 
 
-async def _answer(
-    service: JudgeService, wanted: ChatJudging, asked: CompletionRequest, *, call: Call
-) -> dict[str, Any]:
-    choices = await choose(service, wanted, asked, call=call)
-    return {
-        "id": f"cmpl-{uuid.uuid4().hex}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": service.judge.profile.name,
-        "system_fingerprint": made_by(choices, service=service),
-        "choices": [_text_choice(choice, index=index) for index, choice in enumerate(choices)],
-        "usage": usage(choices),
-    }
-
-
-def _text_choice(choice: AnswerChoice, *, index: int) -> dict[str, Any]:
+def _choice(choice: AnswerChoice, index: int) -> dict[str, Any]:
     return {
         "index": index,
         "text": choice.content or "",
@@ -122,11 +95,13 @@ def _text_choice(choice: AnswerChoice, *, index: int) -> dict[str, Any]:
     }
 
 
-_CHUNKS = ChunkShape(
+_SHAPE = AnswerShape(
     object="text_completion",
+    chunk_object="text_completion",
     id_prefix="cmpl-",
+    choice=_choice,
     opening=None,
     turn=lambda text: None,
     answer=lambda choice: {"index": 0, "text": choice.content or "", "logprobs": None, "finish_reason": None},
-    end=lambda choice: {**_text_choice(choice, index=0), "text": ""},
+    end=lambda choice: {**_choice(choice, 0), "text": ""},
 )

@@ -16,7 +16,7 @@ from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
 from tirjudge.http.protocol import invalid
 from tirjudge.loop import RolloutSpec, run_rollout
 from tirjudge.tools.base import ToolContext
-from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, Sampling, StopReason, Turn, TurnRecord
+from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Rollout, Sampling, StopReason, Turn, TurnRecord
 from tirjudge_server.call import Call
 from tirjudge_server.openai.capacity import place
 from tirjudge_server.service import JudgeService
@@ -41,17 +41,20 @@ class ConversationQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationAnswer:
-    """Its answer."""
+class AnswerChoice:
+    """One answer, before it has the shape of an endpoint."""
 
-    content: str
+    content: str | None
+    refusal: str | None = None
     reasoning: str
-    """The turns before the last, with their programs and what these printed."""
+    """The turns before the answer, with their programs and what these printed."""
     finish_reason: Literal["stop", "length"]
     input_tokens: int
     cached_tokens: int
     output_tokens: int
     reasoning_tokens: int
+    judgment: Judgment | None = None
+    """None: it was no judgment."""
 
 
 def check_model_chats(service: JudgeService) -> None:
@@ -80,7 +83,7 @@ def shown_text(messages: Sequence[ChatMessage]) -> str:
 
 async def converse(
     service: JudgeService, asked: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
-) -> ConversationAnswer:
+) -> AnswerChoice:
     """Answer a chat.
 
     Raises:
@@ -136,14 +139,14 @@ def turn_text(turn: TurnRecord) -> str:
     return turn.text + opening + observation_text(turn.output)
 
 
-def _answered(rollout: Rollout) -> ConversationAnswer:
+def _answered(rollout: Rollout) -> AnswerChoice:
     """The last turn is the answer if no program of it was run; whatever came before it is how the model got there."""
     turns = rollout.turns
     num_thinking = len(turns) if not turns or turns[-1].result is not None else len(turns) - 1
     said = "".join(turn.completion.text for turn in turns[num_thinking:])
     num_tokens = [len(turn.completion.token_ids) for turn in turns]
     ended = rollout.stop_reason not in (StopReason.LENGTH, StopReason.TOOL_BUDGET, StopReason.DEADLINE)
-    return ConversationAnswer(
+    return AnswerChoice(
         content=said.removesuffix(OUTPUT_FENCE),
         reasoning="".join(turn_text(turn.record) for turn in turns[:num_thinking]),
         finish_reason="stop" if ended else "length",

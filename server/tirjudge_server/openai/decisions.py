@@ -24,9 +24,8 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
-from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, parse, usage_of
+from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, receive, usage_of
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import read_body
 from tirjudge_web.connection import while_connected
 
 DECISIONS_PATH = "/v1/decisions"
@@ -139,9 +138,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(DECISIONS_PATH)
     async def decisions(request: Request) -> Response:
         """Answer questions about an input."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse(body, DecisionRequest)
+        asked = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
         call = call_of(request, dialect="openai.decisions")
         answer = await while_connected(request.receive, answer_decisions(service, asked, call=call))
         return JSONResponse(answer)
@@ -253,19 +250,18 @@ def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> 
         case PredicateQuestion():
             return DecisionOptions(texts=(TRUE, FALSE))
         case ChoiceQuestion():
-            kinds = {type(option.value) for option in question.choices}
-            texts = [
-                _described(_spelled(option.value, quoted=len(kinds) > 1), option.description)
+            # Where booleans stand beside strings, these are quoted: `"true"` is not `true`.
+            is_text = all(isinstance(option.value, str) for option in question.choices)
+            values = [
+                str(option.value) if is_text else json.dumps(option.value, ensure_ascii=False)
                 for option in question.choices
+            ]
+            texts = [
+                _described(value, option.description) for value, option in zip(values, question.choices, strict=True)
             ]
         case ScoreQuestion():
             texts = [_described(level.label, level.description) for level in question.levels]
     return DecisionOptions(texts=tuple(texts))
-
-
-def _spelled(value: str | bool, *, quoted: bool) -> str:
-    """A value as text; strings are quoted where booleans stand beside them, since `"true"` is not `true`."""
-    return json.dumps(value, ensure_ascii=False) if quoted or isinstance(value, bool) else value
 
 
 def _described(name: str, description: str | None) -> str:

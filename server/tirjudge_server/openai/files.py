@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator
-from typing import IO, Literal, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
@@ -14,7 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from tirjudge.http.protocol import invalid, shown
-from tirjudge_server.openai.filestore import FileStore, Upload
+from tirjudge_server.openai.filestore import FileStore, StoredFile, Upload
 from tirjudge_server.openai.pages import FilesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import parsed
 from tirjudge_server.openapi import error_responses
@@ -62,17 +61,10 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         with store.receiving(owner, num_bytes=_declared_bytes(request, max_bytes=max_file_bytes)) as held:
             form = await _form(request, max_bytes=max_file_bytes, held=held)
             try:
-                upload, purpose, lifetime_s = _fields(form)
-                file_id = store.new_id()
-                await asyncio.to_thread(_copy, upload.file, store, file_id)
-                name = upload.filename or "upload.jsonl"
                 # In a thread, because it waits for the disk.
-                file = await asyncio.to_thread(
-                    store.add, file_id, filename=name, purpose=purpose, owner=owner, lifetime_s=lifetime_s
-                )
+                return (await asyncio.to_thread(_stored, form, store=store, owner=owner)).shown()
             finally:
                 await form.close()
-        return file.shown()
 
     @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)})
     async def list_files(request: Request) -> dict[str, object]:
@@ -170,18 +162,32 @@ async def _bounded(request: Request, *, max_bytes: int, held: Upload) -> AsyncGe
         raise _Broken(error) from error
 
 
-def _fields(form: FormData) -> tuple[UploadFile, Literal["batch"], int | None]:
+def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFile:
+    """The file of an upload.
+
+    Raises:
+        Refused: a part of the form is missing or wrong.
+    """
     upload, purpose = form.get("file"), form.get("purpose")
     if not isinstance(upload, UploadFile):
         raise Refused(invalid("file: not given", param="file", code="missing"))
     if purpose != "batch":
-        message = f'purpose: {shown(purpose)} given; "batch" would do'
+        message = f'purpose: {shown(purpose)} given; expected: "batch"'
         raise Refused(invalid(message, param="purpose", code="invalid_value"))
     anchor, seconds = form.get("expires_after[anchor]"), form.get("expires_after[seconds]")
     if anchor not in (None, "created_at"):
-        message = f'expires_after.anchor: {shown(anchor)} given; "created_at" would do'
+        message = f'expires_after.anchor: {shown(anchor)} given; expected: "created_at"'
         raise Refused(invalid(message, param="expires_after.anchor", code="invalid_value"))
-    return upload, "batch", None if seconds is None else lifetime(seconds, param="expires_after")
+    lifetime_s = None if seconds is None else lifetime(seconds, param="expires_after")
+    file_id = store.new_id()
+    try:
+        with store.open_new(file_id) as target:
+            shutil.copyfileobj(upload.file, target)
+    except OSError:
+        store.remove(file_id)
+        raise
+    name = upload.filename or "upload.jsonl"
+    return store.add(file_id, filename=name, purpose="batch", owner=owner, lifetime_s=lifetime_s)
 
 
 def lifetime(seconds: object, *, param: str) -> int:
@@ -195,18 +201,9 @@ def lifetime(seconds: object, *, param: str) -> int:
         or len(text) > len(str(MAX_LIFETIME_S))
         or not MIN_LIFETIME_S <= int(text) <= MAX_LIFETIME_S
     ):
-        message = f"{param}.seconds: {shown(seconds)} given; {MIN_LIFETIME_S} to {MAX_LIFETIME_S} would do"
+        message = f"{param}.seconds: {shown(seconds)} given; expected: {MIN_LIFETIME_S} to {MAX_LIFETIME_S}"
         raise Refused(invalid(message, param=param, code="invalid_value"))
     return int(text)
-
-
-def _copy(source: object, store: FileStore, file_id: str) -> None:
-    try:
-        with store.open_new(file_id) as target:
-            shutil.copyfileobj(cast(IO[bytes], source), target)
-    except OSError:
-        store.remove(file_id)
-        raise
 
 
 def _malformed(what: str) -> Refused:

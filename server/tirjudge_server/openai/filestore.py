@@ -1,7 +1,7 @@
 """Files that clients upload and batches write, on disk: `ID.data` with the content and `ID.json` with what it is.
 
 A file exists once its `.json` does, which is renamed into place after the content was synced, so that a crash leaves
-either all of a file or a `.data` that nobody was told of; such leftovers are removed at the next start. The content is
+either all of a file or a `.data` without its `.json`; such leftovers are removed at the next start. The content is
 never held in memory.
 """
 
@@ -121,8 +121,11 @@ class FileStore:
         self._writing = threading.Lock()
         self.is_read: Callable[[StoredFile], bool] = lambda file: False
         open_private_folder(folder)
-        self._files = {file.id: file for file in sorted(self._load(), key=lambda file: file.serial)}
-        self._remove_leftovers()
+        loaded = [StoredFile.model_validate_json(path.read_bytes()) for path in folder.glob("file-*.json")]
+        self._files = {file.id: file for file in sorted(loaded, key=lambda file: file.serial)}
+        for path in folder.glob("*.data"):
+            if path.stem not in self._files:
+                path.unlink()
 
     def new_id(self) -> str:
         return f"file-{uuid.uuid4().hex}"
@@ -250,15 +253,6 @@ class FileStore:
         for file in expired:
             if not self.is_read(file):
                 self.remove(file.id)
-
-    def _load(self) -> Iterator[StoredFile]:
-        for path in self._folder.glob("file-*.json"):
-            yield StoredFile.model_validate_json(path.read_bytes())
-
-    def _remove_leftovers(self) -> None:
-        for path in self._folder.glob("*.data"):
-            if path.stem not in self._files:
-                path.unlink()
 
 
 def open_private_folder(folder: Path) -> None:

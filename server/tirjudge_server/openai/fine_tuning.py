@@ -8,9 +8,8 @@ from fastapi.responses import JSONResponse
 from tirjudge_server.call import call_of
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.grading import run_grader
-from tirjudge_server.openai.wire import parse
+from tirjudge_server.openai.wire import receive
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import read_body
 from tirjudge_web.connection import while_connected
 
 GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
@@ -28,9 +27,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(GRADERS_PATH + "/run")
     async def run(request: Request) -> Response:
         """Grade one sample."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse(body, RunRequest)
+        asked = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
         service.draining.check()
         call = call_of(request, dialect="openai.graders")
         work = run_grader(service, asked.grader, sample=asked.model_sample, item=asked.item, call=call)
@@ -39,9 +36,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(GRADERS_PATH + "/validate")
     async def validate(request: Request) -> Response:
         """Check a grader without running it."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse(body, ValidateRequest)
+        asked = await receive(request, ValidateRequest, service=service, max_bytes=max_body_bytes)
         return JSONResponse({"grader": asked.grader.model_dump(mode="json", exclude_none=True)})
 
     return routes

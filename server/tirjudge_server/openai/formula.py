@@ -1,7 +1,8 @@
 """`calculate_output` of a multi grader: arithmetic over the rewards of its parts, and nothing else.
 
-The expression is parsed by Python and walked by us; a node that is not arithmetic is refused, so that nothing is ever
-evaluated by Python itself.
+The expression is parsed by Python and compiled by us; a node that is not arithmetic is refused, so that nothing is ever
+evaluated by Python itself. Libraries for this (simpleeval) find an unknown name only when they evaluate it, so a formula
+cannot be checked before it has rewards, and they let `9**3999999` run for seconds.
 """
 
 from __future__ import annotations
@@ -16,24 +17,36 @@ MAX_CHARS = 2000
 MAX_POWER = 1000.0
 """Largest exponent: floats overflow long before, and it takes no time."""
 
-_BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.Pow: lambda base, power: _power(base, power),
-}
-_UNARY: Mapping[type[ast.unaryop], Callable[[float], float]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "ceil": math.ceil,
     "exp": math.exp,
     "floor": math.floor,
     "log": math.log,
-    "max": max,
-    "min": min,
+    "max": lambda *values: max(values),
+    "min": lambda *values: min(values),
     "sqrt": math.sqrt,
+}
+
+
+def _power(base: float, power: float) -> float:
+    if abs(power) > MAX_POWER:
+        raise FormulaError(f"a power of {power}")
+    result = base**power
+    if isinstance(result, complex):
+        raise FormulaError(f"{base} to the power of {power} is no real number")
+    return result
+
+
+_OPERATORS: Mapping[type[ast.operator | ast.unaryop], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
 }
 
 
@@ -56,8 +69,7 @@ class Formula:
         if len(text) > MAX_CHARS:
             raise FormulaError(f"more than {MAX_CHARS} characters")
         try:
-            self._root = ast.parse(text.replace("^", "**").strip(), mode="eval").body
-            _check(self._root, names=names)
+            self._value = _compiled(ast.parse(text.replace("^", "**").strip(), mode="eval").body, names)
         except (SyntaxError, RecursionError, MemoryError, ArithmeticError, ValueError) as error:
             raise error if isinstance(error, FormulaError) else FormulaError(f"no arithmetic: {error}") from None
 
@@ -68,7 +80,7 @@ class Formula:
             FormulaError: there is none, as of 1 / 0.
         """
         try:
-            value = float(_value(self._root, rewards))
+            value = self._value(rewards)
         except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
             raise FormulaError(f"no value: {error}") from None
         if not math.isfinite(value):
@@ -76,54 +88,25 @@ class Formula:
         return value
 
 
-def _check(node: ast.expr, *, names: frozenset[str]) -> None:
+def _compiled(node: ast.expr, names: frozenset[str]) -> Callable[[Mapping[str, float]], float]:
+    """The function that a node is; whatever is no arithmetic is refused."""
     match node:
         case ast.Constant(value=bool()):
             raise FormulaError(f"{node.value} is no number")
         case ast.Constant(value=int() | float() as number):
-            float(number)  # an integer that is too large for one is refused here
+            value = float(number)  # an integer that is too large for one is refused here
+            return lambda rewards: value
         case ast.Name(id=name):
             if name not in names:
                 raise FormulaError(f"{name}: no such grader; there are {', '.join(sorted(names)) or 'none'}")
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            _check(operand, names=names)
-        case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
-            _check(left, names=names)
-            _check(right, names=names)
+            return operator.itemgetter(name)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            function, arguments = _OPERATORS[type(op)], [operand]
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            function, arguments = _OPERATORS[type(op)], [left, right]
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS and arguments:
-            for argument in arguments:
-                _check(argument, names=names)
+            function = FUNCTIONS[name]
         case _:
             raise FormulaError(f"{type(node).__name__}: only numbers, graders, + - * / % ^ and {', '.join(FUNCTIONS)}")
-
-
-def _value(node: ast.expr, rewards: Mapping[str, float]) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
-        case ast.Name(id=name):
-            return rewards[name]
-        case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_value(operand, rewards))
-        case ast.BinOp(op=op, left=left, right=right):
-            return _BINARY[type(op)](_value(left, rewards), _value(right, rewards))
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _called(name, [_value(argument, rewards) for argument in arguments])
-        case _:
-            raise FormulaError("no arithmetic")
-
-
-def _called(name: str, values: list[float]) -> float:
-    """`max(x)` of a single number is that number; Python would look for a list."""
-    if name in ("max", "min") and len(values) == 1:
-        return values[0]
-    return float(FUNCTIONS[name](*values))
-
-
-def _power(base: float, power: float) -> float:
-    if abs(power) > MAX_POWER:
-        raise FormulaError(f"a power of {power}")
-    result = base**power
-    if isinstance(result, complex):
-        raise FormulaError(f"{base} to the power of {power} is no real number")
-    return result
+    parts = [_compiled(argument, names) for argument in arguments]
+    return lambda rewards: float(function(*[part(rewards) for part in parts]))

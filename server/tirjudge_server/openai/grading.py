@@ -180,7 +180,9 @@ async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: C
             case TextSimilarity():
                 return await _alike(grader, given)
             case PythonGrader():
-                given.spend(len(grader.source) + await asyncio.to_thread(_num_bound_chars, given.values))
+                # The variables that the program finds are spelled as JSON.
+                spelling = asyncio.to_thread(lambda: sum(len(json.dumps(value)) for value in given.values.values()))
+                given.spend(len(grader.source) + await spelling)
                 return await _run(service, grader, values=given.values)
             case ScoreModel():
                 return await _score(service, grader, given=given, call=call)
@@ -190,11 +192,6 @@ async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: C
                 return await _all_of(service, grader, given=given, call=call)
     except UnknownVariable:
         return failed("invalid_variable_error")
-
-
-def _num_bound_chars(values: Mapping[str, Any]) -> int:
-    """Of the variables that a program finds."""
-    return sum(len(json.dumps(value)) for value in values.values())
 
 
 def _holds(grader: StringCheck, given: Given) -> bool:
@@ -223,7 +220,7 @@ async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[s
     """What `grade(sample, item)` of the caller's program gives."""
     sandbox = service.judge.sandbox
     if sandbox is None:
-        message = "grader: this server runs no programs; a grader of another type would do"
+        message = "grader: this server runs no programs; use a grader of another type"
         raise Refused(invalid(message, param="grader.type", code="no_sandbox"))
     try:
         return GraderScore(
@@ -348,7 +345,7 @@ async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, c
     parts: dict[str, GraderScore] = {}
     for number, (name, part) in enumerate(grader.parts.items()):
         key = None if call.idempotency_key is None else f"{call.idempotency_key}/{number}"
-        own = replace(Call(), **_shared(call), idempotency_key=key)
+        own = replace(call, judgment_id=Call().judgment_id, idempotency_key=key)
         parts[name] = await _grade(service, part, given=given, call=own)
     rewards = {name: part.reward for name, part in parts.items()}
     counted = [part.num_tokens for part in parts.values() if part.num_tokens is not None]
@@ -360,9 +357,3 @@ async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, c
     except FormulaError:
         reward, errors = 0.0, {**errors, "formula_parse_error": True}
     return GraderScore(reward=reward, parts=rewards, errors=errors, num_tokens=sum(counted) if counted else None)
-
-
-def _shared(call: Call) -> dict[str, Any]:
-    """What the calls of all parts have in common."""
-    names = ("dialect", "caller", "priority", "deadline_s", "request_id", "traceparent")
-    return {name: getattr(call, name) for name in names}

@@ -84,4 +84,4 @@ def _steps(rest: str) -> Iterator[str | int]:
 
 
 def _no_path(path: str) -> str:
-    return f"{{{{{path}}}}}: `item` or `sample` with names and indexes after it would do"
+    return f"{{{{{path}}}}}: expected: `item` or `sample` with names and indexes after it"

@@ -90,9 +90,7 @@ def endpoints(service: JudgeService) -> dict[str, Endpoint]:
 
     async def chat_completions(body: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
         _check_whole(body)
-        asked = parsed(body, ChatRequest)
-        chat.refuse_unsupported_in(asked)
-        return await answer_chat(service, asked, call=call)
+        return await answer_chat(service, parsed(body, ChatRequest), call=call)
 
     async def decide(body: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
         return await answer_decisions(service, parsed(body, DecisionRequest), call=call)

@@ -25,11 +25,6 @@ def similarity(text: str, reference: str, *, metric: str) -> float:
     return METRICS[metric](text, reference)
 
 
-def _fuzzy_match(text: str, reference: str) -> float:
-    """Indel similarity: twice the longest common subsequence, over both lengths."""
-    return fuzz.ratio(text, reference) / 100.0
-
-
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
@@ -63,7 +58,8 @@ def _f1(num_common: int, *, num_found: int, num_wanted: int) -> float:
 
 
 METRICS: Mapping[str, Callable[[str, str], float]] = {
-    "fuzzy_match": _fuzzy_match,
+    # Indel similarity: twice the longest common subsequence, over both lengths.
+    "fuzzy_match": lambda text, reference: fuzz.ratio(text, reference) / 100.0,
     "gleu": _gleu,
     "rouge_l": _rouge_l,
     **{f"rouge_{n}": partial(_rouge_n, n=n) for n in range(1, 6)},

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
+from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from tirjudge.http.protocol import invalid, problem_of, shown
 from tirjudge.types import JudgeRequest, Received, Text
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import parse_body
+from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.errors import Refused
 
 _BRANCHES = frozenset(
@@ -68,6 +69,18 @@ def parse(body: bytes, model: type[Model]) -> Model:
         return parse_body(body, model)
     except Refused as refused:
         raise _plain(refused) from refused
+
+
+async def receive(request: Request, model: type[Model], *, service: JudgeService, max_bytes: int) -> Model:
+    """The request in a body that is still to be read.
+
+    Raises:
+        Refused: 413, it is too large; 400, it is no such request.
+        ShuttingDown: the server ended meanwhile.
+    """
+    async with service.draining.limit():
+        body = await read_body(request, max_bytes=max_bytes)
+    return parse(body, model)
 
 
 def parsed(value: Any, model: type[Model]) -> Model:

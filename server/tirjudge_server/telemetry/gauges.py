@@ -99,6 +99,6 @@ def _fallbacks(fallbacks: Fallbacks | None) -> Metric:
         "tirjudge_fallbacks", "Scores that were missing and told in a dialect's own way.", labels=["dialect", "reason"]
     )
     counts = {} if fallbacks is None else fallbacks.counts
-    for (dialect, absence), number in sorted(counts.items()):
-        family.add_metric([dialect, absence], number)
+    for (dialect, missing), number in sorted(counts.items()):
+        family.add_metric([dialect, missing], number)
     return family
