@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
 from tirjudge_server.scoring import ResponseGroup, Scoring
+from tirjudge_server.settings import MAX_PROMPT_CHARS, MAX_ROLLOUTS
 from tirjudge_web.cost import check_cost
-
-MAX_ROLLOUTS = 16_384
-"""Of one request: all pairs of 181 responses, or 4096 judgments of both orders and two votes each."""
-
-MAX_CHARS = 64 * 1024 * 1024
-"""Of one request, in all its rollouts: four times the largest body."""
 
 _SPLIT = "split the request into several"
 
@@ -41,7 +36,7 @@ class CostLimits:
     """What one request may cost."""
 
     rollouts: int = MAX_ROLLOUTS
-    chars: int = MAX_CHARS
+    chars: int = MAX_PROMPT_CHARS
 
     def check(self, cost: Cost, *, param: str | None = None) -> None:
         """

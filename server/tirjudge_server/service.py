@@ -24,14 +24,12 @@ from tirjudge_server.coalescing import Flights, InFlightJudgment, Key, coalescin
 from tirjudge_server.cost import Cost, CostLimits, request_cost
 from tirjudge_server.readiness import Readiness
 from tirjudge_server.records.memory import Memory
+from tirjudge_server.settings import MAX_DEADLINE_S
 from tirjudge_web.draining import Draining
 from tirjudge_web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
 from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
-
-MAX_DEADLINE_S = 600.0
-"""The most that a judgment may take if nobody says otherwise: OpenAI's clients wait no longer."""
 
 OnEnd = Callable[[JudgeRequest, Call, Judgment | BaseException], None]
 """Told of each judgment that was made, failed, was turned away, or was cancelled (`CancelledError`), once, however many

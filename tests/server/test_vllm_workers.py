@@ -232,7 +232,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
     monkeypatch.setattr(fleet, "WATCH_S", 0.1)
     monkeypatch.setattr(fleet, "STUCK_S", 0.3)
     monkeypatch.setattr(VLLMEngine, "progress", AsyncMock(return_value="the same"))
-    settings = ServerSettings(checkpoint=random_checkpoint, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER))
+    settings = ServerSettings(model=random_checkpoint, workers=1, worker_command=TIRJUDGE_WORKER)
     async with open_judging(settings) as model:
         [url] = [worker.url for worker in engine_workers(model)]
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
