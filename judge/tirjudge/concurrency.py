@@ -1,9 +1,10 @@
-"""Several coroutines at a time: all of them, or a bounded number."""
+"""Several coroutines at a time: all of them, a bounded number, or one beside a block."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -44,3 +45,14 @@ async def map_concurrently(
 
     await gather_fail_fast([work() for _ in range(num_at_once)])
     return [results[number] for number in range(len(results))]
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run a coroutine beside the block. At the end of the block it is cancelled, and waited for."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from tirjudge.concurrency import background
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.errors import TirjudgeError
 from tirjudge.judge import Judge
@@ -58,21 +59,21 @@ async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None
     """
     url = url_of(bound, scheme="http" if settings.tls_cert is None else "https")
     listening = asyncio.Event()
-    async with open_application(settings) as opened:
-        announcing = asyncio.create_task(_announce(opened.service, url=url, listening=listening))
-        try:
-            await serve_app(
-                opened.app,
-                bound=bound,
-                grace_s=settings.grace_s,
-                on_start=listening.set,
-                on_stop=lambda: opened.service.draining.begin(grace_s=settings.grace_s),
-                certificate=settings.tls_cert,
-                private_key=settings.tls_key,
-                limits=ConnectionLimits(max_connections=settings.max_connections, header_s=settings.header_timeout_s),
-            )
-        finally:
-            announcing.cancel()
+    limits = ConnectionLimits(max_connections=settings.max_connections, header_s=settings.header_timeout_s)
+    async with (
+        open_application(settings) as opened,
+        background(_announce(opened.service, url=url, listening=listening)),
+    ):
+        await serve_app(
+            opened.app,
+            bound=bound,
+            grace_s=settings.grace_s,
+            on_start=listening.set,
+            on_stop=lambda: opened.service.draining.begin(grace_s=settings.grace_s),
+            certificate=settings.tls_cert,
+            private_key=settings.tls_key,
+            limits=limits,
+        )
 
 
 async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tirjudge.concurrency import background
 from tirjudge.http.protocol import HEARTBEAT, ErrorBody, Event, JudgmentCreated, JudgmentTurn, encode_event
 from tirjudge.types import JudgeRequest, TurnRecord
 from tirjudge_server.call import Call
@@ -34,19 +35,16 @@ async def judgment_events(
 
     async with service.flight(request, call=call) as flight:
         yield JudgmentCreated(id=flight.judgment_id, mode=request.mode, model=service.judge.profile.name)
-        judging = asyncio.create_task(flight.judgment(on_turn))
-        judging.add_done_callback(lambda _: turns.put_nowait(None))
-        try:
-            async for event in _turn_events(turns, heartbeat_s=heartbeat_s):
-                yield event
-            yield await judging
-        except Exception as error:
-            yield ErrorBody(error=problem_from(error)[1])
-            if not isinstance(error, FAILURES):
-                raise
-        finally:
-            judging.cancel()
-            await asyncio.gather(judging, return_exceptions=True)
+        async with background(flight.judgment(on_turn)) as judging:
+            judging.add_done_callback(lambda _: turns.put_nowait(None))
+            try:
+                async for event in _turn_events(turns, heartbeat_s=heartbeat_s):
+                    yield event
+                yield await judging
+            except Exception as error:
+                yield ErrorBody(error=problem_from(error)[1])
+                if not isinstance(error, FAILURES):
+                    raise
 
 
 async def _turn_events(

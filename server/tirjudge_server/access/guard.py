@@ -18,8 +18,10 @@ from starlette.requests import Request
 
 from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.http.protocol import invalid
+from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.access.keys import SCOPES, Key, digest_of, load_keys
 from tirjudge_server.access.limits import KeyLimits
+from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database
 from tirjudge_web.errors import Refused
 from tirjudge_web.keys import key_of
@@ -95,10 +97,11 @@ class Access:
         """How many judgments the key of that name may have made side by side; None: as many as there is room for."""
         return next((key.concurrency for key in self._by_digest.values() if key.name == caller), None)
 
-    def spend(self, caller: str | None, *, num_tokens: int) -> None:
-        """A judgment for the key of that name took that many tokens; None: it came without a key."""
-        if caller is not None and caller in self._limits:
-            self._limits[caller].spend(num_tokens)
+    def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
+        """Count the tokens of a judgment against the limits of its caller's key."""
+        limits = self._limits.get(call.caller or "")
+        if limits is not None and isinstance(outcome, Judgment):
+            limits.spend(outcome.usage.input_tokens + outcome.usage.output_tokens)
 
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
         """Look the keys up again, unless they are known well enough; done when that is."""

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select
 
+from tirjudge.concurrency import background
 from tirjudge.deadline import until
 from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.http.protocol import invalid, shown
@@ -395,13 +396,8 @@ async def open_records(
         RecordsUnavailable: it does not answer.
     """
     store = Records(await asyncio.to_thread(open_database, url), versions=versions, policy=policy)
-    pruning = None
-    if store.policy.retention_days is not None:
-        pruning = asyncio.create_task(store.prune_forever())
-    try:
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(asyncio.to_thread, store.close)
+        if store.policy.retention_days is not None:
+            await opened.enter_async_context(background(store.prune_forever()))
         yield store
-    finally:
-        if pruning is not None:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
-        await asyncio.to_thread(store.close)
