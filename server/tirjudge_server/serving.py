@@ -116,7 +116,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             cost_limits=CostLimits(rollouts=settings.max_rollouts, chars=settings.max_prompt_chars),
             max_deadline_s=settings.deadline_s,
             max_running_of=lambda caller: None if access is None else access.concurrency_of(caller),
-            memory=records,
+            records=records,
             isolation=programs.level,
             engine_ended=lambda: model.ended,
             workers=lambda: {"engine": engine_workers(model), "sandbox": programs.workers},

@@ -33,9 +33,9 @@ async def judgment_events(
     async def on_turn(order: Sequence[int], turn: TurnRecord) -> None:
         turns.put_nowait(JudgmentTurn(order=list(order), turn=turn))
 
-    async with service.flight(request, call=call) as flight:
-        yield JudgmentCreated(id=flight.judgment_id, mode=request.mode, model=service.judge.profile.name)
-        async with background(flight.judgment(on_turn)) as judging:
+    async with service.join_or_begin(request, call=call) as in_flight:
+        yield JudgmentCreated(id=in_flight.judgment_id, mode=request.mode, model=service.judge.profile.name)
+        async with background(in_flight.judgment(on_turn)) as judging:
             judging.add_done_callback(lambda _: turns.put_nowait(None))
             try:
                 async for event in _turn_events(turns, heartbeat_s=heartbeat_s):

@@ -49,7 +49,7 @@ STORES = {
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
-    "coalescing.Flights._flights": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
+    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
     "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
@@ -274,7 +274,7 @@ async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
             create_key(records.database, name=name, scopes=["judge", "reward", "read"]) for name in ("alice", "bob")
         ]
         await access.load()
-        own.service = JudgeService(judge, memory=records)
+        own.service = JudgeService(judge, records=records)
         settings = DialectSettings(patience_s=0.0, cohort_size=2, cohort_wait_s=60.0)
         files = tmp_path / "files"
         app = create_app(own.service, access=access, records=records, files=files, settings=settings)
@@ -325,10 +325,10 @@ async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) 
 
 
 async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
-    num_before = two.service.flights.num_joined
+    num_before = two.service.in_flight.num_joined
     first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
     assert first == again != foreign
-    assert two.service.flights.num_joined + two.service.num_recalled == num_before + 1
+    assert two.service.in_flight.num_joined + two.service.num_recalled == num_before + 1
 
 
 async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:

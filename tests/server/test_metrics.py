@@ -173,7 +173,7 @@ async def test_whoever_joins_or_finds_an_answer_in_the_records_is_told_apart(
     service, app = serve([A], delay_s=0.2)
     versions = versions_of(service.judge, fingerprint="f", isolation=None)
     async with open_records(str(tmp_path / "records.sqlite"), versions=versions) as records:
-        service.memory = records
+        service.records = records
         async with connect(app) as client:
             await asyncio.gather(*(client.post("/v1/judge", json=PLAIN) for _ in range(3)))
             await client.post("/v1/judge", json=PLAIN)

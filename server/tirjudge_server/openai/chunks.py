@@ -67,7 +67,7 @@ async def stream(
     async with AsyncExitStack() as opened:
         headers: dict[str, str] = {}
         if isinstance(wanted, ChatJudging):
-            flight = await opened.enter_async_context(service.flight(wanted.requests[0], call=call))
+            flight = await opened.enter_async_context(service.join_or_begin(wanted.requests[0], call=call))
             headers["x-judgment-id"] = flight.judgment_id
             work = follow(flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
         else:

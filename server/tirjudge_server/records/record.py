@@ -13,6 +13,7 @@ from tirjudge.profile import LOOP_VERSION
 from tirjudge.render import prompts_sha256
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
+from tirjudge_server.coalescing import NOT_JUDGED
 from tirjudge_server.records.chain import record_hash
 from tirjudge_server.records.sealing import Sealed, canonical, load, sha256
 
@@ -20,9 +21,6 @@ SETTINGS = frozenset(
     {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "temperature", "seed"}
 )
 """Fields of a request that hold nothing anybody wrote; they are kept together, and not erased."""
-
-NOT_JUDGED = ("stream", "deadline_s")
-"""Fields of a request that ask for the same judgment whatever they are."""
 
 ERASABLE = (
     "request.prompt",
@@ -157,8 +155,7 @@ def record_of(row: Any) -> StoredJudgment:
 
 def judged_content(request: JudgeRequest) -> dict[str, Any]:
     """What of a request decides its judgment."""
-    content = request.model_dump(mode="json", exclude_none=True)
-    return {name: value for name, value in content.items() if name not in NOT_JUDGED}
+    return request.model_dump(mode="json", exclude_none=True, exclude=NOT_JUDGED)
 
 
 def content_key(request: JudgeRequest, *, caller: str | None, versions: str) -> str:

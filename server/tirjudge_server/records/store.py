@@ -1,4 +1,4 @@
-"""`Records`: the judgments of one server, kept and found again. Implements `Memory`."""
+"""`Records`: the judgments of one server, kept and found again."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import JudgeRequest, Judgment, StopReason
 from tirjudge_server.call import Call
+from tirjudge_server.coalescing import key_reused
 from tirjudge_server.records.chain import Chain, ChainEntry
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_server.records.erasing import check_erasable, erase, prune_some
@@ -357,11 +358,10 @@ def _answer_again(row: Any, *, marks: _Marks) -> Judgment:
         Refused: 422, it came with another request; 409, what answered it is erased.
     """
     if row.body not in (None, marks.body):
-        message = "idempotency-key: it came with another request before; a new key would do"
-        raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)
+        raise key_reused()
     record = record_of(row)
     if record.content.erased:
-        message = f"idempotency-key: {row.id} answered it and was erased since; a new key would do"
+        message = f"idempotency-key: {row.id} answered it and was erased since; use a new key"
         raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_erased"), status=409)
     return record.judgment
 

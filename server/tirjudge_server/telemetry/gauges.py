@@ -34,7 +34,7 @@ class Gauges(Collector):
         yield GaugeMetricFamily("tirjudge_ready", "1 while judgments can be made.", value=_is_ready(service))
         yield _circuits(service)
         yield CounterMetricFamily(
-            "tirjudge_joined", "Requests that found their judgment in flight.", value=service.flights.num_joined
+            "tirjudge_joined", "Requests that found their judgment in flight.", value=service.in_flight.num_joined
         )
         yield CounterMetricFamily(
             "tirjudge_cache_hits", "Requests that found their judgment in the records.", value=service.num_recalled
