@@ -67,7 +67,6 @@ STORES = {
     "records.store.Records.read": OWNED + "test_a_record_is_its_callers_alone",
     "records.store.Records.page": SEPARATES + "test_a_record_is_its_callers_alone",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
-    "records.store.Records._kept": "versions of the weights, the same for everybody",
     "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
     "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
     "records.audit._Walk.erasures": "an auditor's command",

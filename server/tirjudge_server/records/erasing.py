@@ -18,8 +18,6 @@ from tirjudge_server.records.sealing import load, seal
 PRUNED_AT_ONCE = 100
 """Judgments in one transaction."""
 
-_MARK = bindparam("_seq")
-
 
 def check_erasable(fields: Collection[str]) -> None:
     """
@@ -71,8 +69,7 @@ def _erase_rows(
 ) -> None:
     """Rewrite rows without some fields, and say so in the chain."""
     changes = [_change(row, fields=fields) | columns for row in rows]
-    statement = update(records).where(records.c.seq == _MARK)
-    chain.connection.execute(statement, changes)
+    chain.connection.execute(update(records).where(records.c.seq == bindparam("_seq")), changes)
     erased = {"seqs": [row.seq for row in rows], "fields": sorted(fields), "reason": reason}
     chain.append(ChainEntry(kind="erasure", content=seal(erased)))
 

@@ -74,7 +74,7 @@ class GroupCommitWriter(Generic[S]):
             ended = None in jobs
             batch = [job for job in jobs if job is not None]
             if batch:
-                _tell(batch, results=self._results(batch))
+                _resolve_batch(batch, results=self._results(batch))
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
         """What each returned or raised. If the transaction failed, that is what each of them raised."""
@@ -94,8 +94,8 @@ def _result(job: _Job, *, session: Any) -> Any:
         return error
 
 
-def _tell(batch: Sequence[_Job], *, results: Sequence[Any]) -> None:
-    """Each loop once, since waking it is what costs."""
+def _resolve_batch(batch: Sequence[_Job], *, results: Sequence[Any]) -> None:
+    """Wakes each loop once, since waking it is what costs."""
     for loop in {job.loop for job in batch}:
         own = [(job.done, result) for job, result in zip(batch, results, strict=True) if job.loop is loop]
         if not loop.is_closed():

@@ -122,14 +122,7 @@ class StoredJudgment:
     def is_intact(self) -> bool:
         """Whether what is there now is what was stored, as far as the record itself can tell; `audit` looks at its place
         in the chain besides."""
-        return self.hash == record_hash(
-            seq=self.seq,
-            kind="judgment",
-            record_id=self.id,
-            created_ms=self.created_ms,
-            previous=self.previous,
-            content=self.content,
-        )
+        return self.hash == record_hash(self, kind="judgment", content=self.content)
 
 
 def record_of(row: Any) -> StoredJudgment:
@@ -142,15 +135,8 @@ def record_of(row: Any) -> StoredJudgment:
     values = content.values
     if missing := KEPT - values.keys():
         raise ValueError(f"{min(missing)} is not there")
-    return StoredJudgment(
-        seq=row.seq,
-        id=row.id,
-        created_ms=row.created_ms,
-        previous=row.previous,
-        hash=row.hash,
-        content=content,
-        values=values,
-    )
+    copied = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous", "hash")}
+    return StoredJudgment(**copied, content=content, values=values)
 
 
 def judged_content(request: JudgeRequest) -> dict[str, Any]:

@@ -5,12 +5,12 @@ Nothing is measured in seconds: a program that was ended for its time, then or n
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
+from tirjudge.concurrency import map_concurrently
 from tirjudge.loop import Sandbox
 from tirjudge.observation import TRUNCATED, shown_output
 from tirjudge.render import bindings
@@ -68,21 +68,16 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: V
         SandboxUnavailable: a program could not be run.
     """
     request = JudgeRequest.model_validate(record.request_fields)
-    places = asyncio.Semaphore(MAX_RUNNING)
 
     async def run(rollout: RolloutRecord, turn: TurnRecord) -> ExecResult:
         assert sandbox is not None
-        async with places:
-            return await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
+        return await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
 
     ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run(rollout, turn)) for _, _, rollout, turn in ran]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    works = (run(rollout, turn) for _, _, rollout, turn in ran)
+    results = await map_concurrently(works, num_at_once=MAX_RUNNING)
     compared = [
-        _compared(turn, task.result(), rollout=i, number=k) for (i, k, _, turn), task in zip(ran, running, strict=True)
+        _compared(turn, again, rollout=i, number=k) for (i, k, _, turn), again in zip(ran, results, strict=True)
     ]
     return Replay(
         id=record.id,
