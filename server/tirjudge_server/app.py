@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
@@ -24,13 +24,16 @@ from tirjudge_server.openapi import describe
 from tirjudge_server.records import endpoints
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
-from tirjudge_server.telemetry.instrumenting import TracingProbe, instrument_app
+from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
 from tirjudge_web.identity import CallerIdentity
 from tirjudge_web.openapi import BARE
+
+if TYPE_CHECKING:  # needs OpenTelemetry
+    from tirjudge_server.telemetry.tracing import Tracing
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The largest request that is read."""
@@ -48,7 +51,7 @@ def create_app(
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
     model: Model | None = None,
     metrics: ServerMetrics | None = None,
-    tracing: TracingProbe | None = None,
+    tracing: Tracing | None = None,
     hosts: AllowedHosts | None = None,
 ) -> FastAPI:
     """The application around an open judge. The caller closes the judge and the records.

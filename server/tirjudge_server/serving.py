@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -29,13 +30,15 @@ from tirjudge_server.records.store import RecordPolicy, open_records
 from tirjudge_server.scoring import Scoring
 from tirjudge_server.service import JudgeService
 from tirjudge_server.settings import NONE, ServerSettings
-from tirjudge_server.telemetry.instrumenting import TracingProbe, TracingUnavailable
+from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.telemetry.probing import instrument
 from tirjudge_server.worker import create_worker
 from tirjudge_web.browser_check import AllowedHosts
 from tirjudge_web.limits import ConnectionLimits
 from tirjudge_web.process import serve_app, url_of
+
+if TYPE_CHECKING:  # needs OpenTelemetry
+    from tirjudge_server.telemetry.tracing import Tracing
 
 
 class UnknownDialect(TirjudgeError, ValueError):
@@ -184,7 +187,7 @@ def _files_folder(given: str | None) -> Path | None:
     return None if given == NONE else Path(given).expanduser()
 
 
-def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[TracingProbe]:
+def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[Tracing]:
     """Traces, sent to the collector at `settings.otlp`.
 
     Raises:

@@ -20,8 +20,8 @@ from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
+from tirjudge_server.telemetry.instrumenting import instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.telemetry.probing import instrument
 
 A, B = "<preference>A</preference>", "<preference>B</preference>"
 PRINTS = "```python\nprint(1)\n```\n```output"

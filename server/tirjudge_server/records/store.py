@@ -264,14 +264,14 @@ class Records:
         key = call.idempotency_key
         async with self._hashing:
             await asyncio.sleep(0)
+            cache_key = None
+            if self._caches and _num_chars(request) <= MAX_CACHED_CHARS:
+                versions = sha256(canonical(self._stored_versions(fingerprint)))
+                cache_key = content_key(request, caller=call.caller, versions=versions)
             return _LookupKeys(
                 idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
                 body=None if key is None else body_hash(request, key=key),
-                cache_key=content_key(
-                    request, caller=call.caller, versions=sha256(canonical(self._stored_versions(fingerprint)))
-                )
-                if self._caches and _num_chars(request) <= MAX_CACHED_CHARS
-                else None,
+                cache_key=cache_key,
             )
 
     def _entry(
