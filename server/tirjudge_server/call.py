@@ -75,13 +75,13 @@ def _deadline_s(header: str | None) -> float | None:
     if header is None:
         return None
     if not (header.isascii() and header.isdecimal() and len(header) <= MAX_DEADLINE_DIGITS and int(header)):
-        message = f"{DEADLINE_HEADER}: {shown(header)} given; a whole number of milliseconds would do"
+        message = f"{DEADLINE_HEADER}: {shown(header)} given; use a whole number of milliseconds"
         raise Refused(invalid(message, param=DEADLINE_HEADER, code="invalid_value"))
     return int(header) / 1000
 
 
 def _idempotency_key(header: str | None) -> str | None:
     if header is not None and not 0 < len(header) <= MAX_KEY_CHARS:
-        message = f"{IDEMPOTENCY_HEADER}: {len(header)} characters given; 1 to {MAX_KEY_CHARS} would do"
+        message = f"{IDEMPOTENCY_HEADER}: {len(header)} characters given; use 1 to {MAX_KEY_CHARS}"
         raise Refused(invalid(message, param=IDEMPOTENCY_HEADER, code="invalid_value"))
     return header

@@ -29,5 +29,5 @@ def parse_moment(given: str, *, ahead: bool) -> int:
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        raise typer.BadParameter(f"{given!r} given; 2030-01-31, 2030-01-31T12:00 or 30d would do") from None
+        raise typer.BadParameter(f"{given!r} given; use 2030-01-31, 2030-01-31T12:00 or 30d") from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

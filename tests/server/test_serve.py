@@ -136,7 +136,7 @@ def test_a_port_in_use_is_one_line(start: Start) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.count("\n") == 1
-    assert "another --host or --port would do" in err
+    assert "use another --host or --port" in err
 
 
 def test_no_checkpoint_is_one_line(start: Start) -> None:

@@ -57,7 +57,7 @@ def bind(host: str, *, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise AddressUnavailable(f"{host}:{port}: {error.strerror}; another --host or --port would do") from error
+        raise AddressUnavailable(f"{host}:{port}: {error.strerror}; use another --host or --port") from error
     return bound
 
 

@@ -59,23 +59,27 @@ def list_keys(
     """All keys there ever were, by how they begin."""
     import time
 
+    from rich.console import Console
+    from rich.table import Table
+
     from tirjudge_server.access.keys import load_keys
     from tirjudge_server.records.database import opened
 
     now_ms = time.time_ns() // 1_000_000
     with opened(records) as database:
         found = load_keys(database)
-    for key in found:
-        if as_json:
+    if as_json:
+        for key in found:
             shown = asdict(key) | {"scopes": sorted(key.scopes), "ended": key.ended(now_ms=now_ms)}
             del shown["digest"]
             typer.echo(json.dumps(shown))
-            continue
-        limits = [f"{key.rpm} rpm", f"{key.tpm} tpm", f"{key.concurrency} at a time"]
-        given = [text for text in limits if not text.startswith("None")]
+        return
+    table = Table("name", "key", "scopes", "rpm", "tpm", "concurrency", "state", box=None)
+    for key in found:
+        limits = ("" if limit is None else str(limit) for limit in (key.rpm, key.tpm, key.concurrency))
         state = key.ended(now_ms=now_ms) or (f"until {_shown(key.expires_ms)}" if key.expires_ms else "")
-        parts = [key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *given, state]
-        typer.echo("  ".join(part for part in parts if part))
+        table.add_row(key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *limits, state)
+    Console(width=160).print(table)
 
 
 @app.command("revoke")

@@ -24,7 +24,7 @@ from tirjudge_server.access.limits import KeyLimits
 from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database
 from tirjudge_web.errors import Refused
-from tirjudge_web.keys import key_of
+from tirjudge_web.keys import invalid_key, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +74,15 @@ class Access:
             return None
         given = key_of(headers.get("authorization", "")) or headers.get("x-api-key", "")
         if not given:
-            raise _unauthorised("none given; `Authorization: Bearer KEY` would do")
+            raise invalid_key(None)
         digest = digest_of(given)
         if digest not in self._by_digest:
             await asyncio.shield(self._refresh(MISS_REFRESH_S))
         key = self._by_digest.get(digest)
         if key is None:
-            raise _unauthorised("it is none of this server's")
+            raise invalid_key("not a key of this server")
         if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
-            raise _unauthorised(ended)
+            raise invalid_key(ended)
         if not key.may(scope):
             message = f"key: {key.name} has no scope {scope}, which this endpoint needs"
             raise Refused(invalid(message, param=None, code="missing_scope"), status=403)
@@ -132,7 +132,7 @@ def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
         scope: of `SCOPES`.
     """
     if scope not in SCOPES:
-        raise ValueError(f"scope: {scope!r} given; {', '.join(SCOPES)} would do")
+        raise ValueError(f"scope: {scope!r} given; valid are {', '.join(SCOPES)}")
 
     async def check(request: Request) -> None:
         access: Access | None = getattr(request.app.state, "access", None)
@@ -148,8 +148,3 @@ def seen_by(request: Request) -> str | None:
     """Whose records a request may see: those of this caller; None: everybody's."""
     key: Key | None = getattr(request.state, "key", None)
     return None if key is None or key.may("admin") else key.name
-
-
-def _unauthorised(what: str) -> Refused:
-    problem = invalid(f"key: {what}", param=None, code="invalid_api_key")
-    return Refused(problem, status=401, headers={"www-authenticate": "Bearer"})

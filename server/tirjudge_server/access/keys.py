@@ -98,9 +98,12 @@ def create_key(
         KeyRefused: the name is taken or none, there is no such scope, or the given key could be guessed.
         RecordsUnavailable: it was not stored.
     """
-    _check(name, scopes=scopes)
+    if not _NAME.fullmatch(name):
+        raise KeyRefused(f"name: {name!r} given; use up to 64 letters, digits, dots, dashes and underscores")
+    if not scopes or not set(scopes) <= set(SCOPES):
+        raise KeyRefused(f"scope: {', '.join(map(repr, scopes)) or 'none'} given; valid are {', '.join(SCOPES)}")
     if given is not None and len(given) < _MIN_CHARACTERS:
-        raise KeyRefused(f"key: {len(given)} characters given; {_MIN_CHARACTERS} random ones or more would do")
+        raise KeyRefused(f"key: {len(given)} characters given; at least {_MIN_CHARACTERS} random ones are needed")
     secret = given or KEY_PREFIX + secrets.token_urlsafe(32)
     row = {
         "name": name,
@@ -119,20 +122,10 @@ def create_key(
             if given is not None and taken == row["digest"]:
                 return secret
             raise KeyRefused(
-                f"name: {name} was given to a key before, and records name callers by it; another would do"
+                f"name: {name} was given to a key before, and records name callers by it; use another name"
             )
         connection.execute(insert(keys).values(row))
     return secret
-
-
-def _check(name: str, *, scopes: Collection[str]) -> None:
-    if not _NAME.fullmatch(name):
-        raise KeyRefused(f"name: {name!r} given; up to 64 letters, digits, dots, dashes and underscores would do")
-    if not scopes:
-        raise KeyRefused(f"scope: none given; of {', '.join(SCOPES)}, at least one is needed")
-    for scope in scopes:
-        if scope not in SCOPES:
-            raise KeyRefused(f"scope: {scope!r} given; {', '.join(SCOPES)} would do")
 
 
 def revoke_key(database: Database, *, name: str) -> None:

@@ -52,13 +52,13 @@ def url_of(given: str | None) -> URL:
     try:
         url = make_url(given)
     except (ArgumentError, ValueError):
-        raise RecordsError("records: what was given is no URL; postgresql://USER@HOST/NAME would do") from None
+        raise RecordsError("records: not a URL; use postgresql://USER@HOST/NAME") from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
         return url
     shown = url.render_as_string(hide_password=True)
-    raise RecordsError(f"records: {shown} given; the path of a file, postgresql://USER@HOST/NAME or none would do")
+    raise RecordsError(f"records: {shown} given; use the path of a file, postgresql://USER@HOST/NAME or none")
 
 
 class Database:
@@ -177,7 +177,7 @@ def open_database(given: str | None) -> Database:
     try:
         database = Database(url)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise RecordsError(f"records: {error}; pip install 'tirjudge[server]' would do") from error
+        raise RecordsError(f"records: {error}; pip install 'tirjudge[server]'") from error
     try:
         migrate(database)
     except BaseException:
@@ -206,4 +206,4 @@ def _make_file(path: Path) -> None:
             if file.exists():
                 close_to_others(file)
     except OSError as error:
-        raise RecordsError(f"records: {path}: {error.strerror}; another --records, or none, would do") from error
+        raise RecordsError(f"records: {path}: {error.strerror}; use another --records, or none") from error

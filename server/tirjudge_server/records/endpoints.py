@@ -141,6 +141,6 @@ def _page_size(given: str) -> int:
         Refused: 400, no number that a page may have.
     """
     if not given.isascii() or not given.isdecimal() or not 1 <= int(given[:4]) <= MAX_PAGE or len(given) > 3:
-        message = f"limit: {shown(given)} given, a number from 1 to {MAX_PAGE} would do"
+        message = f"limit: {shown(given)} given; use a number from 1 to {MAX_PAGE}"
         raise Refused(invalid(message, param="limit", code="invalid_value"))
     return int(given)

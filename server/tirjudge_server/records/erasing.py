@@ -26,7 +26,7 @@ def check_erasable(fields: Collection[str]) -> None:
     """
     for name in fields:
         if name not in ERASABLE:
-            raise RecordsError(f"field: {name!r} given; {', '.join(ERASABLE)} would do")
+            raise RecordsError(f"field: {name!r} given; valid are {', '.join(ERASABLE)}")
 
 
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:

@@ -35,7 +35,7 @@ def migrate(database: Database) -> bool:
         if revision is not None and revision > REVISION:
             raise RecordsError(
                 f"records: {database} was written by a later version (revision {revision}, known is {REVISION}); "
-                "that version would do"
+                "use that version"
             )
         _upgrade(connection)
     return True
