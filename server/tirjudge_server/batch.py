@@ -62,7 +62,12 @@ async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Resp
         not isinstance(error, Refused) and absence_from(error).is_ours for error in errors
     ):
         raise errors[0]
-    items = [_item(index, answer) for index, answer in enumerate(answers)]
+    items = [
+        JudgmentBatchItem(index=index, judgment=answer, error=None)
+        if isinstance(answer, Judgment)
+        else JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])
+        for index, answer in enumerate(answers)
+    ]
     num_absent = len(errors) + sum(isinstance(a, Judgment) and absence_in(a.verdict) is not None for a in answers)
     headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
     body = JudgmentBatchAnswer(data=items).model_dump_json()
@@ -77,9 +82,3 @@ def _parsed(fields: dict[str, Any]) -> JudgeRequest | Refused:
     if request.stream:
         return Refused(invalid("stream: true given, a batch is answered as a whole", param="stream", code="no_stream"))
     return request
-
-
-def _item(index: int, answer: Judgment | Exception) -> JudgmentBatchItem:
-    if isinstance(answer, Judgment):
-        return JudgmentBatchItem(index=index, judgment=answer, error=None)
-    return JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])

@@ -60,12 +60,16 @@ def call_of(
         Refused: a header cannot be understood.
     """
     asked_s = _deadline_s(request.headers.get(DEADLINE_HEADER))
+    key = request.headers.get(IDEMPOTENCY_HEADER)
+    if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
+        message = f"{IDEMPOTENCY_HEADER}: {len(key)} characters given; use 1 to {MAX_KEY_CHARS}"
+        raise Refused(invalid(message, param=IDEMPOTENCY_HEADER, code="invalid_value"))
     return Call(
         dialect=dialect,
         caller=getattr(request.state, "caller", None),
         priority=priority,
         deadline_s=deadline_s if asked_s is None else asked_s,
-        idempotency_key=_idempotency_key(request.headers.get(IDEMPOTENCY_HEADER)),
+        idempotency_key=key,
         request_id=request.scope.get("tirjudge.request_id"),
         traceparent=request.headers.get("traceparent"),
     )
@@ -78,10 +82,3 @@ def _deadline_s(header: str | None) -> float | None:
         message = f"{DEADLINE_HEADER}: {shown(header)} given; use a whole number of milliseconds"
         raise Refused(invalid(message, param=DEADLINE_HEADER, code="invalid_value"))
     return int(header) / 1000
-
-
-def _idempotency_key(header: str | None) -> str | None:
-    if header is not None and not 0 < len(header) <= MAX_KEY_CHARS:
-        message = f"{IDEMPOTENCY_HEADER}: {len(header)} characters given; use 1 to {MAX_KEY_CHARS}"
-        raise Refused(invalid(message, param=IDEMPOTENCY_HEADER, code="invalid_value"))
-    return header

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -240,8 +240,9 @@ class JudgeService:
         self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
         """The judgment, made and stored."""
-        whom = coming_from(call.caller, urgency=call.priority)
-        with carrying(call.traceparent), whom, self._surrounded(request, call):
+        with carrying(call.traceparent), coming_from(call.caller, urgency=call.priority), ExitStack() as opened:
+            for around in self.around:
+                opened.enter_context(around(request, call))
             try:
                 async with self.draining.limit():
                     judgment = await self._judge(request, call=call, ticket=ticket, deadline=deadline, on_turn=on_turn)
@@ -253,13 +254,6 @@ class JudgeService:
                 raise
             self._tell_end(request, call, judgment)
             return judgment
-
-    @contextmanager
-    def _surrounded(self, request: JudgeRequest, call: Call) -> Iterator[None]:
-        with ExitStack() as opened:
-            for around in self.around:
-                opened.enter_context(around(request, call))
-            yield
 
     async def _judge(
         self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn

@@ -126,6 +126,8 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
         )
         metrics = ServerMetrics(service, pool=programs.stats, fallbacks=dialect_settings.fallbacks)
         service.judge = instrument(judge, metrics)
+        num_bytes = settings.max_files_mb * 1024 * 1024
+        quota = FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
         app = create_app(
             service,
             max_body_bytes=settings.max_body_bytes,
@@ -134,7 +136,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             access=access,
             records=records,
             files=_files_folder(settings.files),
-            quota=_quota(settings),
+            quota=quota,
             model=model,
             metrics=metrics,
             tracing=tracing,
@@ -173,11 +175,6 @@ def _dialect_settings(settings: ServerSettings) -> DialectSettings:
         response_view=settings.response_view,
         cohort_size=settings.cohort_size,
     )
-
-
-def _quota(settings: ServerSettings) -> FileQuota:
-    num_bytes = settings.max_files_mb * 1024 * 1024
-    return FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
 
 
 def _files_folder(given: str | None) -> Path | None:

@@ -83,10 +83,10 @@ class EventStream(StreamingResponse):
 
 
 async def _blocks(first: Event | None, rest: AsyncGenerator[Event | None, None]) -> AsyncGenerator[bytes, None]:
-    yield _block(first)
-    async for event in rest:
-        yield _block(event)
-
-
-def _block(event: Event | None) -> bytes:
-    return HEARTBEAT if event is None else encode_event(event)
+    event = first
+    while True:
+        yield HEARTBEAT if event is None else encode_event(event)
+        try:
+            event = await anext(rest)
+        except StopAsyncIteration:
+            return

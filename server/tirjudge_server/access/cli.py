@@ -77,7 +77,9 @@ def list_keys(
     table = Table("name", "key", "scopes", "rpm", "tpm", "concurrency", "state", box=None)
     for key in found:
         limits = ("" if limit is None else str(limit) for limit in (key.rpm, key.tpm, key.concurrency))
-        state = key.ended(now_ms=now_ms) or (f"until {_shown(key.expires_ms)}" if key.expires_ms else "")
+        state = key.ended(now_ms=now_ms) or ""
+        if key.expires_ms is not None and not state:
+            state = f"until {datetime.fromtimestamp(key.expires_ms / 1000, tz=UTC):%Y-%m-%d %H:%M UTC}"
         table.add_row(key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *limits, state)
     Console(width=160).print(table)
 
@@ -90,7 +92,3 @@ def revoke(name: Annotated[str, typer.Argument()], records: RecordsUrl = None) -
 
     with opened(records) as database:
         revoke_key(database, name=name)
-
-
-def _shown(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -68,14 +68,16 @@ def _erase_rows(
     chain: Chain, rows: Sequence[Row[Any]], *, fields: Collection[str], reason: str, columns: dict[str, Any]
 ) -> None:
     """Rewrite rows without some fields, and say so in the chain."""
-    changes = [_change(row, fields=fields) | columns for row in rows]
+    changes = [
+        {
+            "_seq": row.seq,
+            "content": load(row.content).without(fields).dump(),
+            "caller": None if "caller" in fields else row.caller,
+            "cache_key": None,  # a hash of what was asked gives it away
+            **columns,
+        }
+        for row in rows
+    ]
     chain.connection.execute(update(records).where(records.c.seq == bindparam("_seq")), changes)
     erased = {"seqs": [row.seq for row in rows], "fields": sorted(fields), "reason": reason}
     chain.append(ChainEntry(kind="erasure", content=seal(erased)))
-
-
-def _change(row: Row[Any], *, fields: Collection[str]) -> dict[str, Any]:
-    """What a row is without the fields; a hash of what was asked would give it away, so the cache forgets it."""
-    content = load(row.content).without(fields)
-    caller = None if "caller" in fields else row.caller
-    return {"_seq": row.seq, "content": content.dump(), "caller": caller, "cache_key": None}

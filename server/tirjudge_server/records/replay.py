@@ -6,7 +6,6 @@ Nothing is measured in seconds: a program that was ended for its time, then or n
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -79,11 +78,14 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: V
     compared = [
         _compared(turn, again, rollout=i, number=k) for (i, k, _, turn), again in zip(ran, results, strict=True)
     ]
+    then, now = record.values["versions"], asdict(versions)
     return Replay(
         id=record.id,
         same=all(program.result != "differs" for program in compared),
         programs=compared,
-        versions=_changes(record.values["versions"], versions=versions),
+        versions={
+            name: ChangedVersion(then=then.get(name), now=now[name]) for name in now if then.get(name) != now[name]
+        },
     )
 
 
@@ -134,9 +136,3 @@ def is_same_output(shown: str, *, again: str) -> bool:
     if not marker or len(again) < len(head) + len(tail):
         return False
     return again.startswith(head[: max(0, len(head) - _EDGE)]) and again.endswith(tail[_EDGE:])
-
-
-def _changes(then: Mapping[str, Any], *, versions: Versions) -> dict[str, ChangedVersion]:
-    now = asdict(versions)
-    names = [name for name in now if then.get(name) != now[name]]
-    return {name: ChangedVersion(then=then.get(name), now=now[name]) for name in names}
