@@ -1,12 +1,12 @@
-"""Who is judged now and who waits: the more urgent first, callers in turn, and no more than a fixed number of both.
+"""The queue: a bounded number of judgments run and wait; urgent ones go first, and callers take turns.
 
 Everything happens in one event loop and between two awaits, so there is nothing to lock.
 
-- Of those who wait, the most urgent go first; a batch is judged when nobody else waits.
+- The most urgent requests go first; a batch is judged when nothing else waits.
 - Among equally urgent ones the caller goes first who has the fewest judged now, and of those the one whose turn was
   longest ago; within a caller, who came first.
-- A full queue does not belong to who filled it: somebody more urgent, or a caller with fewer in it, takes the place of
-  the last one of whoever has most.
+- In a full queue, a more urgent request, or one of a caller with fewer requests waiting, replaces the last request of the
+  caller that has most.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Admission:
             self._waiting[priority].setdefault(ticket.caller, deque()).append(ticket)
 
     def retry_after_s(self) -> float:
-        """When half of those who wait now will likely be through, so that there is room and the queue never ran dry."""
+        """Expected seconds until half of the queue is judged: there is room then, and the queue has not run empty."""
         if not self._durations:
             return 1.0
         return max(0.1, fmean(self._durations) * (self.num_waiting + 1) / 2 / self.max_running)
@@ -158,7 +158,7 @@ class Admission:
         return self.num_running < self.max_running and (limit is None or self._running[caller] < limit)
 
     def _make_room(self, ticket: QueueTicket) -> None:
-        """Turn somebody away: the newcomer, unless who has most in the queue is less urgent or has more there."""
+        """Refuse the new ticket; or the last one of the caller with most, if it is less urgent or that caller has more."""
         for priority in sorted(Priority, reverse=True):
             lines = self._waiting[priority]
             if not lines:
@@ -198,7 +198,7 @@ class Admission:
             ticket.begin()
 
     def _next(self) -> QueueTicket | None:
-        """Whose turn it is; None when nobody's."""
+        """The ticket whose turn it is; None: there is none."""
         if self.num_running >= self.max_running:
             return None
         for lines in self._waiting.values():

@@ -1,4 +1,4 @@
-"""One call: who asks for a judgment, how urgently and until when, besides what is to be judged."""
+"""One call: the caller, the priority and the deadline of a request, and how to trace it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Coalescing: identical requests share one judgment; a request that comes while it is made waits for the same one.
 
-A judgment goes on as long as somebody waits for it. When the last one leaves, it is cancelled, down to the engine and
+A judgment goes on as long as a request waits for it. When the last one leaves, it is cancelled, down to the engine and
 the sandbox. A request that joins late is told of the turns that it missed.
 """
 
@@ -40,8 +40,8 @@ Key = tuple[str | None, str, bool]
 
 
 def coalescing_key(content: str, *, call: Call) -> Key:
-    """Under which a judgment in flight is found: its caller's name for it, or what is judged. Callers do not share: nobody
-    can tell from a quick answer what others asked."""
+    """Under which a judgment in flight is found: its caller's name for it, or what is judged. Callers do not share, so
+    that a quick answer tells nothing about the requests of others."""
     name = call.idempotency_key
     return (call.caller, content, False) if name is None else (call.caller, name, True)
 

@@ -1,4 +1,4 @@
-"""What a server judges with, opened as its settings say: the engine, here, elsewhere or started, and where programs run."""
+"""Opens the model and the sandbox of a server as its settings say: in this process, behind URLs, or started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server on Ray Serve: replicas of the application that `tirjudge serve` runs, as many as there is work for.
+"""The server on Ray Serve: autoscaled replicas of the application that `tirjudge serve` runs.
 
     serve run tirjudge_server.ray_serve:build engine=http://10.0.0.5:8000 records=none insecure_open=true max_replicas=8
 

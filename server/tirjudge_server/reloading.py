@@ -1,4 +1,4 @@
-"""`POST /v1/admin/reload`: judge with the weights of another checkpoint of the same model, without turning anybody away."""
+"""`POST /v1/admin/reload`: judge with the weights of another checkpoint of the same model, without refusing requests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def router(service: JudgeService, *, model: Model, records: Records | None) -> A
 
 
 def _check_key(request: Request) -> None:
-    """Without keys everybody may judge, and still nobody may say by what.
+    """Weights can only be exchanged with a key, even on a server without keys.
 
     Raises:
         Refused: 403.

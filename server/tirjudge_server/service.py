@@ -1,4 +1,4 @@
-"""One judge, shared by all requests: what is recorded, joined, queued, judged in time, and stored, in this order."""
+"""One judge, shared by all requests: each is looked up, coalesced, queued, judged in time, and stored, in this order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class JudgmentStore(Protocol):
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
         """Keep a judgment. Returns once it is safe, and gives the one to answer with: another than the one given when
-        somebody else has meanwhile answered the same idempotency key.
+        the same idempotency key was answered meanwhile.
 
         Raises:
             Refused: 422, as above.
@@ -125,7 +125,7 @@ class JudgeService:
 
         Raises:
             Refused: this judge cannot take the request.
-            QueueFull: nobody more may wait.
+            QueueFull: the queue is full.
             ShuttingDown: no more requests are taken, or finished.
             PromptTooLong, EngineUnavailable, CheckpointError, SandboxUnavailable: as `Judge.judge`.
             DeadlineExceeded: the time was up in the queue, or before the model had written anything.

@@ -1,4 +1,4 @@
-"""What `tirjudge serve` and `tirjudge worker` open, serve and close again."""
+"""Runs `tirjudge serve` and `tirjudge worker`: opens what they need, serves, and closes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judgment as server-sent events: created, each turn as it ends, completed; or an error in place of the rest."""
+"""A judgment as server-sent events: created, each turn as it ends, completed; an error ends the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine that `tirjudge serve` starts is started: its command line, its environment, its GPUs."""
+"""Command line, environment and GPUs of each engine that `tirjudge serve` starts."""
 
 from __future__ import annotations
 

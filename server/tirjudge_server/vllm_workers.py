@@ -203,7 +203,7 @@ async def open_workers(served: WorkerModel, *, workers: Workers) -> AsyncIterato
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports of this machine that nobody has now."""
+    """Ports of this machine that are free now."""
     taken = [socket.create_server((HOST, 0)) for _ in range(num)]
     ports = [each.getsockname()[1] for each in taken]
     for each in taken:

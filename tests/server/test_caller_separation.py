@@ -40,8 +40,8 @@ OWNED = "found by an id that cannot be guessed, and its owner is compared: "
 
 STORES = {
     # Who may call.
-    "access.guard.Access._by_digest": "found by the digest of a key, which only its caller has",
-    "access.guard.Access._limits": SEPARATES + "the name of the key",
+    "access.authorization.Access._by_digest": "found by the digest of a key, which only its caller has",
+    "access.authorization.Access._limits": SEPARATES + "the name of the key",
     "access.keys.create_key": "an operator's command",
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",

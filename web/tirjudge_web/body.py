@@ -1,4 +1,4 @@
-"""Bytes from a stranger become one of our models, or a refusal that names what is wrong."""
+"""Reads and parses request bodies within limits; a refusal names what is wrong."""
 
 from __future__ import annotations
 

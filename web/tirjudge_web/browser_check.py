@@ -1,4 +1,4 @@
-"""Which web pages may call: those that this server itself serves, and, without keys, only under a name of its own.
+"""Refuses requests of web pages of other sites, and DNS rebinding.
 
 A browser sends requests for any page that is open in it, and a server without keys on the loopback would answer them. A page
 of another site is recognised by `Origin` and `Sec-Fetch-Site`, which no page can forge. DNS rebinding shows in `Host`:

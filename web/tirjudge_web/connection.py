@@ -1,4 +1,4 @@
-"""Nobody is judged for a caller who has hung up: its work is cancelled, down to the engine and the sandbox."""
+"""Cancels the work of a request when its caller hangs up, down to the engine and the sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tirjudge.concurrency import background
 T = TypeVar("T")
 
 HUNG_UP = 499
-"""The status of an answer that nobody receives."""
+"""Status of a request whose caller hung up before the answer."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

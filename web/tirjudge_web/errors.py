@@ -1,4 +1,4 @@
-"""Every way in which a request can fail becomes one answer in OpenAI's shape. No traceback ever leaves the process."""
+"""Maps every failure of a request to an answer in OpenAI's error format. No traceback leaves the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call: whoever shows one of the operator's keys, as a bearer token or as a password.
+"""Checks the operator's keys, given as a bearer token or as a password.
 
 The password is for clients that send no headers of their own but take a URL: `http://:KEY@host:8090/run_code`.
 """

@@ -1,4 +1,4 @@
-"""How much of a server its connections may take: bytes and seconds of each, and how many are open at a time."""
+"""Limits of connections: bytes and seconds of each, and how many are open at a time."""
 
 from __future__ import annotations
 

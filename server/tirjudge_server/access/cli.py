@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from tirjudge_server.moment import parse_moment
 from tirjudge_server.records.options import RecordsUrl
+from tirjudge_server.timestamps import parse_timestamp
 
 app = typer.Typer(no_args_is_help=True, help="Keys: who may call the servers on one database.")
 
@@ -34,7 +34,7 @@ def create(
     from tirjudge_server.access.keys import create_key
     from tirjudge_server.records.database import opened
 
-    expires_ms = None if expires is None else parse_moment(expires, ahead=True)
+    expires_ms = None if expires is None else parse_timestamp(expires, ahead=True)
     scopes = scope or ["judge", "reward", "read"]
     given = None if given_in is None else os.environ.get(given_in, "")
     with opened(records) as database:

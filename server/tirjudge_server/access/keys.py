@@ -1,8 +1,8 @@
-"""Keys: how one is made, what is kept of it, and what it may.
+"""Keys: how they are made, stored and looked up, and what they permit.
 
-A key is 256 random bits, so nobody finds it by guessing, and a plain SHA-256 at rest is enough: the slow hashes that guard
+A key is 256 random bits, so it cannot be guessed, and a plain SHA-256 at rest is enough: the slow hashes that guard
 passwords are against guesses, and would cost every request what they cost an attacker. A key is looked up by that hash; what
-the time of a look-up tells is about the hash of what was sent, from which nobody gets to a key.
+the time of a look-up tells is about the hash of what was sent, from which no key can be derived.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Key:
     """Unix time; None: it was not."""
 
     def ended(self, *, now_ms: int) -> str | None:
-        """Why it opens nothing any more; None: it does."""
+        """Why the key is no longer valid; None: it is valid."""
         if self.revoked_ms is not None:
             return "it was revoked"
         return "it has expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
@@ -89,7 +89,7 @@ def create_key(
 
     Args:
         database: of the records.
-        name: what records will call whoever uses it.
+        name: of its user, in the records.
         scopes: what it may.
         rpm, tpm, concurrency, expires_ms: as in `Key`.
         given: a key that was made elsewhere; where it has that name already nothing is changed. None: a new one.

@@ -1,4 +1,4 @@
-"""How much one key may in a minute, in one server process. How much at a time is the queue's to see to, where it waits."""
+"""Requests and tokens a minute of one key, in one server process. The queue limits its judgments side by side."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ class KeyLimits:
             self._requests.take(1)
 
     def spend(self, num_tokens: int) -> None:
-        """A judgment took that many tokens. Nobody knows before, so the next request pays for it."""
+        """A judgment took that many tokens. The number is not known before, so the next request pays for it."""
         if self._tokens is not None:
             self._tokens.take(num_tokens)

@@ -1,4 +1,4 @@
-"""Whether the records are what was stored, and all of them as lines for somebody else to check."""
+"""Verifies the chain of records, and exports it for others to check."""
 
 from __future__ import annotations
 

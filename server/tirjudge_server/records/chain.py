@@ -1,7 +1,7 @@
-"""The chain: each record carries the hash of the one before it, so that none can be changed, taken out or put in unseen.
+"""The chain: each record carries the hash of the one before it, so that every change, removal or insertion is found.
 
-Whoever can write the database can also write a whole new chain. What shows that is a hash of the head that was noted
-elsewhere: `tirjudge audit verify --expect`.
+A user who can write the database can also write a whole new chain. A hash of the head that was noted elsewhere shows that:
+`tirjudge audit verify --expect`.
 """
 
 from __future__ import annotations

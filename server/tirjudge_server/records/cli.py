@@ -1,4 +1,4 @@
-"""`tirjudge audit`: whether the records are what was stored. `tirjudge records`: what happens to them."""
+"""`tirjudge audit` verifies and exports the records. `tirjudge records` migrates them and erases fields."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tirjudge_server.moment import parse_moment
 from tirjudge_server.records.options import RecordsUrl
+from tirjudge_server.timestamps import parse_timestamp
 
 audit = typer.Typer(no_args_is_help=True, help="Audit: whether the records are what was stored.")
 app = typer.Typer(no_args_is_help=True, help="Records: their tables, and what is erased of them.")
@@ -50,8 +50,8 @@ def export(
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.sealing import canonical
 
-    since_ms = None if since is None else parse_moment(since, ahead=False)
-    until_ms = None if until is None else parse_moment(until, ahead=False)
+    since_ms = None if since is None else parse_timestamp(since, ahead=False)
+    until_ms = None if until is None else parse_timestamp(until, ahead=False)
     with opened(records) as database:
         for record in export_database(database, since_ms=since_ms, until_ms=until_ms):
             typer.echo(canonical(record))
@@ -97,7 +97,7 @@ def prune(
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.erasing import prune_some
 
-    before_ms, total, num_erased = parse_moment(older_than, ahead=False), 0, 1
+    before_ms, total, num_erased = parse_timestamp(older_than, ahead=False), 0, 1
     with opened(records) as database:
         while num_erased:
             with appending(database) as chain:

@@ -1,4 +1,4 @@
-"""One database: how it is reached, and what reading and writing it means for SQLite and for Postgres.
+"""One database, SQLite or Postgres: its connections, and its transactions for reading and writing.
 
 Both give what the records rest on: a transaction that writes holds the head of the chain, so that of all servers on one
 database one appends at a time; and what was committed is on disk.
@@ -35,7 +35,7 @@ class RecordsError(TirjudgeError, ValueError):
 
 
 def default_path() -> Path:
-    """Where records are when nobody says where: in the user's state directory."""
+    """The default database, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "tirjudge" / "records.db"
@@ -117,7 +117,7 @@ class Database:
         try:
             yield
         except (DBAPIError, TimeoutError) as error:
-            # Its full text would repeat the statement, and with it what somebody asked to be judged.
+            # Its full text would repeat the statement, and with it the texts of a request.
             cause = error.orig if isinstance(error, DBAPIError) else error
             code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
             failure = RecordsUnavailable(f"records: {self}: {str(cause).strip()}")
@@ -197,7 +197,7 @@ def opened(given: str | None) -> Iterator[Database]:
 
 
 def _make_file(path: Path) -> None:
-    """Judgments hold what people wrote, so nobody else may read them."""
+    """Judgments hold what people wrote, so other users must not read them."""
     try:
         make_private_folder(path.parent)
         os.close(private(str(path), os.O_CREAT | os.O_RDWR))

@@ -1,5 +1,5 @@
-"""Erasing fields of judgments, on request or because of their age. What is gone is itself a record in the chain, so that
-nobody can take a field away unseen.
+"""Erases fields of judgments, on request or by age. Each erasure is itself a record in the chain, so that no field disappears
+unnoticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work on the database in one thread, a transaction for all that came while the last one was under way.
+"""Group commit: one thread works on the database, with one transaction for all work that came during the last one.
 
 A transaction costs a wait for the disk, or a change of threads, whether it does one piece of work or a hundred; so under
 load each gets cheaper, and none waits for more than two.

@@ -1,4 +1,4 @@
-"""Options of the commands that work on a database of records."""
+"""The option `--records`, of every command that opens a database of records."""
 
 from __future__ import annotations
 

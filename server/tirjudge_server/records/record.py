@@ -1,4 +1,4 @@
-"""What is kept of a judgment, field by field, and the judgment back from it."""
+"""The fields of a stored judgment, and the judgment restored from them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def judged_content(request: JudgeRequest) -> dict[str, Any]:
 
 
 def content_key(request: JudgeRequest, *, caller: str | None, versions: str) -> str:
-    """The same for what must be judged the same. Callers do not share judgments: nobody learns what others asked."""
+    """The same for what must be judged the same. Callers do not share judgments, so that none learns what others asked."""
     return sha256(canonical([caller, judged_content(request), versions]))
 
 

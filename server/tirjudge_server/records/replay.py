@@ -1,4 +1,4 @@
-"""Every program of a judgment runs again, and what it prints is compared with what the judge was shown.
+"""Replays a judgment: runs its programs again, and compares their output with what the judge was shown.
 
 Nothing is measured in seconds: a program that was ended for its time, then or now, is neither the same nor different.
 """

@@ -131,7 +131,7 @@ class Records:
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
         """Keep a judgment. Returns once it is on disk, and gives the one to answer with: another than the one given when
-        somebody else has meanwhile answered the same idempotency key.
+        the same idempotency key was answered meanwhile.
 
         Raises:
             Refused: 422, the key came with another request meanwhile.
@@ -353,7 +353,7 @@ def _answer_again(row: Any, *, keys: _LookupKeys) -> Judgment:
 
 
 def _intact_judgment(row: Any) -> Judgment | None:
-    """The judgment of a row to answer from the cache; None if somebody has changed it."""
+    """The judgment of a row to answer from the cache; None if the row was changed."""
     try:
         record = record_of(row)
         return record.judgment if record.is_intact else None

@@ -1,4 +1,4 @@
-"""What `GET /metrics` tells, in a registry of its own: judgments and what they rest on, requests, engine and sandbox."""
+"""Prometheus metrics of judgments, requests, engine and sandbox, and `GET /metrics`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.call import Call
 from tirjudge_server.failure import Fallbacks
 from tirjudge_server.service import JudgeService
-from tirjudge_server.telemetry.ending import code_of, status_of
 from tirjudge_server.telemetry.gauges import Gauges
+from tirjudge_server.telemetry.outcomes import code_of, status_of
 from tirjudge_server.telemetry.requests import AnsweredRequest
 from tirjudge_web.errors import UNAVAILABLE
 
@@ -41,7 +41,7 @@ class ServerMetrics:
     """The counters of one server.
 
     Args:
-        service: whose queue, circuits and readiness are read when somebody asks.
+        service: whose queue, circuits and readiness are read at each scrape.
         pool: where its sandbox stands; None: it is out of sight, or there is none.
         fallbacks: scores that were missing.
     """

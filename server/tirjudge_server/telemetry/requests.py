@@ -1,4 +1,4 @@
-"""Every HTTP request, told once it is answered, by the template of its route."""
+"""Observes each HTTP request and its answer, by the template of its route."""
 
 from __future__ import annotations
 

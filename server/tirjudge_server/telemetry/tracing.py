@@ -2,7 +2,7 @@
 
     POST /v1/judge > invoke_agent tir-judge > chat {model}, execute_tool python, chat {model}, ...
 
-A trace that a caller began goes on here, and in the engine, which is sent the span that asks it. What people and models
+An incoming trace is continued here, and in the engine. What people and models
 wrote is in no span, unless `has_content`. Needs the extra `otel`.
 """
 
@@ -189,7 +189,7 @@ class Tracing:
 
 
 def _traceparent(span: Span) -> str | None:
-    """How whoever is asked next is told of a span."""
+    """The header that continues the trace of a span in another process."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context=trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent")
@@ -245,7 +245,7 @@ def _evaluations(verdict: Verdict) -> Iterator[Attributes]:
 
 @asynccontextmanager
 async def open_tracing(url: str, *, model: str, provider: str, has_content: bool) -> AsyncIterator[Tracing]:
-    """Spans and events that are sent to a collector, beside everything else; one that is away holds up nobody.
+    """Spans and events that are sent to a collector, in the background; an unreachable one delays nothing.
 
     Args:
         url: of an OTLP/HTTP collector, such as `http://localhost:4318`; what else there is to say to it is in

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tirjudge_server.access.cli import app as keys
 from tirjudge_server.access.keys import KeyRefused
-from tirjudge_server.moment import parse_moment
+from tirjudge_server.timestamps import parse_timestamp
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
@@ -80,8 +80,10 @@ def test_a_command_says_what_is_wrong_in_one_line(database: str, arguments: list
 
 
 def test_moments_are_dates_or_spans() -> None:
-    assert parse_moment("1970-01-02", ahead=False) == 86_400_000
-    assert parse_moment("1970-01-01T01:00+01:00", ahead=False) == 0
-    assert parse_moment("2d", ahead=True) - parse_moment("2d", ahead=False) == pytest.approx(4 * 86_400_000, abs=60_000)
+    assert parse_timestamp("1970-01-02", ahead=False) == 86_400_000
+    assert parse_timestamp("1970-01-01T01:00+01:00", ahead=False) == 0
+    assert parse_timestamp("2d", ahead=True) - parse_timestamp("2d", ahead=False) == pytest.approx(
+        4 * 86_400_000, abs=60_000
+    )
     with pytest.raises(Exception, match="use 2030-01-31"):
-        parse_moment("soon", ahead=True)
+        parse_timestamp("soon", ahead=True)

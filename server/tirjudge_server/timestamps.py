@@ -1,4 +1,4 @@
-"""A moment as people type it: a date, a date with a time, or how many minutes, hours or days away."""
+"""Timestamps as users type them: a date, a date with a time, or a distance in minutes, hours or days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def parse_moment(given: str, *, ahead: bool) -> int:
+def parse_timestamp(given: str, *, ahead: bool) -> int:
     """Unix time in milliseconds.
 
     Args:

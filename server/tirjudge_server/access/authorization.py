@@ -1,4 +1,4 @@
-"""`Access`: the keys of a database, as a server knows them now; `needs`: what an endpoint asks of its callers.
+"""Authorization: `Access` holds the keys of a database in memory, and `needs` checks the scope of a caller.
 
 Requests are checked against memory. The database is asked again every few seconds, and at once about a key that is not
 known, so a key that was just created works and a revoked one ends soon. While the database does not answer, what was known
@@ -39,7 +39,7 @@ class Access:
     """Who may call one server.
 
     Args:
-        database: where the keys are; it is closed by whoever opened it.
+        database: where the keys are; its opener closes it.
     """
 
     def __init__(self, database: Database) -> None:
