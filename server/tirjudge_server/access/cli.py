@@ -74,7 +74,7 @@ def list_keys(
             del shown["digest"]
             typer.echo(json.dumps(shown))
         return
-    table = Table("name", "key", "scopes", "rpm", "tpm", "concurrency", "state", box=None)
+    table = Table("name", "key", "scopes", "rpm", "tpm", "concurrency", "state", box=None, pad_edge=False)
     for key in found:
         limits = ("" if limit is None else str(limit) for limit in (key.rpm, key.tpm, key.concurrency))
         state = key.ended(now_ms=now_ms) or ""
