@@ -20,14 +20,11 @@ from tirjudge_web.body import read_request
 from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import Refused, problem_from
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
-
-
 REQUESTS = {BATCH_PATH: JudgmentBatchRequest}
 """What is posted where."""
 
 
-def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
@@ -36,12 +33,12 @@ def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> AP
         """Judge many requests at once."""
         asked = await read_request(request, JudgmentBatchRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="batch", priority=Priority.BATCH, deadline_s=asked.deadline_s)
-        return await while_connected(request.receive, _answer(asked, inquiry=RequestBatch(service, call=call)))
+        return await while_connected(request.receive, _answer(asked, batch=RequestBatch(service, call=call)))
 
     return routes
 
 
-async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Response:
+async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Response:
     """Every request's judgment or error.
 
     Raises:
@@ -53,9 +50,9 @@ async def _answer(asked: JudgmentBatchRequest, *, inquiry: RequestBatch) -> Resp
         requests.append(_parsed(fields))
         await asyncio.sleep(0)
     good = [request for request in requests if isinstance(request, JudgeRequest)]
-    service = inquiry.service
+    service = batch.service
     service.cost_limits.check(sum(map(service.cost_of, good), Cost()), param="requests")
-    answered = iter(await inquiry.ask_all([lambda request=request: request for request in good]))
+    answered = iter(await batch.ask_all([lambda request=request: request for request in good]))
     answers = [next(answered) if isinstance(request, JudgeRequest) else request for request in requests]
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     if len(errors) == len(answers) and all(

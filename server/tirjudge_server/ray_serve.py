@@ -23,8 +23,9 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_server.records.database import url_of
+from tirjudge_server.records.options import NONE
 from tirjudge_server.serving import Application, open_application
-from tirjudge_server.settings import NONE, ServerSettings
+from tirjudge_server.settings import ServerSettings
 
 NETWORK = "0.0.0.0"
 """Where Serve's proxies listen is decided elsewhere; a server without keys is refused as if everybody reached them."""

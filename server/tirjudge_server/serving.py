@@ -25,11 +25,12 @@ from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.opening import engine_workers, is_run_by_vllm, open_judging, open_programs
 from tirjudge_server.records.database import default_path
+from tirjudge_server.records.options import NONE
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import RecordPolicy, open_records
 from tirjudge_server.scoring import Scoring
 from tirjudge_server.service import JudgeService
-from tirjudge_server.settings import NONE, ServerSettings
+from tirjudge_server.settings import ServerSettings
 from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_server.worker import create_worker

@@ -27,9 +27,6 @@ from tirjudge.options import (
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM
 
-NONE = "none"
-"""Value of `records`, `files` or `dialects` that switches them off."""
-
 MAX_DEADLINE_S = 600.0
 """The longest that a judgment may take: OpenAI's clients wait no longer."""
 

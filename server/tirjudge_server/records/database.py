@@ -20,9 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 
 from tirjudge.errors import RecordsUnavailable, TirjudgeError
 from tirjudge.private import close_to_others, make_private_folder, private
-
-NONE = "none"
-"""Given as a URL: there are no records."""
+from tirjudge_server.records.options import NONE
 
 LOCK_TIMEOUT_S = 5.0
 """How long a write waits for another process that is writing."""

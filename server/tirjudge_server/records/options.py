@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+NONE = "none"
+"""Value of an option that switches off what is stored."""
+
 RecordsUrl = Annotated[
     str | None,
     typer.Option(
