@@ -20,11 +20,13 @@ from tirjudge_web.body import read_request
 from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import Refused, problem_from
 
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
 REQUESTS = {BATCH_PATH: JudgmentBatchRequest}
 """What is posted where."""
 
 
-def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> APIRouter:
     """The endpoint."""
     routes = APIRouter()
 
