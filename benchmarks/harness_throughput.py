@@ -40,7 +40,6 @@ from tirjudge_harness.pacing import Pace
 from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_server import serving
-from tirjudge_server.records.store import RecordPolicy
 from tirjudge_server.settings import ServerSettings
 from tirjudge_web.process import bind, run
 
@@ -88,9 +87,7 @@ def serve(turn_s: float, concurrency: int) -> None:
         )
 
     serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
-    settings = ServerSettings(
-        max_concurrency=concurrency, records="none", policy=RecordPolicy(cache=False), files="none"
-    )
+    settings = ServerSettings(max_concurrency=concurrency, records="none", cache=False, files="none")
     run(serving.serve_judge(bind("127.0.0.1", port=0), settings=settings), log_level="warning")
 
 

@@ -22,7 +22,6 @@ from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling
 from tirjudge.weights_lock import WeightsLock
 from tirjudge_server import serving
-from tirjudge_server.records.store import RecordPolicy
 from tirjudge_server.settings import ServerSettings
 from tirjudge_web.process import bind, run
 
@@ -80,7 +79,7 @@ def main(
         max_concurrency=max_concurrency,
         max_queue=max_queue,
         records=records,
-        policy=RecordPolicy(cache=cache),
+        cache=cache,
         files="none",
     )
     run(serving.serve_judge(bind("127.0.0.1", port=0), settings=settings), log_level="warning")

@@ -73,18 +73,18 @@ def test_the_defaults_of_the_server_are_those_of_its_settings() -> None:
     given = dict(re.findall(r"^\| `--([a-z-]+)` \| ([\d.]+) \|", SERVER, re.MULTILINE))
     assert {name: float(value) for name, value in given.items()} == {
         "engine-wait-s": defaults.engine_wait_s,
-        "max-concurrency": defaults.max_concurrency,
+        "max-concurrency": defaults.concurrency,
         "max-queue": defaults.max_queue,
-        "deadline-s": defaults.max_deadline_s,
-        "max-body-mb": defaults.max_body_bytes / 1024**2,
-        "max-rollouts": defaults.cost_limits.rollouts,
-        "max-prompt-chars": defaults.cost_limits.chars,
-        "max-files-mb": defaults.quota.num_bytes / 1024**2,
-        "max-files": defaults.quota.num_files,
-        "max-batches": defaults.quota.num_batches,
+        "deadline-s": defaults.deadline_s,
+        "max-body-mb": defaults.max_body_mb,
+        "max-rollouts": defaults.max_rollouts,
+        "max-prompt-chars": defaults.max_prompt_chars,
+        "max-files-mb": defaults.max_files_mb,
+        "max-files": defaults.max_files,
+        "max-batches": defaults.max_batches,
         "grace-s": defaults.grace_s,
-        "header-timeout-s": defaults.connections.header_s,
-        "cohort-size": defaults.dialect_settings.cohort_size,
+        "header-timeout-s": defaults.header_timeout_s,
+        "cohort-size": defaults.cohort_size,
     }
 
 

@@ -1,4 +1,4 @@
-"""Several coroutines at a time: all of them, a bounded number, or as many as they start. The first failure ends all."""
+"""Several coroutines at a time: all of them, a bounded number, or one beside a block. The first failure ends all."""
 
 from __future__ import annotations
 
@@ -63,3 +63,14 @@ async def map_concurrently(
     keeping = (keep(number, coroutine) for number, coroutine in enumerate(coroutines))
     await run_concurrently(keeping, num_at_once=num_at_once, one_by_one=one_by_one)
     return [results[number] for number in range(len(results))]
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run a coroutine beside the block. At the end of the block it is cancelled, and waited for."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

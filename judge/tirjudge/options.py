@@ -1,11 +1,54 @@
-"""Options that commands of several rooms take: which model judges, and where its programs run."""
+"""Options that commands of several rooms share, and commands whose options are the fields of a dataclass."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from copy import copy
+from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+T = TypeVar("T")
+
+
+def options_of(settings: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Decorates a function of one settings object: it becomes a command with one option per field.
+
+    Args:
+        settings: a dataclass with a default for each field, and a type of the form `Annotated[TYPE, typer.Option(...)]`.
+            An option that names no environment variable reads `TIRJUDGE_` and the name of its field.
+    """
+    parameters = []
+    hints = get_type_hints(settings, include_extras=True)
+    for field in fields(settings):  # type: ignore[arg-type]
+        option = copy(hints[field.name].__metadata__[0])
+        option.envvar = option.envvar or f"TIRJUDGE_{field.name.upper()}"
+        kind = Annotated[hints[field.name].__origin__, option]
+        parameters.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
+        )
+
+    def decorate(run: Callable[[T], None]) -> Callable[..., None]:
+        def command(**given: Any) -> None:
+            run(settings(**given))
+
+        command.__name__, command.__doc__ = run.__name__, run.__doc__
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
 
 Checkpoint = Annotated[
     Path | None, typer.Option("--model", envvar="TIRJUDGE_MODEL", help="Checkpoint folder; default: the bundled judge.")

@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tirjudge.errors import SandboxUnavailable
-from tirjudge.options import AllowedHost, HeaderTimeout, MaxConnections, Slots
+from tirjudge.options import AllowedHost, HeaderTimeout, LogLevel, MaxConnections, Slots
 from tirjudge.types import ExecResult
 from tirjudge_sandbox.doctor import Diagnosis, Finding, diagnose
 from tirjudge_sandbox.levels import IsolationLevel
@@ -38,13 +37,6 @@ Image = Annotated[str | None, typer.Option(help="Docker image to run in, for the
 AllowUnsafe = Annotated[
     bool, typer.Option(help="Where nothing isolates programs, run them behind the system call filter alone.")
 ]
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 @app.command()

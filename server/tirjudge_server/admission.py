@@ -1,12 +1,12 @@
-"""Who is judged now and who waits: the more urgent first, callers in turn, and no more than a fixed number of both.
+"""The queue: a bounded number of judgments run and wait; urgent ones go first, and callers take turns.
 
 Everything happens in one event loop and between two awaits, so there is nothing to lock.
 
-- Of those who wait, the most urgent go first; a batch is judged when nobody else waits.
+- The most urgent requests go first; a batch is judged when nothing else waits.
 - Among equally urgent ones the caller goes first who has the fewest judged now, and of those the one whose turn was
   longest ago; within a caller, who came first.
-- A full queue does not belong to who filled it: somebody more urgent, or a caller with fewer in it, takes the place of
-  the last one of whoever has most.
+- In a full queue, a more urgent request, or one of a caller with fewer requests waiting, replaces the last request of the
+  caller that has most.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NUM_REMEMBERED = 64
 
 
 class QueueTicket:
-    """One request's place, from its arrival to its end.
+    """One request in the queue, from its arrival to its end.
 
     Attributes:
-        caller: whose it is; None: nobody's in particular.
+        caller: name of the key that the request came with; None: it came without one.
         priority: how urgent it is.
         began: when its turn came; None while it waits.
         has_ended: whether it was given up again.
@@ -48,7 +48,7 @@ class QueueTicket:
         """Wait until it is this request's turn; how many seconds that took since it arrived.
 
         Raises:
-            QueueFull: somebody else took the place.
+            QueueFull: it lost its place to another request.
         """
         await self._decided.wait()
         if self._refusal is not None:
@@ -100,46 +100,46 @@ class Admission:
 
     @contextmanager
     def enter(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Iterator[QueueTicket]:
-        """`take` a place, and `leave` it at the end of the block, judged or not."""
-        place = self.take(caller=caller, priority=priority)
+        """A ticket, given up at the end of the block."""
+        ticket = self.take(caller=caller, priority=priority)
         try:
-            yield place
+            yield ticket
         finally:
-            self.leave(place)
+            self.leave(ticket)
 
     def take(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> QueueTicket:
-        """A place in the queue, to be given up by `leave`.
+        """A ticket of the queue, to be given up by `leave`.
 
         Raises:
             QueueFull: there is none.
         """
-        place = QueueTicket(caller=caller, priority=priority)
+        ticket = QueueTicket(caller=caller, priority=priority)
         if not self._may_begin(caller) and self.num_waiting >= self.max_waiting:
-            self._make_room(place)
-        self._waiting[priority].setdefault(caller, deque()).append(place)
+            self._make_room(ticket)
+        self._waiting[priority].setdefault(caller, deque()).append(ticket)
         self._fill()
-        return place
+        return ticket
 
-    def leave(self, place: QueueTicket) -> None:
-        """Give up a place; once is enough, more does no harm."""
-        if place.began is None:
-            self._remove(place)
-        elif not place.has_ended:
-            place.has_ended = True
-            self._running[place.caller] -= 1
-            if not self._running[place.caller]:
-                del self._running[place.caller]
-            self._durations.append(perf_counter() - place.began)
+    def leave(self, ticket: QueueTicket) -> None:
+        """Give up a ticket; a second time has no effect."""
+        if ticket.began is None:
+            self._remove(ticket)
+        elif not ticket.has_ended:
+            ticket.has_ended = True
+            self._running[ticket.caller] -= 1
+            if not self._running[ticket.caller]:
+                del self._running[ticket.caller]
+            self._durations.append(perf_counter() - ticket.began)
         self._fill()
 
-    def hurry(self, place: QueueTicket, *, priority: Priority) -> None:
-        """Somebody more urgent waits for the same: the place is as urgent as the most urgent of them."""
-        if priority < place.priority and self._remove(place):
-            place.priority = priority
-            self._waiting[priority].setdefault(place.caller, deque()).append(place)
+    def hurry(self, ticket: QueueTicket, *, priority: Priority) -> None:
+        """Raise the priority of a ticket that a more urgent request waits for too."""
+        if priority < ticket.priority and self._remove(ticket):
+            ticket.priority = priority
+            self._waiting[priority].setdefault(ticket.caller, deque()).append(ticket)
 
     def retry_after_s(self) -> float:
-        """When half of those who wait now will likely be through, so that there is room and the queue never ran dry."""
+        """Expected seconds until half of the queue is judged: there is room then, and the queue has not run empty."""
         if not self._durations:
             return 1.0
         return max(0.1, fmean(self._durations) * (self.num_waiting + 1) / 2 / self.max_running)
@@ -157,19 +157,15 @@ class Admission:
         limit = self._max_running_of(caller)
         return self.num_running < self.max_running and (limit is None or self._running[caller] < limit)
 
-    def _standing(self, caller: str | None) -> tuple[int, int]:
-        """The less, the sooner it is a caller's turn."""
-        return self._running[caller], self._last_turn.get(caller, 0)
-
-    def _make_room(self, place: QueueTicket) -> None:
-        """Turn somebody away: the newcomer, unless who has most in the queue is less urgent or has more there."""
+    def _make_room(self, ticket: QueueTicket) -> None:
+        """Refuse the new ticket; or the last one of the caller with most, if it is less urgent or that caller has more."""
         for priority in sorted(Priority, reverse=True):
             lines = self._waiting[priority]
             if not lines:
                 continue
             longest = max(lines, key=lambda caller: len(lines[caller]))
-            num_own = len(lines.get(place.caller, ()))
-            if place.priority < priority or (place.priority == priority and num_own + 1 < len(lines[longest])):
+            num_own = len(lines.get(ticket.caller, ()))
+            if ticket.priority < priority or (ticket.priority == priority and num_own + 1 < len(lines[longest])):
                 last = lines[longest][-1]
                 last.refuse(self._refusal())
                 self._remove(last)
@@ -182,31 +178,32 @@ class Admission:
         message = f"{self.num_waiting} requests are waiting already; try again in {retry_after_s:.1f} s"
         return QueueFull(message, retry_after_s=retry_after_s)
 
-    def _remove(self, place: QueueTicket) -> bool:
+    def _remove(self, ticket: QueueTicket) -> bool:
         """Take it out of the queue; whether it was there."""
-        lines = self._waiting[place.priority]
-        line = lines.get(place.caller)
-        if line is None or place not in line:
+        lines = self._waiting[ticket.priority]
+        line = lines.get(ticket.caller)
+        if line is None or ticket not in line:
             return False
-        line.remove(place)
+        line.remove(ticket)
         if not line:
-            del lines[place.caller]
+            del lines[ticket.caller]
         return True
 
     def _fill(self) -> None:
-        while (place := self._next()) is not None:
-            self._remove(place)
+        while (ticket := self._next()) is not None:
+            self._remove(ticket)
             self._num_turns += 1
-            self._last_turn[place.caller] = self._num_turns
-            self._running[place.caller] += 1
-            place.begin()
+            self._last_turn[ticket.caller] = self._num_turns
+            self._running[ticket.caller] += 1
+            ticket.begin()
 
     def _next(self) -> QueueTicket | None:
-        """Whose turn it is; None when nobody's."""
+        """The ticket whose turn it is; None: there is none."""
         if self.num_running >= self.max_running:
             return None
         for lines in self._waiting.values():
             callers = [caller for caller in lines if self._may_begin(caller)]
             if callers:
-                return lines[min(callers, key=self._standing)][0]
+                first = min(callers, key=lambda caller: (self._running[caller], self._last_turn.get(caller, 0)))
+                return lines[first][0]
         return None

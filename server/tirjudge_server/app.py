@@ -1,22 +1,22 @@
-"""The HTTP interface: which endpoints there are, who may call them, and what tells load balancers how it is."""
+"""The HTTP application: its endpoints, the scopes that they need, and the state that load balancers read."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
-from tirjudge.model import Model
-from tirjudge.types import JudgeRequest, Judgment
+from tirjudge.concurrency import background
+from tirjudge.opening import Model
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
-from tirjudge_server.call import Call
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
@@ -24,13 +24,16 @@ from tirjudge_server.openapi import describe
 from tirjudge_server.records import endpoints
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
-from tirjudge_server.telemetry.instrumenting import TracingProbe, instrument_app
+from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
 from tirjudge_web.identity import CallerIdentity
 from tirjudge_web.openapi import BARE
+
+if TYPE_CHECKING:  # needs OpenTelemetry
+    from tirjudge_server.telemetry.tracing import Tracing
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The largest request that is read."""
@@ -48,87 +51,88 @@ def create_app(
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
     model: Model | None = None,
     metrics: ServerMetrics | None = None,
-    tracing: TracingProbe | None = None,
+    tracing: Tracing | None = None,
     hosts: AllowedHosts | None = None,
 ) -> FastAPI:
-    """The application around a judge that is open; closing that, and the records, is left to whoever opened them.
+    """The application around an open judge. The caller closes the judge and the records.
 
     Args:
         service: answers.
         max_body_bytes: the largest request that is read.
-        names: of the dialects that are spoken.
+        names: of the dialects that are served.
         settings: of these; None: the defaults.
         access: who may call; None: everybody.
         records: answer for judgments made before; None: there are none.
         files: folder of files and batches; None: there are none.
         quota: what one caller may keep there.
-        model: what `service` judges with, so that its weights can be exchanged; None: they cannot. It takes `access`.
+        model: what `service` judges with, so that its weights can be exchanged; None: they cannot. Needs `access`.
         metrics: of `service`; None: without those of engine and sandbox.
-        tracing: traces; None: nobody does.
+        tracing: traces requests and judgments; None: there are no traces.
         hosts: names by which callers reach it; None: any.
 
     Raises:
         ValueError: there is no such dialect.
     """
     settings = replace(settings or DialectSettings(), max_body_bytes=max_body_bytes)
-    app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watched(service), **BARE)
+    metrics = metrics or ServerMetrics(service, fallbacks=settings.fallbacks)
+    app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watching(service), **BARE)
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded)
-    metrics = metrics or ServerMetrics(service, fallbacks=settings.fallbacks)
     instrument_app(app, service=service, metrics=metrics, tracing=tracing)
     app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.state.access = access
     if access is not None:
-        service.on_end.append(_spending(access))
-
-    judging = [
-        native.router(service, max_body_bytes=max_body_bytes),
-        batch.router(service, max_body_bytes=max_body_bytes),
-        openai.router(service, max_body_bytes=max_body_bytes),
-    ]
-    if files is not None:
-        judging.append(openai.batch_router(service, folder=files, max_body_bytes=max_body_bytes, quota=quota))
-    rewarding = [
-        rewards.router(service, max_body_bytes=max_body_bytes, fallbacks=settings.fallbacks),
-        *dialects.routers(service, names=names, settings=settings),
-    ]
-    reading = [] if records is None else [endpoints.router(service, records=records)]
-    managing = []
+        service.on_end.append(access.on_end)
+    groups = [*_judging(service, max_body_bytes=max_body_bytes, files=files, quota=quota)]
+    groups += _rewarding(service, names=names, settings=settings)
+    if records is not None:
+        groups.append(("read", endpoints.router(service, records=records), {}))
     if access is not None and model is not None:
-        managing.append(reloading.router(service, model=model, records=records))
-    for scope, routers in (("judge", judging), ("reward", rewarding), ("read", reading), ("admin", managing)):
-        for routes in routers:
-            app.include_router(routes, dependencies=[Depends(needs(scope))])
+        groups.append(("admin", reloading.router(service, model=model, records=records), reloading.REQUESTS))
+    for scope, routes, _ in groups:
+        app.include_router(routes, dependencies=[Depends(needs(scope))])
     app.include_router(_state(service, records=records))
-    requests = batch.REQUESTS | rewards.REQUESTS | reranking.REQUESTS | openai.REQUESTS
-    if files is not None:
-        requests |= openai.BATCH_REQUESTS
-    if managing:
-        requests |= reloading.REQUESTS
-    describe(app, requests | dialects.requests_of(names), streams=openai.STREAMS)
+    requests = {path: model for _, _, posted in groups for path, model in posted.items()}
+    describe(app, requests, streams=openai.STREAMS)
     return app
 
 
-def _watched(service: JudgeService):
-    """What goes on beside the requests."""
+Endpoints = tuple[str, APIRouter, Mapping[Any, type[BaseModel]]]
+"""The scope that a key needs for some endpoints, their routes, and path -> what is posted there."""
+
+
+def _judging(
+    service: JudgeService, *, max_body_bytes: int, files: Path | None, quota: FileQuota
+) -> Iterator[Endpoints]:
+    yield "judge", native.router(service, max_body_bytes=max_body_bytes), {}
+    yield "judge", batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
+    yield "judge", openai.router(service, max_body_bytes=max_body_bytes), openai.REQUESTS
+    if files is not None:
+        routes = openai.batch_router(service, folder=files, max_body_bytes=max_body_bytes, quota=quota)
+        yield "judge", routes, openai.BATCH_REQUESTS
+
+
+def _rewarding(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> Iterator[Endpoints]:
+    """
+    Raises:
+        ValueError: there is no such dialect.
+    """
+    routes = rewards.router(service, max_body_bytes=settings.max_body_bytes, fallbacks=settings.fallbacks)
+    yield "reward", routes, {**rewards.REQUESTS, **reranking.REQUESTS, **dialects.requests_of(names)}
+    for routes in dialects.routers(service, names=names, settings=settings):
+        yield "reward", routes, {}
+
+
+def _watching(service: JudgeService):
+    """The lifespan of the application: trial judgments are made while it runs."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(service.readiness.watch(service.judge))
-        yield
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        async with background(service.readiness.watch(service.judge)):
+            yield
 
     return lifespan
-
-
-def _spending(access: Access):
-    def spend(request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
-        if isinstance(outcome, Judgment):
-            access.spend(call.caller, num_tokens=outcome.usage.input_tokens + outcome.usage.output_tokens)
-
-    return spend
 
 
 def _state(service: JudgeService, *, records: Records | None) -> APIRouter:

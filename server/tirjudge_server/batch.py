@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,15 +13,14 @@ from tirjudge.http.rewards import BATCH_PATH, JudgmentBatchAnswer, JudgmentBatch
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost
-from tirjudge_server.failure import FAILED_HEADER, missing_from, missing_in
+from tirjudge_server.failure import FAILED_HEADER, absence_from, absence_in
 from tirjudge_server.request_batch import RequestBatch
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body import read_request
 from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import Refused, problem_from
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-
 
 REQUESTS = {BATCH_PATH: JudgmentBatchRequest}
 """What is posted where."""
@@ -35,9 +33,7 @@ def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> AP
     @routes.post(BATCH_PATH, response_model=JudgmentBatchAnswer)
     async def judge_batch(request: Request) -> Response:
         """Judge many requests at once."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse_body(body, JudgmentBatchRequest)
+        asked = await read_request(request, JudgmentBatchRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="batch", priority=Priority.BATCH, deadline_s=asked.deadline_s)
         return await while_connected(request.receive, _answer(asked, batch=RequestBatch(service, call=call)))
 
@@ -58,14 +54,21 @@ async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Respon
     good = [request for request in requests if isinstance(request, JudgeRequest)]
     service = batch.service
     service.cost_limits.check(sum(map(service.cost_of, good), Cost()), param="requests")
-    answered = iter(await batch.ask_all([partial(_given, request) for request in good]))
+    answered = iter(await batch.ask_all([lambda request=request: request for request in good]))
     answers = [next(answered) if isinstance(request, JudgeRequest) else request for request in requests]
     errors = [answer for answer in answers if isinstance(answer, Exception)]
-    if len(errors) == len(answers) and all(_is_ours(error) for error in errors):
+    if len(errors) == len(answers) and all(
+        not isinstance(error, Refused) and absence_from(error).is_ours for error in errors
+    ):
         raise errors[0]
-    items = [_item(index, answer) for index, answer in enumerate(answers)]
-    num_missing = len(errors) + sum(isinstance(a, Judgment) and missing_in(a.verdict) is not None for a in answers)
-    headers = {FAILED_HEADER: str(num_missing)} if num_missing else {}
+    items = [
+        JudgmentBatchItem(index=index, judgment=answer, error=None)
+        if isinstance(answer, Judgment)
+        else JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])
+        for index, answer in enumerate(answers)
+    ]
+    num_absent = len(errors) + sum(isinstance(a, Judgment) and absence_in(a.verdict) is not None for a in answers)
+    headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
     body = JudgmentBatchAnswer(data=items).model_dump_json()
     return Response(body, headers=headers, media_type="application/json")
 
@@ -78,17 +81,3 @@ def _parsed(fields: dict[str, Any]) -> JudgeRequest | Refused:
     if request.stream:
         return Refused(invalid("stream: true given, a batch is answered as a whole", param="stream", code="no_stream"))
     return request
-
-
-def _given(request: JudgeRequest) -> JudgeRequest:
-    return request
-
-
-def _is_ours(error: Exception) -> bool:
-    return not isinstance(error, Refused) and missing_from(error).is_ours
-
-
-def _item(index: int, answer: Judgment | Exception) -> JudgmentBatchItem:
-    if isinstance(answer, Judgment):
-        return JudgmentBatchItem(index=index, judgment=answer, error=None)
-    return JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])

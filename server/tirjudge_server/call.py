@@ -1,4 +1,4 @@
-"""One call: who asks for a judgment, how urgently and until when, besides what is to be judged."""
+"""One call: the caller, the priority and the deadline of a request, and how to trace it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,16 @@ def call_of(
         Refused: a header cannot be understood.
     """
     asked_s = _deadline_s(request.headers.get(DEADLINE_HEADER))
+    key = request.headers.get(IDEMPOTENCY_HEADER)
+    if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
+        message = f"{IDEMPOTENCY_HEADER}: {len(key)} characters given; use 1 to {MAX_KEY_CHARS}"
+        raise Refused(invalid(message, param=IDEMPOTENCY_HEADER, code="invalid_value"))
     return Call(
         dialect=dialect,
         caller=getattr(request.state, "caller", None),
         priority=priority,
         deadline_s=deadline_s if asked_s is None else asked_s,
-        idempotency_key=_idempotency_key(request.headers.get(IDEMPOTENCY_HEADER)),
+        idempotency_key=key,
         request_id=request.scope.get("tirjudge.request_id"),
         traceparent=request.headers.get("traceparent"),
     )
@@ -75,13 +79,6 @@ def _deadline_s(header: str | None) -> float | None:
     if header is None:
         return None
     if not (header.isascii() and header.isdecimal() and len(header) <= MAX_DEADLINE_DIGITS and int(header)):
-        message = f"{DEADLINE_HEADER}: {shown(header)} given; a whole number of milliseconds would do"
+        message = f"{DEADLINE_HEADER}: {shown(header)} given; use a whole number of milliseconds"
         raise Refused(invalid(message, param=DEADLINE_HEADER, code="invalid_value"))
     return int(header) / 1000
-
-
-def _idempotency_key(header: str | None) -> str | None:
-    if header is not None and not 0 < len(header) <= MAX_KEY_CHARS:
-        message = f"{IDEMPOTENCY_HEADER}: {len(header)} characters given; 1 to {MAX_KEY_CHARS} would do"
-        raise Refused(invalid(message, param=IDEMPOTENCY_HEADER, code="invalid_value"))
-    return header

@@ -1,11 +1,11 @@
-"""Requests fail at once while what they need is known not to work, instead of waiting for it one after another."""
+"""Circuit breakers: requests fail at once while the engine or the sandbox is known not to work."""
 
 from __future__ import annotations
 
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable, TirjudgeError
 
 NUM_FAILURES = 3
-"""So many in a row open the circuit."""
+"""Failures in a row that open the circuit."""
 
 
 class Circuit:

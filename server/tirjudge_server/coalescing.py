@@ -1,7 +1,7 @@
-"""Identical requests share one judgment: who asks again while it is made waits for the same one.
+"""Coalescing: identical requests share one judgment; a request that comes while it is made waits for the same one.
 
-A judgment goes on as long as somebody waits for it. When the last one leaves, it is cancelled, down to the engine and
-the sandbox. Whoever joins late is told of the turns that were missed.
+A judgment goes on as long as a request waits for it. When the last one leaves, it is cancelled, down to the engine and
+the sandbox. A request that joins late is told of the turns that it missed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tirjudge_server.call import Call
 from tirjudge_web.errors import Refused
 
 LATE_S = 1.0
-"""So much later than asked a judgment may be there that is shared."""
+"""Maximum extra seconds tolerated when sharing a judgment."""
 
-ENOUGH_SHARE = 0.75
-"""So much of one's own time a judgment must have been given to be shared."""
+MIN_TIME_SHARE = 0.75
+"""A shared judgment was given at least this share of the time that the request has."""
 
 NOT_JUDGED = {"stream", "deadline_s"}
 """Fields of a request that do not change what is judged."""
@@ -40,8 +40,8 @@ Key = tuple[str | None, str, bool]
 
 
 def coalescing_key(content: str, *, call: Call) -> Key:
-    """Under which a judgment in flight is found: its caller's name for it, or what is judged. Callers do not share: nobody
-    can tell from a quick answer what others asked."""
+    """Under which a judgment in flight is found: its caller's name for it, or what is judged. Callers do not share, so
+    that a quick answer tells nothing about the requests of others."""
     name = call.idempotency_key
     return (call.caller, content, False) if name is None else (call.caller, name, True)
 
@@ -53,34 +53,39 @@ class InFlightJudgment:
         judgment_id: of the judgment.
         content: hash of what is judged.
         deadline: when it will be there.
-        place: in the queue; None: it needs none.
+        ticket: its place in the queue; None: it needs none.
     """
 
     def __init__(
-        self, *, judgment_id: str, content: str, deadline: Deadline = NEVER, place: QueueTicket | None = None
+        self, *, judgment_id: str, content: str, deadline: Deadline = NEVER, ticket: QueueTicket | None = None
     ) -> None:
         self.judgment_id = judgment_id
         self.content = content
         self.deadline = deadline
-        self.place = place
-        self._all_of_its_time_s = deadline.left_s
+        self.ticket = ticket
         self.num_waiting = 0
+        self._total_s = deadline.left_s
         self._turns: list[tuple[Sequence[int], TurnRecord]] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._work: asyncio.Future[Judgment] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    def landed(cls, judgment: Judgment, *, content: str) -> InFlightJudgment:
-        """One that was made before."""
-        flight = cls(judgment_id=judgment.id, content=content)
-        flight._turns = [(rollout.order, turn) for rollout in judgment.rollouts for turn in rollout.turns]
-        flight._work.set_result(judgment)
-        return flight
+    def completed(cls, judgment: Judgment, *, content: str) -> InFlightJudgment:
+        """A judgment that was made before."""
+        made = cls(judgment_id=judgment.id, content=content)
+        made._turns = [(rollout.order, turn) for rollout in judgment.rollouts for turn in rollout.turns]
+        made._work.set_result(judgment)
+        return made
 
-    def begin(self, work: Coroutine[Any, Any, Judgment], *, on_end: Callable[[], None]) -> None:
+    def start(self, work: Coroutine[Any, Any, Judgment], *, on_end: Callable[[], None]) -> None:
+        def ended(work: asyncio.Future[Judgment]) -> None:
+            self._changed.set()
+            if not work.cancelled():
+                work.exception()  # mark it as retrieved, even if everybody has just left
+            on_end()
+
         self._work = asyncio.create_task(work)
-        self._work.add_done_callback(self._land)
-        self._work.add_done_callback(lambda _: on_end())
+        self._work.add_done_callback(ended)
 
     @property
     def is_over(self) -> bool:
@@ -90,20 +95,20 @@ class InFlightJudgment:
     def has_failed(self) -> bool:
         return self.is_over and (self._work.cancelled() or self._work.exception() is not None)
 
-    def suits(self, deadline: Deadline) -> bool:
-        """Whether it does for somebody with that deadline: it is there in time, and was not given so much less of it that
-        its verdict would be forced where theirs would not."""
+    def fits(self, deadline: Deadline) -> bool:
+        """Whether a request with that deadline can share it: it is there in time, and was not given so much less time that
+        its verdict would be forced where that of the request would not."""
         in_time = self.deadline.left_s <= deadline.left_s + LATE_S
-        return in_time and self._all_of_its_time_s >= deadline.left_s * ENOUGH_SHARE
+        return in_time and self._total_s >= deadline.left_s * MIN_TIME_SHARE
 
-    async def tell(self, order: Sequence[int], turn: TurnRecord) -> None:
+    async def add_turn(self, order: Sequence[int], turn: TurnRecord) -> None:
         """A turn has ended."""
         self._turns.append((order, turn))
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def judgment(self, on_turn: OnTurn | None = None) -> Judgment:
-        """The judgment, and before it every turn, those included that ended before anybody listened."""
+        """The judgment; before it `on_turn` gets every turn, those included that ended earlier."""
         if on_turn is not None:
             await self._follow(on_turn)
         return await asyncio.shield(self._work)
@@ -111,18 +116,13 @@ class InFlightJudgment:
     async def _follow(self, on_turn: OnTurn) -> None:
         num_told = 0
         while True:
-            news, is_over = self._news, self.is_over
+            changed, is_over = self._changed, self.is_over
             for turn in self._turns[num_told:]:
                 await on_turn(*turn)
                 num_told += 1
             if is_over:
                 return
-            await news.wait()
-
-    def _land(self, work: asyncio.Future[Judgment]) -> None:
-        self._news.set()
-        if not work.cancelled():
-            work.exception()  # now it counts as seen, even if everybody left in this moment
+            await changed.wait()
 
     async def cancel(self) -> None:
         """End it, and wait until it has ended."""
@@ -130,7 +130,7 @@ class InFlightJudgment:
         await asyncio.gather(self._work, return_exceptions=True)
 
 
-class Flights:
+class InFlightJudgments:
     """The judgments in flight.
 
     Attributes:
@@ -139,7 +139,7 @@ class Flights:
 
     def __init__(self) -> None:
         self.num_joined = 0
-        self._flights: dict[Key, list[InFlightJudgment]] = {}
+        self._by_key: dict[Key, list[InFlightJudgment]] = {}
 
     def find(self, key: Key, *, content: str, deadline: Deadline) -> InFlightJudgment | None:
         """The judgment in flight for that request; None: there is none.
@@ -148,43 +148,50 @@ class Flights:
             Refused: 422, the caller gave the same name to another request.
         """
         is_named = key[2]
-        for flight in self._flights.get(key, ()):
-            if flight.content != content:
-                message = "idempotency-key: it came with another request before; a new key would do"
-                raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)
-            if not flight.has_failed and (is_named or flight.suits(deadline)):
-                return flight
+        for found in self._by_key.get(key, ()):
+            if found.content != content:
+                raise key_reused()
+            if not found.has_failed and (is_named or found.fits(deadline)):
+                return found
         return None
 
-    def board(
-        self, key: Key, *, flight: InFlightJudgment, work: Coroutine[Any, Any, Judgment], on_end: Callable[[], None]
+    def start(
+        self,
+        key: Key,
+        *,
+        in_flight: InFlightJudgment,
+        work: Coroutine[Any, Any, Judgment],
+        on_end: Callable[[], None],
     ) -> None:
         """Begin a judgment that others may join.
 
         Args:
             key: under which they find it.
-            flight: the judgment.
+            in_flight: the judgment.
             work: makes it.
             on_end: called when it was made, failed or was cancelled, even if `work` had not begun.
         """
-        self._flights.setdefault(key, []).append(flight)
-        flight.begin(work, on_end=on_end)
+        self._by_key.setdefault(key, []).append(in_flight)
+        in_flight.start(work, on_end=on_end)
 
     @asynccontextmanager
-    async def waiting(self, flight: InFlightJudgment, *, key: Key) -> AsyncIterator[InFlightJudgment]:
-        """One more waits for it, until the end of the block."""
-        self.num_joined += flight.num_waiting > 0
-        flight.num_waiting += 1
+    async def waiting(self, in_flight: InFlightJudgment, *, key: Key) -> AsyncIterator[InFlightJudgment]:
+        """One more request waits for it, until the end of the block."""
+        self.num_joined += in_flight.num_waiting > 0
+        in_flight.num_waiting += 1
         try:
-            yield flight
+            yield in_flight
         finally:
-            flight.num_waiting -= 1
-            if flight.num_waiting == 0:
-                self._forget(flight, key=key)
-                if not flight.is_over:
-                    await flight.cancel()
+            in_flight.num_waiting -= 1
+            if in_flight.num_waiting == 0:
+                self._by_key[key].remove(in_flight)
+                if not self._by_key[key]:
+                    del self._by_key[key]
+                if not in_flight.is_over:
+                    await in_flight.cancel()
 
-    def _forget(self, flight: InFlightJudgment, *, key: Key) -> None:
-        self._flights[key].remove(flight)
-        if not self._flights[key]:
-            del self._flights[key]
+
+def key_reused() -> Refused:
+    """The refusal of an idempotency key that came with another request before."""
+    message = "idempotency-key: it came with another request before; use a new key"
+    return Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)

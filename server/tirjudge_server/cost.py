@@ -1,4 +1,4 @@
-"""What a request asks of the judge, counted from its texts before a judgment is made of it.
+"""The cost of a request in rollouts and characters, counted from its texts before any judgment is made.
 
 Two figures: rollouts (passes of the model: judgments x responses judged alone x orders x votes) and characters (the texts of
 all these rollouts, whole, however often one text is shown). A small body can cost much of both: all pairs of its responses,
@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from tirjudge.http.rewards import RewardMode, Strategy
 from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
 from tirjudge_server.scoring import ResponseGroup, Scoring
+from tirjudge_server.settings import MAX_PROMPT_CHARS, MAX_ROLLOUTS
 from tirjudge_web.cost import check_cost
-
-MAX_ROLLOUTS = 16_384
-"""Of one request: all pairs of 181 responses, or 4096 judgments of both orders and two votes each."""
-
-MAX_CHARS = 64 * 1024 * 1024
-"""Of one request, in all its rollouts: four times the largest body."""
 
 _SPLIT = "split the request into several"
 
@@ -41,7 +36,7 @@ class CostLimits:
     """What one request may cost."""
 
     rollouts: int = MAX_ROLLOUTS
-    chars: int = MAX_CHARS
+    chars: int = MAX_PROMPT_CHARS
 
     def check(self, cost: Cost, *, param: str | None = None) -> None:
         """
@@ -87,7 +82,7 @@ def request_cost(request: JudgeRequest, *, group_size: int) -> Cost:
     shared = _text_chars(request.prompt) + _guidance_chars(request.reference, request.rubric, request.criteria)
     return _cost(
         request.responses,
-        meetings=_meetings(len(request.responses), mode=request.mode, group_size=group_size),
+        counts=_counts(len(request.responses), mode=request.mode, group_size=group_size),
         shared=shared,
         repeats=_repeats(request.mode, orders=request.orders, votes=request.votes),
     )
@@ -104,14 +99,14 @@ def group_cost(group: ResponseGroup, *, scoring: Scoring, group_size: int) -> Co
     judging = scoring.judging
     guidance = _guidance_chars(group.reference, judging.get("rubric"), judging.get("criteria"))
     responses, mode = list(group.responses), Mode.POINTWISE
-    meetings = _Meetings(prompts=len(responses), showings=1)
+    counts = _PromptCounts(prompts=len(responses), showings=1)
     if scoring.mode is RewardMode.PAIRWISE_VS_REFERENCE:
         mode = Mode.PAIRWISE
     elif scoring.mode is RewardMode.COHORT:
         mode = Mode.PAIRWISE
-        meetings = _cohort_meetings(len(responses), strategy=scoring.strategy, group_size=group_size)
+        counts = _cohort_counts(len(responses), strategy=scoring.strategy, group_size=group_size)
     repeats = _repeats(mode, orders=judging.get("orders", "single"), votes=judging.get("votes", 1))
-    return _cost(responses, meetings=meetings, shared=_text_chars(group.prompt) + guidance, repeats=repeats)
+    return _cost(responses, counts=counts, shared=_text_chars(group.prompt) + guidance, repeats=repeats)
 
 
 def question_cost(prompt_chars: int, options: Sequence[str], *, like: JudgeRequest, group_size: int) -> Cost:
@@ -125,12 +120,12 @@ def question_cost(prompt_chars: int, options: Sequence[str], *, like: JudgeReque
     """
     shared = prompt_chars + _guidance_chars(like.reference, like.rubric, like.criteria)
     repeats = _repeats(Mode.PAIRWISE, orders=like.orders, votes=like.votes)
-    meetings = _meetings(len(options), mode=Mode.LISTWISE, group_size=group_size)
-    return _cost(options, meetings=meetings, shared=shared, repeats=repeats)
+    counts = _counts(len(options), mode=Mode.LISTWISE, group_size=group_size)
+    return _cost(options, counts=counts, shared=shared, repeats=repeats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Meetings:
+class _PromptCounts:
     """How responses are shown."""
 
     prompts: int
@@ -139,33 +134,33 @@ class _Meetings:
     """In how many of these one response is shown, at most."""
 
 
-def _cost(responses: Sequence[str], *, meetings: _Meetings, shared: int, repeats: int) -> Cost:
+def _cost(responses: Sequence[str], *, counts: _PromptCounts, shared: int, repeats: int) -> Cost:
     shown = sum(map(len, responses))
-    chars = meetings.prompts * shared + meetings.showings * shown
-    return Cost(rollouts=repeats * meetings.prompts, chars=repeats * chars)
+    chars = counts.prompts * shared + counts.showings * shown
+    return Cost(rollouts=repeats * counts.prompts, chars=repeats * chars)
 
 
-def _meetings(num_responses: int, *, mode: Mode, group_size: int) -> _Meetings:
+def _counts(num_responses: int, *, mode: Mode, group_size: int) -> _PromptCounts:
     if mode is Mode.POINTWISE:
-        return _Meetings(prompts=num_responses, showings=1)
+        return _PromptCounts(prompts=num_responses, showings=1)
     prompts = rounds = 0
     while num_responses > 1:
         # As `tirjudge.judge` groups them: the winners of each round meet in the next.
         num_responses = -(-num_responses // max(2, group_size))
         prompts, rounds = prompts + num_responses, rounds + 1
-    return _Meetings(prompts=max(1, prompts), showings=max(1, rounds))
+    return _PromptCounts(prompts=max(1, prompts), showings=max(1, rounds))
 
 
-def _cohort_meetings(num_responses: int, *, strategy: Strategy, group_size: int) -> _Meetings:
+def _cohort_counts(num_responses: int, *, strategy: Strategy, group_size: int) -> _PromptCounts:
     match strategy:
         case Strategy.LISTWISE:
-            return _meetings(num_responses, mode=Mode.LISTWISE, group_size=group_size)
+            return _counts(num_responses, mode=Mode.LISTWISE, group_size=group_size)
         case Strategy.ALL_PAIRS:
-            return _Meetings(prompts=num_responses * (num_responses - 1) // 2, showings=num_responses - 1)
+            return _PromptCounts(prompts=num_responses * (num_responses - 1) // 2, showings=num_responses - 1)
         case Strategy.KNOCKOUT:
-            return _Meetings(prompts=num_responses - 1, showings=num_responses.bit_length())
+            return _PromptCounts(prompts=num_responses - 1, showings=num_responses.bit_length())
         case Strategy.CIRCULAR:
-            return _Meetings(prompts=num_responses, showings=2)
+            return _PromptCounts(prompts=num_responses, showings=2)
 
 
 def _repeats(mode: Mode, *, orders: str, votes: int) -> int:

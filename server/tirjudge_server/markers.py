@@ -1,4 +1,4 @@
-"""What stands between the texts of a prompt that this server writes itself, and the check that no text spells it.
+"""Markers that separate the texts of a prompt, and the check that no text contains one.
 
 Messages are joined as paragraphs that begin with a role, and a template has a line between an input and the question about
 it. A judged text that spells one of these would have a second reading, as another turn or as another question.

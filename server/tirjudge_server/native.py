@@ -9,7 +9,7 @@ from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import call_of
 from tirjudge_server.service import JudgeService
 from tirjudge_server.streaming import EventStream, judgment_events
-from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body import read_request
 from tirjudge_web.connection import while_connected
 
 
@@ -20,9 +20,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(JUDGE_PATH, response_model=Judgment)
     async def judge(request: Request) -> Response:
         """Judge responses to a prompt."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse_body(body, JudgeRequest)
+        asked = await read_request(request, JudgeRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="judge")
         if asked.stream:
             events = judgment_events(service, asked, call=call)

@@ -1,4 +1,4 @@
-"""Every request, the streams, and every error, on the OpenAPI page."""
+"""Requests, streams and errors in the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ERROR_STATUSES = {
 """Of a request that is judged."""
 
 _LOOKING = {status: ERROR_STATUSES[status] for status in ("400", "401", "403", "429", "503")} | {
-    "404": "There is no such thing, or it is somebody else's."
+    "404": "There is no such thing, or it belongs to another caller."
 }
 """Of a request that is not."""
 
 _NO_KEY = frozenset({"/health", "/ready", "/metrics"})
-"""Paths that nobody needs a key for; they say themselves how they answer."""
+"""Paths that need no key; their routes declare how they answer."""
 
 _EVENT = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""What a server judges with, opened as its settings say: the engine, here, elsewhere or started, and where programs run."""
+"""Opens the model and the sandbox of a server as its settings say: in this process, behind URLs, or started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tirjudge.tools.python import Sandbox
 from tirjudge_sandbox import PoolStats, SandboxPool
 from tirjudge_sandbox.remote import RemoteSandbox
 from tirjudge_server.settings import OptionsClash, ServerSettings
-from tirjudge_server.vllm_command import WorkerModel
+from tirjudge_server.vllm_command import WorkerModel, Workers, words_of
 from tirjudge_server.vllm_workers import open_workers
 
 
@@ -36,8 +36,7 @@ class Programs:
 
 def is_run_by_vllm(settings: ServerSettings) -> bool:
     """Not by the embedded engine."""
-    elsewhere = settings.engine_urls or settings.engines_file or settings.workers
-    return bool(elsewhere) or settings.vllm_arguments is not None
+    return bool(settings.engine or settings.engines_file or settings.workers or settings.in_process)
 
 
 @asynccontextmanager
@@ -48,16 +47,22 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: it cannot be opened.
         OptionsClash: it is to be in two places.
     """
-    given = settings.engine_urls or settings.engines_file
-    if bool(given) + (settings.workers is not None) + (settings.vllm_arguments is not None) > 1:
-        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: one of them would do")
+    given = settings.engine or settings.engines_file
+    if bool(given) + bool(settings.workers) + settings.in_process > 1:
+        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
     if settings.engine_wait_s and not given:
         raise OptionsClash("--engine-wait-s: given without --engine or --engines-file, which it waits for")
-    checkpoint = settings.profile or settings.checkpoint
-    if settings.workers is not None:
+    checkpoint = settings.profile or settings.model
+    if settings.workers:
         served, profile = _to_serve(settings)
+        workers = Workers(
+            num_workers=settings.workers,
+            tensor_parallel=settings.tensor_parallel,
+            command=settings.worker_command,
+            arguments=settings.worker_args,
+        )
         async with (
-            open_workers(served, workers=settings.workers) as started,
+            open_workers(served, workers=workers) as started,
             open_model(
                 "vllm",
                 options=EngineOptions(
@@ -68,23 +73,27 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         ):
             yield model
     elif given:
-        urls = EngineUrls(settings.engine_urls, file=settings.engines_file)
+        urls = EngineUrls(tuple(settings.engine or ()), file=settings.engines_file)
         options = EngineOptions(profile=checkpoint, urls=urls, key=settings.engine_key, wait_s=settings.engine_wait_s)
         async with open_model("vllm", options=options, format=settings.format) as model:
             yield model
     else:
         if settings.profile is not None:
-            raise OptionsClash("--profile: given without an engine behind a URL; --model alone would do")
-        kind = "embedded" if settings.vllm_arguments is None else "vllm-inprocess"
+            raise OptionsClash("--profile: given without an engine behind a URL; give --model alone")
+        if settings.judge is not None and (settings.model is not None or settings.in_process):
+            raise OptionsClash("--judge: given with --model or --in-process; it names the model and its engine")
+        kind = "vllm-inprocess" if settings.in_process else "embedded"
+        options = EngineOptions(
+            key=settings.engine_key, vllm_arguments=words_of(settings.worker_args) if settings.in_process else ()
+        )
         address = settings.judge or f"{kind}:{checkpoint or ''}"
-        options = EngineOptions(vllm_arguments=settings.vllm_arguments or ())
         async with open_model(address, options=options, format=settings.format) as model:
             yield model
 
 
 def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:
     """What workers serve, and the folder of its profile; None: the default one."""
-    model = settings.checkpoint or bundled_checkpoint()
+    model = settings.model or bundled_checkpoint()
     folder = settings.profile or (model if model.is_dir() else None)
     profile = Profile(name=str(model)) if folder is None else load_profile(folder)
     return WorkerModel(model=str(model), name=profile.name, context_tokens=profile.context_tokens), folder
@@ -98,8 +107,8 @@ async def open_programs(settings: ServerSettings) -> AsyncIterator[Programs]:
         SandboxUnavailable: nowhere.
         BadUrl: something given is no URL.
     """
-    if settings.sandbox_urls:
-        urls = [service_url(url) for url in settings.sandbox_urls]
+    if settings.sandbox:
+        urls = [service_url(url) for url in settings.sandbox]
         async with RemoteSandbox(urls, key=settings.sandbox_key) as remote:
             yield Programs(sandbox=remote, level=await remote.level(), workers=remote.workers)
         return

@@ -1,4 +1,4 @@
-"""The server on Ray Serve: replicas of the application that `tirjudge serve` runs, as many as there is work for.
+"""The server on Ray Serve: autoscaled replicas of the application that `tirjudge serve` runs.
 
     serve run tirjudge_server.ray_serve:build engine=http://10.0.0.5:8000 records=none insecure_open=true max_replicas=8
 
@@ -11,6 +11,8 @@ requests is in the records alone, so several replicas need a database that all o
 import asyncio
 import math
 import os
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +23,9 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_server.records.database import url_of
-from tirjudge_server.records.store import RecordPolicy
+from tirjudge_server.records.options import NONE
 from tirjudge_server.serving import Application, open_application
-from tirjudge_server.settings import NONE, ServerSettings, dialects_named
+from tirjudge_server.settings import ServerSettings
 
 NETWORK = "0.0.0.0"
 """Where Serve's proxies listen is decided elsewhere; a server without keys is refused as if everybody reached them."""
@@ -47,7 +49,9 @@ Urls = Annotated[list[str], BeforeValidator(_listed)]
 
 
 class Arguments(BaseModel):
-    """What can be said after `serve run tirjudge_server.ray_serve:build`, or under `args` in a config file.
+    """Arguments of `serve run tirjudge_server.ray_serve:build`, or of `args` in a config file.
+
+    Those that `tirjudge serve` has too have the same name and meaning there.
 
     What is secret is taken from the environment of the process that builds the application: `TIRJUDGE_ENGINE_KEY`,
     `TIRJUDGE_SANDBOX_KEY`, and `TIRJUDGE_RECORDS` where `records` is not given.
@@ -99,46 +103,28 @@ class Arguments(BaseModel):
             raise ValueError(f"max_replicas: {self.max_replicas} given; at least min_replicas, {self.min_replicas}")
         return self
 
-    def settings(self, environment: dict[str, str]) -> ServerSettings:
+    def settings(self, environment: Mapping[str, str]) -> ServerSettings:
         """What each replica is opened with.
 
         Raises:
             ReplicasDisagree: the records or the files are for one replica, and there may be several.
-            RecordsError, UnknownDialect: what was given is none.
+            RecordsError: the records are not a database.
         """
         records = self.records or environment.get("TIRJUDGE_RECORDS")
-        if self.max_replicas > 1:
-            _check_shared(records, files=self.files)
+        if self.max_replicas > 1 and records != NONE and url_of(records).drivername == "sqlite":
+            raise ReplicasDisagree(
+                "records: SQLite is for one replica; with max_replicas above 1, use postgresql://USER@HOST/NAME or none"
+            )
+        if self.max_replicas > 1 and self.files != NONE:
+            raise ReplicasDisagree("files: for one replica; with max_replicas above 1, use none")
+        shared = {field.name for field in fields(ServerSettings)} & type(self).model_fields.keys() - {"records"}
         return ServerSettings(
-            checkpoint=self.model,
-            engine_urls=tuple(self.engine),
-            engine_key=environment.get("TIRJUDGE_ENGINE_KEY"),
-            sandbox_urls=tuple(self.sandbox),
-            sandbox_key=environment.get("TIRJUDGE_SANDBOX_KEY"),
+            **{name: getattr(self, name) for name in shared},
             host=NETWORK,
-            allowed_hosts=tuple(self.allowed_host),
-            insecure_open=self.insecure_open,
-            slots=self.slots,
-            allow_unsafe_sandbox=self.allow_unsafe_sandbox,
-            max_concurrency=self.max_concurrency,
-            max_queue=self.max_queue,
-            max_deadline_s=self.deadline_s,
-            max_body_bytes=self.max_body_mb * 1024 * 1024,
-            grace_s=self.grace_s,
             records=records,
-            policy=RecordPolicy(cache=self.cache),
-            files=self.files,
-            dialects=dialects_named(self.dialects),
+            engine_key=environment.get("TIRJUDGE_ENGINE_KEY"),
+            sandbox_key=environment.get("TIRJUDGE_SANDBOX_KEY"),
         )
-
-
-def _check_shared(records: str | None, *, files: str) -> None:
-    if records != NONE and url_of(records).drivername == "sqlite":
-        raise ReplicasDisagree(
-            "records: SQLite is for one replica; with max_replicas above 1, postgresql://USER@HOST/NAME or none would do"
-        )
-    if files != NONE:
-        raise ReplicasDisagree("files: for one replica; with max_replicas above 1, none would do")
 
 
 class Replica:
@@ -200,9 +186,9 @@ def build(arguments: Arguments) -> serve.Application:
     """The application, for `serve run`, `serve build` and config files.
 
     Raises:
-        ReplicasDisagree, RecordsError, UnknownDialect: as `Arguments.settings`.
+        ReplicasDisagree, RecordsError: see `Arguments.settings`.
     """
-    settings = arguments.settings(dict(os.environ))
+    settings = arguments.settings(os.environ)
     scaling = AutoscalingConfig(
         min_replicas=arguments.min_replicas,
         max_replicas=arguments.max_replicas,

@@ -1,4 +1,4 @@
-"""`POST /v1/admin/reload`: judge with the weights of another checkpoint of the same model, without turning anybody away."""
+"""`POST /v1/admin/reload`: judge with the weights of another checkpoint of the same model, without refusing requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tirjudge.model import Model
 from tirjudge.types import Text, Wire
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body import read_request
 from tirjudge_web.errors import Refused
 
 RELOAD_PATH = "/v1/admin/reload"
@@ -56,9 +56,7 @@ def router(service: JudgeService, *, model: Model, records: Records | None) -> A
     @routes.post(RELOAD_PATH)
     async def reload(request: Request) -> Reloaded:
         """Exchange the weights: what is under way ends with the old ones, what comes waits for the new ones."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=MAX_BODY_BYTES)
-        asked = parse_body(body, ReloadRequest)
+        asked = await read_request(request, ReloadRequest, draining=service.draining, max_bytes=MAX_BODY_BYTES)
         _check_key(request)
         service.draining.check()
         previous = model.fingerprint
@@ -77,7 +75,7 @@ def router(service: JudgeService, *, model: Model, records: Records | None) -> A
 
 
 def _check_key(request: Request) -> None:
-    """Without keys everybody may judge, and still nobody may say by what.
+    """Weights can only be exchanged with a key, even on a server without keys.
 
     Raises:
         Refused: 403.

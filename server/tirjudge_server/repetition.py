@@ -1,4 +1,4 @@
-"""Where a completion begins to repeat itself: vLLM's rule, for the mini worker, whose engine does not stop there."""
+"""vLLM's repetition detection, applied to completions of the mini worker."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""One judge, shared by all requests: what is remembered, joined, queued, judged in time, and stored, in this order."""
+"""One judge, shared by all requests: each is looked up, coalesced, queued, judged in time, and stored, in this order."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.deadline import Deadline, until
@@ -20,18 +21,15 @@ from tirjudge.request_context import coming_from
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Call
-from tirjudge_server.coalescing import Flights, InFlightJudgment, Key, coalescing_key, content_hash
+from tirjudge_server.coalescing import InFlightJudgment, InFlightJudgments, Key, coalescing_key, content_hash
 from tirjudge_server.cost import Cost, CostLimits, request_cost
 from tirjudge_server.readiness import Readiness
-from tirjudge_server.records.memory import Memory
+from tirjudge_server.settings import MAX_DEADLINE_S
 from tirjudge_web.draining import Draining
 from tirjudge_web.errors import FAILURES, UNAVAILABLE, QueueFull, Refused
 from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
-
-MAX_DEADLINE_S = 600.0
-"""The most that a judgment may take if nobody says otherwise: OpenAI's clients wait no longer."""
 
 OnEnd = Callable[[JudgeRequest, Call, Judgment | BaseException], None]
 """Told of each judgment that was made, failed, was turned away, or was cancelled (`CancelledError`), once, however many
@@ -39,6 +37,29 @@ waited for it."""
 
 Around = Callable[[JudgeRequest, Call], AbstractContextManager[object]]
 """Opened before a judgment is made, and closed after its `OnEnd`; sees what is raised."""
+
+
+class JudgmentStore(Protocol):
+    """What the service needs of its records; see `tirjudge_server.records.store.Records`."""
+
+    async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
+        """The judgment that was made before for this idempotency key, or for the same content; None: there is none.
+
+        Raises:
+            Refused: 422, the key came with another request before; 409, its judgment was erased since.
+            RecordsUnavailable: the records cannot be read.
+        """
+        ...
+
+    async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
+        """Keep a judgment. Returns once it is safe, and gives the one to answer with: another than the one given when
+        the same idempotency key was answered meanwhile.
+
+        Raises:
+            Refused: 422, as above.
+            RecordsUnavailable: it was not kept, and must not be told.
+        """
+        ...
 
 
 class JudgeService:
@@ -52,7 +73,7 @@ class JudgeService:
         max_deadline_s: the most that a judgment may take, and what it may take if the request says nothing; None: any
             time.
         max_running_of: how many judgments of one caller are made side by side; None: as many as there is room for.
-        memory: what was judged before, and what is kept; None: nothing.
+        records: stores judgments and finds those made before; None: nothing is stored.
         isolation: the level at which the sandbox runs, shown at `/health`; None if there is no sandbox.
         engine_ended: says why the engine will never work again, None while it may; asked for `/health`.
         workers: `engine` and `sandbox` -> those behind URLs, for `/health` and `/metrics`.
@@ -60,7 +81,7 @@ class JudgeService:
     Attributes:
         on_end: whom to tell of each judgment.
         around: what is open while one is made.
-        num_recalled: how many requests were answered from `memory`.
+        num_recalled: how many requests were answered from `records`.
     """
 
     def __init__(
@@ -72,20 +93,20 @@ class JudgeService:
         cost_limits: CostLimits = CostLimits(),  # noqa: B008 (it is frozen)
         max_deadline_s: float | None = MAX_DEADLINE_S,
         max_running_of: Callable[[str | None], int | None] = lambda caller: None,
-        memory: Memory | None = None,
+        records: JudgmentStore | None = None,
         isolation: str | None = None,
         engine_ended: Callable[[], str | None] = lambda: None,
         workers: Callable[[], Mapping[str, Sequence[Worker]]] = dict,
     ) -> None:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue, max_running_of=max_running_of)
-        self.flights = Flights()
+        self.in_flight = InFlightJudgments()
         self._hashing = asyncio.Lock()
         self.readiness = Readiness()
         self.draining = Draining()
         self.cost_limits = cost_limits
         self.max_deadline_s = max_deadline_s
-        self.memory = memory
+        self.records = records
         self.isolation = isolation
         self.engine_ended = engine_ended
         self.workers = workers
@@ -104,14 +125,14 @@ class JudgeService:
 
         Raises:
             Refused: this judge cannot take the request.
-            QueueFull: nobody more may wait.
+            QueueFull: the queue is full.
             ShuttingDown: no more requests are taken, or finished.
             PromptTooLong, EngineUnavailable, CheckpointError, SandboxUnavailable: as `Judge.judge`.
             DeadlineExceeded: the time was up in the queue, or before the model had written anything.
             RecordsUnavailable: it was not stored, and must not be told.
         """
-        async with self.flight(request, call=call) as flight:
-            return await flight.judgment(on_turn)
+        async with self.join_or_begin(request, call=call) as in_flight:
+            return await in_flight.judgment(on_turn)
 
     async def answer_all(self, requests: Iterable[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
         """Answers side by side, in order; one that fails is its exception and does not stop the others. What all of them
@@ -145,7 +166,7 @@ class JudgeService:
                 return error
 
     @asynccontextmanager
-    async def flight(self, request: JudgeRequest, *, call: Call) -> AsyncIterator[InFlightJudgment]:
+    async def join_or_begin(self, request: JudgeRequest, *, call: Call) -> AsyncIterator[InFlightJudgment]:
         """The judgment that answers a request, found or begun; it goes on at least until the end of the block.
 
         Raises:
@@ -159,20 +180,20 @@ class JudgeService:
             await asyncio.sleep(0)
             content = content_hash(request)
         key = coalescing_key(content, call=call)
-        flight = self.flights.find(key, content=content, deadline=deadline)
-        if flight is None and self.memory is not None:
-            remembered = await self.memory.recall(request, call=call)
-            if remembered is not None:
+        in_flight = self.in_flight.find(key, content=content, deadline=deadline)
+        if in_flight is None and self.records is not None:
+            recorded = await self.records.recall(request, call=call)
+            if recorded is not None:
                 self.num_recalled += 1
-                yield InFlightJudgment.landed(remembered, content=content)
+                yield InFlightJudgment.completed(recorded, content=content)
                 return
-            flight = self.flights.find(key, content=content, deadline=deadline)
-        if flight is None:
-            flight = self._begin(request, call=call, key=key, content=content, deadline=deadline)
-        elif flight.place is not None:
-            self.admission.hurry(flight.place, priority=call.priority)
-        async with self.flights.waiting(flight, key=key):
-            yield flight
+            in_flight = self.in_flight.find(key, content=content, deadline=deadline)
+        if in_flight is None:
+            in_flight = self._begin(request, call=call, key=key, content=content, deadline=deadline)
+        elif in_flight.ticket is not None:
+            self.admission.hurry(in_flight.ticket, priority=call.priority)
+        async with self.in_flight.waiting(in_flight, key=key):
+            yield in_flight
 
     def check(self, request: JudgeRequest) -> None:
         """Whether this judge can take the request at all.
@@ -188,7 +209,7 @@ class JudgeService:
             message = f"model: {shown(request.model)} given, this server has {shown(name)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
         if self.judge.sandbox is None and request.tools != "off":
-            message = f'tools: "{request.tools}" given, but this server runs without a sandbox; "off" would do'
+            message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
 
     def cost_of(self, request: JudgeRequest) -> Cost:
@@ -206,45 +227,39 @@ class JudgeService:
         """A judgment with a place in the queue."""
         try:
             self.readiness.check(request)
-            place = self.admission.take(caller=call.caller, priority=call.priority)
+            ticket = self.admission.take(caller=call.caller, priority=call.priority)
         except FAILURES as error:
             self._tell_end(request, call, error)
             raise
-        flight = InFlightJudgment(judgment_id=call.judgment_id, content=content, deadline=deadline, place=place)
-        work = self._make(request, call=call, place=place, deadline=deadline, on_turn=flight.tell)
-        self.flights.board(key, flight=flight, work=work, on_end=lambda: self.admission.leave(place))
-        return flight
+        in_flight = InFlightJudgment(judgment_id=call.judgment_id, content=content, deadline=deadline, ticket=ticket)
+        work = self._make(request, call=call, ticket=ticket, deadline=deadline, on_turn=in_flight.add_turn)
+        self.in_flight.start(key, in_flight=in_flight, work=work, on_end=lambda: self.admission.leave(ticket))
+        return in_flight
 
     async def _make(
-        self, request: JudgeRequest, *, call: Call, place: QueueTicket, deadline: Deadline, on_turn: OnTurn
+        self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
         """The judgment, made and stored."""
-        whom = coming_from(call.caller, urgency=call.priority)
-        with carrying(call.traceparent), whom, self._surrounded(request, call):
+        with carrying(call.traceparent), coming_from(call.caller, urgency=call.priority), ExitStack() as opened:
+            for around in self.around:
+                opened.enter_context(around(request, call))
             try:
                 async with self.draining.limit():
-                    judgment = await self._judge(request, call=call, place=place, deadline=deadline, on_turn=on_turn)
-                    self.admission.leave(place)
-                    if self.memory is not None:
-                        judgment = await self.memory.store(request, judgment, call=call)
+                    judgment = await self._judge(request, call=call, ticket=ticket, deadline=deadline, on_turn=on_turn)
+                    self.admission.leave(ticket)
+                    if self.records is not None:
+                        judgment = await self.records.store(request, judgment, call=call)
             except (Exception, asyncio.CancelledError) as error:
                 self._tell_end(request, call, error)
                 raise
             self._tell_end(request, call, judgment)
             return judgment
 
-    @contextmanager
-    def _surrounded(self, request: JudgeRequest, call: Call) -> Iterator[None]:
-        with ExitStack() as opened:
-            for around in self.around:
-                opened.enter_context(around(request, call))
-            yield
-
     async def _judge(
-        self, request: JudgeRequest, *, call: Call, place: QueueTicket, deadline: Deadline, on_turn: OnTurn
+        self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
-        """Wait for the turn of `place`, then judge. What could only be forced is not begun."""
-        queue_s = await until(deadline.forces_at, place.turn())
+        """Wait for the turn of `ticket`, then judge. What could only be forced is not begun."""
+        queue_s = await until(deadline.forces_at, ticket.turn())
         if queue_s is None:
             raise DeadlineExceeded("the time for this judgment was up before its turn came; nothing was judged")
         self.readiness.check(request)

@@ -1,4 +1,4 @@
-"""What `tirjudge serve` and `tirjudge worker` open, serve and close again."""
+"""Runs `tirjudge serve` and `tirjudge worker`: opens what they need, serves, and closes it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from tirjudge.concurrency import background
 from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.errors import TirjudgeError
 from tirjudge.model import checkpoint_folder
 from tirjudge.opening import open_judge
 from tirjudge.profile import load_profile
@@ -19,18 +22,30 @@ from tirjudge.tools.python import PythonTool
 from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
+from tirjudge_server.cost import CostLimits
+from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.opening import is_run_by_vllm, open_judging, open_programs
 from tirjudge_server.records.database import default_path
+from tirjudge_server.records.options import NONE
 from tirjudge_server.records.record import versions_of
-from tirjudge_server.records.store import open_records
+from tirjudge_server.records.store import RecordPolicy, open_records
+from tirjudge_server.scoring import Scoring
 from tirjudge_server.service import JudgeService
-from tirjudge_server.settings import NONE, ServerSettings
-from tirjudge_server.telemetry.instrumenting import TracingProbe, TracingUnavailable
+from tirjudge_server.settings import ServerSettings
+from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.telemetry.probing import instrument
 from tirjudge_server.worker import create_worker
 from tirjudge_web.browser_check import AllowedHosts
+from tirjudge_web.limits import ConnectionLimits
 from tirjudge_web.process import serve_app, url_of
+
+if TYPE_CHECKING:  # needs OpenTelemetry
+    from tirjudge_server.telemetry.tracing import Tracing
+
+
+class UnknownDialect(TirjudgeError, ValueError):
+    """A name that is not a dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,70 +63,134 @@ async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None
         CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
         OpenBind: others could reach it without a key.
     """
-    async with open_application(settings) as opened:
-        await _serve(opened.app, service=opened.service, bound=bound, settings=settings)
+    url = url_of(bound, scheme="http" if settings.tls_cert is None else "https")
+    listening = asyncio.Event()
+    limits = ConnectionLimits(max_connections=settings.max_connections, header_s=settings.header_timeout_s)
+    async with (
+        open_application(settings) as opened,
+        background(_announce(opened.service, url=url, listening=listening)),
+    ):
+        await serve_app(
+            opened.app,
+            bound=bound,
+            grace_s=settings.grace_s,
+            on_start=listening.set,
+            on_stop=lambda: opened.service.draining.begin(grace_s=settings.grace_s),
+            certificate=settings.tls_cert,
+            private_key=settings.tls_key,
+            limits=limits,
+        )
+
+
+async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event) -> None:
+    await listening.wait()
+    await service.readiness.wait()
+    name = service.judge.profile.name
+    print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation})", flush=True)
 
 
 @asynccontextmanager
 async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
-    """Open the judge, and all that its server needs; closed afterwards.
+    """Open the judge and everything that its server needs; closed afterwards.
 
     Raises:
         CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
+        UnknownDialect: a dialect is named that does not exist.
         OpenBind: others could reach it without a key.
     """
+    names, policy, dialect_settings = dialects_named(settings.dialects), _policy(settings), _dialect_settings(settings)
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(open_judging(settings))
         programs = await opened.enter_async_context(open_programs(settings))
         python = PythonTool(programs.sandbox)
-        tools = [python if name == PYTHON else name for name in settings.tools]
+        tools = [python if name == PYTHON else name for name in settings.tool or (PYTHON,)]
         judge = await opened.enter_async_context(open_judge(model, tools=tools))
-        versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)
-        records = access = None
+        records = access = tracing = None
         if settings.records != NONE:
-            storing = open_records(settings.records, versions=versions, policy=settings.policy)
+            versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)
+            storing = open_records(settings.records, versions=versions, policy=policy)
             records = await opened.enter_async_context(storing)
             access = Access(records.database)
             await access.load()
         has_keys = access is not None and access.is_guarded
         check_bind(settings.host, has_keys=has_keys, insecure_open=settings.insecure_open)
-        tracing = None
         if settings.otlp is not None:
             tracing = await opened.enter_async_context(_open_tracing(settings, model=model.profile.name))
             judge = instrument(judge, tracing)
         service = JudgeService(
             judge,
-            max_concurrency=settings.max_concurrency,
+            max_concurrency=settings.concurrency,
             max_queue=settings.max_queue,
-            cost_limits=settings.cost_limits,
-            max_deadline_s=settings.max_deadline_s,
+            cost_limits=CostLimits(rollouts=settings.max_rollouts, chars=settings.max_prompt_chars),
+            max_deadline_s=settings.deadline_s,
             max_running_of=lambda caller: None if access is None else access.concurrency_of(caller),
-            memory=records,
+            records=records,
             isolation=programs.level,
             engine_ended=lambda: model.ended,
             workers=lambda: {"engine": model.engine.workers, "sandbox": programs.workers},
         )
-        metrics = ServerMetrics(service, pool=programs.stats, fallbacks=settings.dialect_settings.fallbacks)
+        metrics = ServerMetrics(service, pool=programs.stats, fallbacks=dialect_settings.fallbacks)
         service.judge = instrument(judge, metrics)
+        num_bytes = settings.max_files_mb * 1024 * 1024
+        quota = FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
         app = create_app(
             service,
             max_body_bytes=settings.max_body_bytes,
-            names=settings.dialects,
-            settings=settings.dialect_settings,
+            names=names,
+            settings=dialect_settings,
             access=access,
             records=records,
             files=_files_folder(settings.files),
-            quota=settings.quota,
+            quota=quota,
             model=model,
             metrics=metrics,
             tracing=tracing,
-            hosts=AllowedHosts(given=settings.allowed_hosts, bound=settings.host),
+            hosts=AllowedHosts(given=tuple(settings.allowed_host or ()), bound=settings.host),
         )
         yield Application(app=app, service=service)
 
 
-def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[TracingProbe]:
-    """To the collector that the settings name.
+def dialects_named(given: str) -> tuple[str, ...]:
+    """The dialects in `all`, `none`, or names with commas between them.
+
+    Raises:
+        UnknownDialect: there is no such dialect.
+    """
+    if given in ("all", NONE):
+        return tuple(DIALECTS) if given == "all" else ()
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    if not names or not set(names) <= set(DIALECTS):
+        raise UnknownDialect(f"--dialects: {given!r} given; valid are all, none, or some of {', '.join(DIALECTS)}")
+    return names
+
+
+def _policy(settings: ServerSettings) -> RecordPolicy:
+    return RecordPolicy(
+        cache=settings.cache,
+        required=settings.require_records,
+        withheld=frozenset(settings.withhold or ()),
+        retention_days=settings.retention_days,
+    )
+
+
+def _dialect_settings(settings: ServerSettings) -> DialectSettings:
+    return DialectSettings(
+        scoring=Scoring(mode=settings.reward_mode),
+        fallback=settings.fallback,
+        response_view=settings.response_view,
+        cohort_size=settings.cohort_size,
+    )
+
+
+def _files_folder(given: str | None) -> Path | None:
+    """Folder of files and batches; None: there is none."""
+    if given is None:
+        return default_path().parent / "files"
+    return None if given == NONE else Path(given).expanduser()
+
+
+def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[Tracing]:
+    """Traces, sent to the collector at `settings.otlp`.
 
     Raises:
         TracingUnavailable: OpenTelemetry is not installed.
@@ -123,39 +202,6 @@ def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncConte
         raise TracingUnavailable(f"--otlp needs OpenTelemetry: pip install 'tirjudge[otel]' ({error})") from error
     provider = "vllm" if is_run_by_vllm(settings) else "tirjudge"
     return open_tracing(settings.otlp, model=model, provider=provider, has_content=settings.trace_content)
-
-
-async def _serve(app: FastAPI, *, service: JudgeService, bound: socket.socket, settings: ServerSettings) -> None:
-    url = url_of(bound, scheme="http" if settings.certificate is None else "https")
-    listening = asyncio.Event()
-    announcing = asyncio.create_task(_announce(service, url=url, listening=listening))
-    try:
-        await serve_app(
-            app,
-            bound=bound,
-            grace_s=settings.grace_s,
-            on_start=listening.set,
-            on_stop=lambda: service.draining.begin(grace_s=settings.grace_s),
-            certificate=settings.certificate,
-            private_key=settings.private_key,
-            limits=settings.connections,
-        )
-    finally:
-        announcing.cancel()
-
-
-def _files_folder(given: str | None) -> Path | None:
-    """Where files and batches lie; None: there are none."""
-    if given is None:
-        return default_path().parent / "files"
-    return None if given == NONE else Path(given).expanduser()
-
-
-async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event) -> None:
-    await listening.wait()
-    await service.readiness.wait()
-    name = service.judge.profile.name
-    print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation})", flush=True)
 
 
 async def serve_worker(

@@ -1,4 +1,4 @@
-"""A judgment as server-sent events: created, each turn as it ends, completed; or an error in place of the rest."""
+"""A judgment as server-sent events: created, each turn as it ends, completed; an error ends the stream."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tirjudge.concurrency import background
 from tirjudge.http.protocol import HEARTBEAT, ErrorBody, Event, JudgmentCreated, JudgmentTurn, encode_event
 from tirjudge.types import JudgeRequest, TurnRecord
 from tirjudge_server.call import Call
@@ -32,21 +33,18 @@ async def judgment_events(
     async def on_turn(order: Sequence[int], turn: TurnRecord) -> None:
         turns.put_nowait(JudgmentTurn(order=list(order), turn=turn))
 
-    async with service.flight(request, call=call) as flight:
-        yield JudgmentCreated(id=flight.judgment_id, mode=request.mode, model=service.judge.profile.name)
-        judging = asyncio.create_task(flight.judgment(on_turn))
-        judging.add_done_callback(lambda _: turns.put_nowait(None))
-        try:
-            async for event in _turn_events(turns, heartbeat_s=heartbeat_s):
-                yield event
-            yield await judging
-        except Exception as error:
-            yield ErrorBody(error=problem_from(error)[1])
-            if not isinstance(error, FAILURES):
-                raise
-        finally:
-            judging.cancel()
-            await asyncio.gather(judging, return_exceptions=True)
+    async with service.join_or_begin(request, call=call) as in_flight:
+        yield JudgmentCreated(id=in_flight.judgment_id, mode=request.mode, model=service.judge.profile.name)
+        async with background(in_flight.judgment(on_turn)) as judging:
+            judging.add_done_callback(lambda _: turns.put_nowait(None))
+            try:
+                async for event in _turn_events(turns, heartbeat_s=heartbeat_s):
+                    yield event
+                yield await judging
+            except Exception as error:
+                yield ErrorBody(error=problem_from(error)[1])
+                if not isinstance(error, FAILURES):
+                    raise
 
 
 async def _turn_events(
@@ -85,10 +83,10 @@ class EventStream(StreamingResponse):
 
 
 async def _blocks(first: Event | None, rest: AsyncGenerator[Event | None, None]) -> AsyncGenerator[bytes, None]:
-    yield _block(first)
-    async for event in rest:
-        yield _block(event)
-
-
-def _block(event: Event | None) -> bytes:
-    return HEARTBEAT if event is None else encode_event(event)
+    event = first
+    while True:
+        yield HEARTBEAT if event is None else encode_event(event)
+        try:
+            event = await anext(rest)
+        except StopAsyncIteration:
+            return

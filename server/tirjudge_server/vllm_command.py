@@ -1,4 +1,4 @@
-"""How an engine that `tirjudge serve` starts is started: its command line, its environment, its GPUs."""
+"""Command line, environment and GPUs of each engine that `tirjudge serve` starts."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def shares(gpus: Sequence[str], workers: Workers) -> list[list[str] | None]:
     """
     size, num_needed = workers.tensor_parallel, workers.num_workers * workers.tensor_parallel
     if gpus and num_needed > len(gpus):
-        would_do = f"--workers {len(gpus) // size}" if len(gpus) >= size else f"--tensor-parallel {len(gpus)}"
+        fix = f"--workers {len(gpus) // size}" if len(gpus) >= size else f"--tensor-parallel {len(gpus)}"
         raise WorkersRefused(
             f"--workers {workers.num_workers} with --tensor-parallel {size} given, which takes {num_needed} GPUs; "
-            f"{len(gpus)} are visible, so {would_do} would do"
+            f"{len(gpus)} are visible, use {fix}"
         )
     return [list(gpus[i * size : (i + 1) * size]) if gpus else None for i in range(workers.num_workers)]
 
@@ -110,10 +110,10 @@ def check_command(command: str) -> None:
     """
     words = words_of(command)
     if not words:
-        raise WorkersRefused("--worker-command: nothing given; `vllm serve` would do")
+        raise WorkersRefused("--worker-command: nothing given; use `vllm serve`")
     if shutil.which(words[0]) is None:
         hint = "pip install vllm" if words[0] == "vllm" else "a command that is on the PATH"
-        raise WorkersRefused(f"--workers: there is no command {words[0]!r} here; {hint} would do, or --worker-command")
+        raise WorkersRefused(f"--workers: there is no command {words[0]!r} here; use {hint}, or --worker-command")
 
 
 def words_of(line: str) -> list[str]:
@@ -125,4 +125,4 @@ def words_of(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise WorkersRefused(f"{line!r} given for workers: {error}; quotes as in a shell would do") from error
+        raise WorkersRefused(f"{line!r} given for workers: {error}; use quotes as in a shell") from error

@@ -1,4 +1,4 @@
-"""Engines that `tirjudge serve` starts itself, and that there are always so many of them.
+"""Starts the engines of `tirjudge serve --workers`, and restarts each one that ends.
 
 Each is a process of its own at a port of this machine, with a key that is made for this run and handed over in the
 environment. What it writes is logged with its number. One that ends is started again at the same port; none outlives this
@@ -22,6 +22,7 @@ from time import monotonic
 
 import httpx2
 
+from tirjudge.concurrency import background
 from tirjudge.engines.fleet_worker import cancelled
 from tirjudge.errors import EngineUnavailable
 from tirjudge_server.vllm_command import (
@@ -202,7 +203,7 @@ async def open_workers(served: WorkerModel, *, workers: Workers) -> AsyncIterato
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports of this machine that nobody has now."""
+    """Ports of this machine that are free now."""
     taken = [socket.create_server((HOST, 0)) for _ in range(num)]
     ports = [each.getsockname()[1] for each in taken]
     for each in taken:
@@ -218,11 +219,11 @@ async def _until_ready(workers: Sequence[StartedWorker], *, running: Sequence[as
     started = monotonic()
     async with httpx2.AsyncClient(timeout=LOOK_S * 10, trust_env=False) as http:
         waiting = asyncio.gather(*(worker.wait_until_ready(http) for worker in workers))
-        telling = asyncio.create_task(_tell_progress(workers, started=started))
-        try:
-            await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await asyncio.gather(cancelled(waiting), cancelled(telling))
+        async with background(_tell_progress(workers, started=started)):
+            try:
+                await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancelled(waiting)
     for task in running:
         if task.done():
             task.result()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -93,8 +92,17 @@ class WorkerCompletionRequest(_Body):
         return self
 
     @property
-    def stops(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+    def sampling(self) -> Sampling:
+        return Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            allowed_token_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
+            logprob_token_ids=tuple(self.logprob_token_ids or ()),
+            logprobs=self.logprobs is not None,
+        )
 
 
 class TokenizeRequest(_Body):
@@ -117,24 +125,10 @@ class DetokenizeRequest(_Body):
     tokens: list[TokenId]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Counters:
-    """What `/metrics` counts since the start."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-
-    def add(self, completion: Completion, *, num_prompt: int) -> None:
-        self.prompt_tokens += num_prompt
-        self.cached_tokens += completion.num_cached
-        self.generated_tokens += len(completion.token_ids)
-
-
 def create_worker(
     engine: EmbeddedEngine, *, name: str, api_key: str | None = None, hosts: AllowedHosts | None = None
 ) -> FastAPI:
-    """The worker's application. Closing the engine is left to whoever made it.
+    """The worker's application. Closing the engine is left to the caller.
 
     Args:
         engine: generates.
@@ -143,203 +137,183 @@ def create_worker(
         hosts: names by which callers reach it; None: any.
     """
     app = FastAPI(title="tirjudge worker", openapi_url=None, **BARE)
-    counters = _Counters()
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * MAX_BODY_BYTES)
     app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: api_key is not None)
     app.add_middleware(Keys, keys=() if api_key is None else (api_key,), open_paths=("/health", "/metrics"))
-    _add_error_handlers(app)
+    for kind in (Refused, PromptTooLong, EngineUnavailable, ClientDisconnect, HTTPException):
+        app.add_exception_handler(kind, _error_response)
+    endpoints = WorkerEndpoints(engine, name=name)
+    app.post("/v1/completions")(endpoints.completions)
+    app.post("/tokenize")(endpoints.tokenize)
+    app.post("/detokenize")(endpoints.detokenize)
+    app.get("/tokenizer_info")(endpoints.tokenizer_info)
+    app.get("/v1/models")(endpoints.models)
+    app.api_route("/health", methods=["GET", "HEAD"])(endpoints.health)
+    app.get("/metrics")(endpoints.metrics)
+    return app
 
-    def check_model(given: str | None) -> None:
-        if given not in (None, name):
-            raise HTTPException(404, f"The model {shown(given)} does not exist; this worker serves `{name}`.")
 
-    @app.post("/v1/completions")
-    async def completions(request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
-        body = await _read(request, WorkerCompletionRequest)
-        check_model(body.model)
-        prompt_ids = engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
-        _check_ids(prompt_ids, body=body, engine=engine)
+class WorkerEndpoints:
+    """
+    Args:
+        engine: generates.
+        name: of the model.
+    """
+
+    def __init__(self, engine: EmbeddedEngine, *, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0  # since the start
+
+    async def completions(self, request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
+        body = await self._read(request, WorkerCompletionRequest)
+        prompt_ids = self._engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
+        self._check_ids(prompt_ids, body=body)
         request_id = body.request_id or uuid.uuid4().hex
         session = x_session_id or body.session_id or request_id
-        work = engine.sample(prompt_ids, sampling=_sampling(body), session=session, salt=body.cache_salt)
+        work = self._engine.sample(prompt_ids, sampling=body.sampling, session=session, salt=body.cache_salt)
         completion = await while_connected(request.receive, work)
-        if body.repetition_detection is not None:
-            completion = cut_at_repetition(completion, detection=body.repetition_detection, tokenizer=engine.tokenizer)
-        counters.add(completion, num_prompt=len(prompt_ids))
-        answer = _completion_answer(completion, prompt_ids=prompt_ids, body=body, engine=engine)
-        return JSONResponse({"id": f"cmpl-{request_id}", "model": name, **answer})
+        if (detection := body.repetition_detection) is not None:
+            completion = cut_at_repetition(completion, detection=detection, tokenizer=self._engine.tokenizer)
+        self._num_prompt_tokens += len(prompt_ids)
+        self._num_cached_tokens += completion.num_cached
+        self._num_generated_tokens += len(completion.token_ids)
+        answer = self._answer(completion, prompt_ids=prompt_ids, body=body)
+        return JSONResponse({"id": f"cmpl-{request_id}", "model": self._name, **answer})
 
-    @app.post("/tokenize")
-    async def tokenize(request: Request) -> dict[str, Any]:
-        body = await _read(request, TokenizeRequest)
-        check_model(body.model)
+    async def tokenize(self, request: Request) -> dict[str, Any]:
+        body = await self._read(request, TokenizeRequest)
         text = body.prompt
         if text is None:
             messages = [message.model_dump() for message in body.messages or ()]
             text = render_chatml(messages, add_generation_prompt=body.add_generation_prompt)
-        ids = engine.tokenizer.encode_now(text)
-        return {"count": len(ids), "max_model_len": engine.context_tokens, "tokens": ids, "token_strs": None}
+        ids = self._engine.tokenizer.encode_now(text)
+        return {"count": len(ids), "max_model_len": self._engine.context_tokens, "tokens": ids, "token_strs": None}
 
-    @app.post("/detokenize")
-    async def detokenize(request: Request) -> dict[str, Any]:
-        body = await _read(request, DetokenizeRequest)
-        check_model(body.model)
-        return {"prompt": engine.tokenizer.decode(body.tokens)}
+    async def detokenize(self, request: Request) -> dict[str, Any]:
+        body = await self._read(request, DetokenizeRequest)
+        return {"prompt": self._engine.tokenizer.decode(body.tokens)}
 
-    @app.get("/tokenizer_info")
-    async def tokenizer_info() -> dict[str, Any]:
-        tokens = sorted((await engine.tokenizer.control_tokens()).tokens)
-        added = {str(engine.tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
+    async def tokenizer_info(self) -> dict[str, Any]:
+        tokenizer = self._engine.tokenizer
+        tokens = sorted((await tokenizer.control_tokens()).tokens)
+        added = {str(tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
         return {"tokenizer_class": "tirjudge", "added_tokens_decoder": added}
 
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        model = {"id": name, "object": "model", "owned_by": "tirjudge", "root": name, "parent": None}
-        return {"object": "list", "data": [{**model, "max_model_len": engine.context_tokens}]}
+    async def models(self) -> dict[str, Any]:
+        model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._name, "parent": None}
+        return {"object": "list", "data": [{**model, "max_model_len": self._engine.context_tokens}]}
 
-    @app.get("/health")
-    @app.head("/health")
-    async def health() -> Response:
-        return Response(status_code=200 if engine.ended is None else 503)
+    async def health(self) -> Response:
+        return Response(status_code=200 if self._engine.ended is None else 503)
 
-    @app.get("/metrics")
-    async def metrics() -> PlainTextResponse:
-        return PlainTextResponse(_metrics_text(engine, counters=counters, name=name))
-
-    return app
-
-
-async def _read(request: Request, model: type[Body]) -> Body:
-    """The request in a body.
-
-    Raises:
-        Refused: it is too large, not JSON, or not such a request.
-    """
-    return parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), model)
-
-
-def _check_ids(prompt_ids: list[int], *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> None:
-    """As vLLM, refuse a prompt that leaves less room than is asked for, and ids that the model does not have."""
-    context, vocab = engine.context_tokens, engine.model.config.vocab_size
-    if len(prompt_ids) > context - body.max_tokens:
-        raise PromptTooLong(
-            f"You passed {len(prompt_ids)} input tokens and requested {body.max_tokens} output tokens. However, the "
-            f"model's context length is only {context} tokens, resulting in a maximum input length of "
-            f"{context - body.max_tokens} tokens. Please reduce the length of the input prompt."
+    async def metrics(self) -> PlainTextResponse:
+        """The Prometheus series that routers and dashboards read of a vLLM server."""
+        series = (
+            ("num_requests_running", "gauge", self._engine.num_running),
+            ("num_requests_waiting", "gauge", self._engine.num_waiting),
+            ("prefix_cache_queries_total", "counter", self._num_prompt_tokens),
+            ("prefix_cache_hits_total", "counter", self._num_cached_tokens),
+            ("prompt_tokens_total", "counter", self._num_prompt_tokens),
+            ("generation_tokens_total", "counter", self._num_generated_tokens),
+            ("iteration_tokens_total_count", "counter", self._engine.num_steps),
         )
-    if not prompt_ids:
-        raise HTTPException(400, "The prompt is empty.")
-    for ids in (prompt_ids, body.allowed_token_ids or (), body.logprob_token_ids or ()):
-        if max(ids, default=0) >= vocab:
-            raise HTTPException(400, f"Token id {max(ids)} is out of vocabulary: the model has {vocab}.")
+        lines = [
+            f'# TYPE vllm:{name} {kind}\nvllm:{name}{{model_name="{self._name}"}} {value}\n'
+            for name, kind, value in series
+        ]
+        return PlainTextResponse("".join(lines))
+
+    async def _read(self, request: Request, kind: type[Body]) -> Body:
+        """The request in a body.
+
+        Raises:
+            Refused: it is too large, not JSON, or not such a request.
+            HTTPException: 404, it asks for another model.
+        """
+        body = parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), kind)
+        if body.model not in (None, self._name):
+            message = f"The model {shown(body.model)} does not exist; this worker serves `{self._name}`."
+            raise HTTPException(404, message)
+        return body
+
+    def _check_ids(self, prompt_ids: list[int], *, body: WorkerCompletionRequest) -> None:
+        """As vLLM, refuse a prompt that leaves less room than is asked for, and ids that the model does not have."""
+        context, vocab = self._engine.context_tokens, self._engine.model.config.vocab_size
+        if len(prompt_ids) > context - body.max_tokens:
+            raise PromptTooLong(
+                f"You passed {len(prompt_ids)} input tokens and requested {body.max_tokens} output tokens. However, the "
+                f"model's context length is only {context} tokens, resulting in a maximum input length of "
+                f"{context - body.max_tokens} tokens. Please reduce the length of the input prompt."
+            )
+        if not prompt_ids:
+            raise HTTPException(400, "The prompt is empty.")
+        largest = max(*prompt_ids, *(body.allowed_token_ids or ()), *(body.logprob_token_ids or ()), 0)
+        if largest >= vocab:
+            raise HTTPException(400, f"Token id {largest} is out of vocabulary: the model has {vocab}.")
+
+    def _answer(
+        self, completion: Completion, *, prompt_ids: list[int], body: WorkerCompletionRequest
+    ) -> dict[str, Any]:
+        choice = {
+            "index": 0,
+            "text": self._visible_text(completion, body=body),
+            "logprobs": None if body.logprobs is None else self._logprobs(completion, body=body),
+            "finish_reason": completion.finish_reason,
+            "stop_reason": "repetition_detected" if completion.finish_reason == "repetition" else completion.stop,
+            "token_ids": list(completion.token_ids) if body.return_token_ids else None,
+            "prompt_logprobs": None,
+            "prompt_token_ids": prompt_ids if body.return_token_ids else None,
+        }
+        usage = {
+            "prompt_tokens": len(prompt_ids),
+            "completion_tokens": len(completion.token_ids),
+            "total_tokens": len(prompt_ids) + len(completion.token_ids),
+            "prompt_tokens_details": {"cached_tokens": completion.num_cached},
+        }
+        return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
+
+    def _visible_text(self, completion: Completion, *, body: WorkerCompletionRequest) -> str:
+        """The text as vLLM shows it: with or without the stop string, and with an end-of-turn token unless it is hidden."""
+        if completion.stop is not None:
+            return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
+        last_id = completion.token_ids[-1]
+        if last_id in self._engine.eos_token_ids and body.include_stop_str_in_output and not body.skip_special_tokens:
+            return completion.text + self._engine.tokenizer.decode([last_id])
+        return completion.text
+
+    def _logprobs(self, completion: Completion, *, body: WorkerCompletionRequest) -> dict[str, Any]:
+        def name_of(token_id: int) -> str:
+            return (
+                f"token_id:{token_id}" if body.return_tokens_as_token_ids else self._engine.tokenizer.decode([token_id])
+            )
+
+        tokens = [name_of(i) for i in completion.token_ids]
+        sampled = [dict([pair]) for pair in zip(tokens, completion.logprobs, strict=True)]
+        sampled[0] |= {name_of(i): logprob for i, logprob in completion.token_logprobs.items()}
+        offsets = [0, *itertools.accumulate(len(token) for token in tokens)]
+        return {
+            "tokens": tokens,
+            "token_logprobs": list(completion.logprobs),
+            "top_logprobs": sampled,
+            "text_offset": offsets[:-1],
+        }
 
 
-def _sampling(body: WorkerCompletionRequest) -> Sampling:
-    return Sampling(
-        max_tokens=body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
-        stop=body.stops,
-        allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
-        logprob_token_ids=tuple(body.logprob_token_ids or ()),
-        logprobs=body.logprobs is not None,
-    )
-
-
-def _completion_answer(
-    completion: Completion, *, prompt_ids: list[int], body: WorkerCompletionRequest, engine: EmbeddedEngine
-) -> dict[str, Any]:
-    choice = {
-        "index": 0,
-        "text": _visible_text(completion, body=body, engine=engine),
-        "logprobs": None if body.logprobs is None else _logprobs(completion, body=body, engine=engine),
-        "finish_reason": completion.finish_reason,
-        "stop_reason": "repetition_detected" if completion.finish_reason == "repetition" else completion.stop,
-        "token_ids": list(completion.token_ids) if body.return_token_ids else None,
-        "prompt_logprobs": None,
-        "prompt_token_ids": prompt_ids if body.return_token_ids else None,
-    }
-    usage = {
-        "prompt_tokens": len(prompt_ids),
-        "completion_tokens": len(completion.token_ids),
-        "total_tokens": len(prompt_ids) + len(completion.token_ids),
-        "prompt_tokens_details": {"cached_tokens": completion.num_cached},
-    }
-    return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
-
-
-def _visible_text(completion: Completion, *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> str:
-    """The text as vLLM shows it: with the stop string or without, and with an end-of-turn token if nothing hides it."""
-    if completion.stop is not None:
-        return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
-    last_id = completion.token_ids[-1]
-    if last_id in engine.eos_token_ids and body.include_stop_str_in_output and not body.skip_special_tokens:
-        return completion.text + engine.tokenizer.decode([last_id])
-    return completion.text
-
-
-def _logprobs(completion: Completion, *, body: WorkerCompletionRequest, engine: EmbeddedEngine) -> dict[str, Any]:
-    def name_of(token_id: int) -> str:
-        return f"token_id:{token_id}" if body.return_tokens_as_token_ids else engine.tokenizer.decode([token_id])
-
-    tokens = [name_of(i) for i in completion.token_ids]
-    sampled = [dict([pair]) for pair in zip(tokens, completion.logprobs, strict=True)]
-    sampled[0] |= {name_of(i): logprob for i, logprob in completion.token_logprobs.items()}
-    offsets = [0, *itertools.accumulate(len(token) for token in tokens)]
-    return {
-        "tokens": tokens,
-        "token_logprobs": list(completion.logprobs),
-        "top_logprobs": sampled,
-        "text_offset": offsets[:-1],
-    }
-
-
-def _metrics_text(engine: EmbeddedEngine, *, counters: _Counters, name: str) -> str:
-    """The Prometheus series that routers and dashboards read of a vLLM server."""
-    series = (
-        ("num_requests_running", "gauge", engine.num_running),
-        ("num_requests_waiting", "gauge", engine.num_waiting),
-        ("prefix_cache_queries_total", "counter", counters.prompt_tokens),
-        ("prefix_cache_hits_total", "counter", counters.cached_tokens),
-        ("prompt_tokens_total", "counter", counters.prompt_tokens),
-        ("generation_tokens_total", "counter", counters.generated_tokens),
-        ("iteration_tokens_total_count", "counter", engine.num_steps),
-    )
-    lines = [
-        f'# TYPE vllm:{series_name} {kind}\nvllm:{series_name}{{model_name="{name}"}} {value}'
-        for series_name, kind, value in series
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _add_error_handlers(app: FastAPI) -> None:
+def _error_response(_request: Request, error: Exception) -> Response:
     """Every error in vLLM's shape: {"error": {"message", "type", "param", "code"}}."""
-
-    @app.exception_handler(Refused)
-    async def malformed(_request: Request, error: Refused) -> JSONResponse:
-        return _error(error.status, error.problem.message, param=error.problem.param)
-
-    @app.exception_handler(PromptTooLong)
-    async def too_long(_request: Request, error: PromptTooLong) -> JSONResponse:
-        return _error(400, str(error), param="input_tokens")
-
-    @app.exception_handler(EngineUnavailable)
-    async def unavailable(_request: Request, error: EngineUnavailable) -> JSONResponse:
-        return _error(503, str(error))
-
-    @app.exception_handler(ClientDisconnect)
-    async def hung_up(_request: Request, _error: ClientDisconnect) -> Response:
-        return Response(status_code=HUNG_UP)
-
-    @app.exception_handler(HTTPException)
-    async def refused(_request: Request, error: HTTPException) -> JSONResponse:
-        return _error(error.status_code, str(error.detail))
+    status, message, param = 503, str(error), None
+    match error:
+        case ClientDisconnect():
+            return Response(status_code=HUNG_UP)
+        case Refused():
+            status, message, param = error.status, error.problem.message, error.problem.param
+        case PromptTooLong():
+            status, param = 400, "input_tokens"
+        case HTTPException():
+            status, message = error.status_code, str(error.detail)
+    kind = _ERROR_TYPES.get(status, HTTPStatus(status).phrase)
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": status}}, status)
 
 
 _ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
-
-
-def _error(status: int, message: str, *, param: str | None = None) -> JSONResponse:
-    kind = _ERROR_TYPES.get(status, HTTPStatus(status).phrase)
-    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": status}}, status)

@@ -1,4 +1,4 @@
-"""Runs one command, and leaves nothing of it behind: neither when it ends, nor when whoever started this is gone.
+"""Runs one command, and ends all its processes when it ends or when the parent of this process ends.
 
     python -I -S worker_guard.py PARENT_PID GRACE_S COMMAND...
 
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None)
 
 
 def guard(command: list[str], *, parent: int, grace_s: float) -> int:
-    """Run it to its end. It gets so many seconds for that once a signal comes.
+    """Run it to its end. After a signal it has `grace_s` seconds for that.
 
     Returns:
         its exit status; 128 and the number of the signal that ended it.
@@ -77,7 +77,7 @@ def _reap() -> dict[int, int]:
 
 
 def _kill_all() -> dict[int, int]:
-    """Whoever is killed leaves its children to us, so in the end all are."""
+    """Children of a killed process become ours, so in the end all are killed."""
     ended: dict[int, int] = {}
     while children := _children():
         for pid in children:

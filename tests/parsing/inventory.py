@@ -364,7 +364,7 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_server.coalescing:InFlightJudgment._follow": _OURS,
     "tirjudge_server.markers:_TURN": _BOUNDED,
-    "tirjudge_server.moment:_SPAN": _OPERATOR,
+    "tirjudge_server.timestamps:_SPAN": _OPERATOR,
     "tirjudge_server.openai.answering:cut_at": Case(
         lambda text: cut_at(text, stops=[f"{text[: len(text) // 2]}b", "b"]),
         runs("a", "aab") | {"ab...": lambda n: "ab" + "a" * n},

@@ -111,14 +111,14 @@ def test_replicas_that_would_disagree_are_refused(arguments) -> None:
 
     for records in ("records.db", "sqlite:////tmp/records.db"):
         with pytest.raises(
-            ReplicasDisagree, match="SQLite is for one replica; with max_replicas above 1, postgresql://"
+            ReplicasDisagree, match="SQLite is for one replica; with max_replicas above 1, use postgresql://"
         ):
             settings(records=records, max_replicas=2)
         assert settings(records=records).records == records
     with pytest.raises(ReplicasDisagree, match="files: for one replica"):
         settings(files="/tmp/files", max_replicas=2)
     opened = settings(records="postgresql://judge@db/judge", max_replicas=2, engine="http://a:1, http://b:2")
-    assert (opened.engine_urls, opened.engine_key) == (("http://a:1", "http://b:2"), "secret")
+    assert (opened.engine, opened.engine_key) == (["http://a:1", "http://b:2"], "secret")
 
 
 def test_the_default_database_is_for_one_replica_too(arguments) -> None:

@@ -15,13 +15,13 @@ from tirjudge_web.errors import QueueFull, retry_headers
 INTERACTIVE, REWARD, BATCH = Priority
 
 
-def began_in_turn(admission: Admission, places: Sequence[QueueTicket]) -> list[QueueTicket]:
+def began_in_turn(admission: Admission, tickets: Sequence[QueueTicket]) -> list[QueueTicket]:
     """Ends whoever is judged, over and over, until all are through; in the order in which they began."""
     order: list[QueueTicket] = []
-    while running := [place for place in places if place.began is not None and not place.has_ended]:
+    while running := [ticket for ticket in tickets if ticket.began is not None and not ticket.has_ended]:
         order += running
-        for place in running:
-            admission.leave(place)
+        for ticket in running:
+            admission.leave(ticket)
     return order
 
 
@@ -30,8 +30,8 @@ async def test_turns_come_in_order_of_arrival() -> None:
     began: list[int] = []
 
     async def visit(number: int) -> None:
-        with admission.enter() as place:
-            await place.turn()
+        with admission.enter() as ticket:
+            await ticket.turn()
             began.append(number)
             await asyncio.sleep(0)
 
@@ -79,14 +79,14 @@ async def test_the_more_urgent_go_first_whoever_came_first() -> None:
     admission = Admission(max_running=1, max_waiting=10)
     first = admission.take(priority=BATCH)
     waiting = [admission.take(priority=priority) for priority in (BATCH, REWARD, INTERACTIVE, BATCH, INTERACTIVE)]
-    order = [place.priority for place in began_in_turn(admission, [first, *waiting])]
+    order = [ticket.priority for ticket in began_in_turn(admission, [first, *waiting])]
     assert order == [BATCH, INTERACTIVE, INTERACTIVE, REWARD, BATCH, BATCH]
 
 
 async def test_callers_take_turns_however_many_each_has_waiting() -> None:
     admission = Admission(max_running=1, max_waiting=20)
-    places = [admission.take(caller=caller) for caller in "aaaaabbc"]
-    assert "".join(place.caller or "" for place in began_in_turn(admission, places)) == "abcabaaa"
+    tickets = [admission.take(caller=caller) for caller in "aaaaabbc"]
+    assert "".join(ticket.caller or "" for ticket in began_in_turn(admission, tickets)) == "abcabaaa"
 
 
 async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
@@ -104,12 +104,12 @@ async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
 
 async def test_a_caller_with_a_limit_waits_for_its_own_and_holds_nobody_up() -> None:
     admission = Admission(max_running=4, max_waiting=20, max_running_of={"a": 1}.get)
-    places = {name: admission.take(caller=name[0]) for name in ("a1", "a2", "b1", "b2")}
-    assert [name for name, place in places.items() if place.began is not None] == ["a1", "b1", "b2"]
-    admission.leave(places["b1"])
-    assert places["a2"].began is None
-    admission.leave(places["a1"])
-    assert places["a2"].began is not None
+    tickets = {name: admission.take(caller=name[0]) for name in ("a1", "a2", "b1", "b2")}
+    assert [name for name, ticket in tickets.items() if ticket.began is not None] == ["a1", "b1", "b2"]
+    admission.leave(tickets["b1"])
+    assert tickets["a2"].began is None
+    admission.leave(tickets["a1"])
+    assert tickets["a2"].began is not None
 
 
 async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
@@ -119,8 +119,8 @@ async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
     with pytest.raises(QueueFull):
         await late.turn()
     assert admission.num_waiting == 2
-    for place in (early, urgent):
-        assert place.began is None
+    for ticket in (early, urgent):
+        assert ticket.began is None
     with pytest.raises(QueueFull):
         admission.take(priority=BATCH)
 
@@ -130,7 +130,7 @@ async def test_who_fills_the_queue_does_not_keep_others_out_of_it() -> None:
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")
     admission.take(caller="other")
-    assert [place for place in flood if place._refusal is not None] == flood[:2:-1][::-1]
+    assert [ticket for ticket in flood if ticket._refusal is not None] == flood[:2:-1][::-1]
     # Now each has two: nobody gives way any more.
     with pytest.raises(QueueFull):
         admission.take(caller="other")
@@ -168,17 +168,17 @@ def test_the_bounds_hold_and_nobody_is_forgotten_whatever_comes(
     visits: list[tuple[str, Priority, bool]], max_running: int, max_waiting: int
 ) -> None:
     admission = Admission(max_running=max_running, max_waiting=max_waiting, max_running_of={"c": 1}.get)
-    places: list[QueueTicket] = []
+    tickets: list[QueueTicket] = []
     for caller, priority, leaves in visits:
         try:
-            places.append(admission.take(caller=caller, priority=priority))
+            tickets.append(admission.take(caller=caller, priority=priority))
         except QueueFull:
             assert admission.num_waiting == max_waiting
-        if leaves and places:
-            admission.leave(places[len(places) // 2])
+        if leaves and tickets:
+            admission.leave(tickets[len(tickets) // 2])
         assert admission.num_running <= max_running
         assert admission.num_waiting <= max_waiting
-    began_in_turn(admission, places)
+    began_in_turn(admission, tickets)
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 

@@ -40,8 +40,8 @@ OWNED = "found by an id that cannot be guessed, and its owner is compared: "
 
 STORES = {
     # Who may call.
-    "access.guard.Access._by_digest": "found by the digest of a key, which only its caller has",
-    "access.guard.Access._limits": SEPARATES + "the name of the key",
+    "access.authorization.Access._by_digest": "found by the digest of a key, which only its caller has",
+    "access.authorization.Access._limits": SEPARATES + "the name of the key",
     "access.keys.create_key": "an operator's command",
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",
@@ -49,7 +49,7 @@ STORES = {
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
-    "coalescing.Flights._flights": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
+    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
     "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
@@ -67,7 +67,6 @@ STORES = {
     "records.store.Records.read": OWNED + "test_a_record_is_its_callers_alone",
     "records.store.Records.page": SEPARATES + "test_a_record_is_its_callers_alone",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
-    "records.store.Records._kept": "versions of the weights, the same for everybody",
     "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
     "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
     "records.audit._Walk.erasures": "an auditor's command",
@@ -274,7 +273,7 @@ async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
             create_key(records.database, name=name, scopes=["judge", "reward", "read"]) for name in ("alice", "bob")
         ]
         await access.load()
-        own.service = JudgeService(judge, memory=records)
+        own.service = JudgeService(judge, records=records)
         settings = DialectSettings(patience_s=0.0, cohort_size=2, cohort_wait_s=60.0)
         files = tmp_path / "files"
         app = create_app(own.service, access=access, records=records, files=files, settings=settings)
@@ -325,10 +324,10 @@ async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) 
 
 
 async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
-    num_before = two.service.flights.num_joined
+    num_before = two.service.in_flight.num_joined
     first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
     assert first == again != foreign
-    assert two.service.flights.num_joined + two.service.num_recalled == num_before + 1
+    assert two.service.in_flight.num_joined + two.service.num_recalled == num_before + 1
 
 
 async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:

@@ -78,7 +78,7 @@ async def url(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> 
     judge = Judge(engine=Engine(), tools=[PythonTool(pool)])
     versions = versions_of(judge, fingerprint="scripted", isolation=pool.level)
     async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
-        service = JudgeService(judge, memory=records, isolation=pool.level)
+        service = JudgeService(judge, records=records, isolation=pool.level)
         app = create_app(service, records=records, files=tmp_path / "files")
         async with app.router.lifespan_context(app), listen(app) as where:
             await service.readiness.wait()

@@ -77,7 +77,7 @@ async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient
     judge = Judge(engine=ScriptedEngine(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9}), tools=())
     versions = versions_of(judge, fingerprint="scripted", isolation=None)
     async with open_records(str(folder / "records.db"), versions=versions) as records:
-        service = JudgeService(judge, memory=records)
+        service = JudgeService(judge, records=records)
         settings = DialectSettings(patience_s=0.0)
         app = create_app(service, records=records, files=folder / "files", settings=settings)
         async with connect(app) as client:

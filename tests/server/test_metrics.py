@@ -21,8 +21,8 @@ from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
+from tirjudge_server.telemetry.instrumenting import instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.telemetry.probing import instrument
 
 A, B = "<preference>A</preference>", "<preference>B</preference>"
 PRINTS = "```python\nprint(1)\n```\n```output"
@@ -174,7 +174,7 @@ async def test_whoever_joins_or_finds_an_answer_in_the_records_is_told_apart(
     service, app = serve([A], delay_s=0.2)
     versions = versions_of(service.judge, fingerprint="f", isolation=None)
     async with open_records(str(tmp_path / "records.sqlite"), versions=versions) as records:
-        service.memory = records
+        service.records = records
         async with connect(app) as client:
             await asyncio.gather(*(client.post("/v1/judge", json=PLAIN) for _ in range(3)))
             await client.post("/v1/judge", json=PLAIN)

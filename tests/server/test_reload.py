@@ -88,7 +88,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
                 keys = {name: create_key(records.database, name=name, scopes=scopes) for name, scopes in names.items()}
                 access = Access(records.database)
                 await access.load()
-                service = JudgeService(judge, memory=records, isolation=pool.level)
+                service = JudgeService(judge, records=records, isolation=pool.level)
                 app = create_app(service, access=access, records=records, model=model)
                 headers = {name: {"authorization": f"Bearer {key}"} for name, key in keys.items()}
                 async with listen(app) as url, httpx2.AsyncClient(base_url=url, timeout=600) as client:

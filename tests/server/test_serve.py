@@ -136,7 +136,7 @@ def test_a_port_in_use_is_one_line(start: Start) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.count("\n") == 1
-    assert "another --host or --port would do" in err
+    assert "use another --host or --port" in err
 
 
 def test_no_checkpoint_is_one_line(start: Start) -> None:
@@ -228,6 +228,6 @@ async def test_without_isolation_it_refuses_and_says_what_would_do(random_checkp
 
     monkeypatch.setattr(SandboxPool, "start", start)
     with bind("127.0.0.1", port=0) as bound, pytest.raises(SandboxUnavailable) as refused:
-        await serve_judge(bound, settings=ServerSettings(checkpoint=random_checkpoint, records="none", files="none"))
+        await serve_judge(bound, settings=ServerSettings(model=random_checkpoint, records="none", files="none"))
     assert "not in this kernel" in str(refused.value)
     assert "--allow-unsafe-sandbox" in str(refused.value)

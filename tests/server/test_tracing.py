@@ -38,8 +38,7 @@ from tirjudge_server import serving
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
 from tirjudge_server.settings import ServerSettings
-from tirjudge_server.telemetry.instrumenting import TracingUnavailable
-from tirjudge_server.telemetry.probing import instrument
+from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.tracing import Tracing, open_tracing
 from tirjudge_server.worker import create_worker
 from tirjudge_web.process import bind

@@ -64,7 +64,7 @@ def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> No
 
 
 def test_an_open_quote_is_one_line() -> None:
-    with pytest.raises(WorkersRefused, match="quotes as in a shell would do"):
+    with pytest.raises(WorkersRefused, match="use quotes as in a shell"):
         worker_command(SERVED, workers=Workers(num_workers=1, arguments="--a 'b"), port=1)
 
 
@@ -84,7 +84,7 @@ def test_a_worker_gets_its_key_and_its_gpus_and_none_of_our_secrets() -> None:
 def test_each_worker_has_gpus_of_its_own() -> None:
     assert shares(["0", "1", "4", "5", "6"], Workers(num_workers=2, tensor_parallel=2)) == [["0", "1"], ["4", "5"]]
     assert shares([], Workers(num_workers=2, tensor_parallel=2)) == [None, None]
-    with pytest.raises(WorkersRefused, match="takes 6 GPUs; 4 are visible, so --workers 2 would do"):
+    with pytest.raises(WorkersRefused, match="takes 6 GPUs; 4 are visible, use --workers 2"):
         shares(["0", "1", "2", "3"], Workers(num_workers=3, tensor_parallel=2))
 
 
@@ -232,7 +232,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
     monkeypatch.setattr(fleet, "WATCH_S", 0.1)
     monkeypatch.setattr(fleet, "STUCK_S", 0.3)
     monkeypatch.setattr(VLLMEngine, "progress", AsyncMock(return_value="the same"))
-    settings = ServerSettings(checkpoint=random_checkpoint, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER))
+    settings = ServerSettings(model=random_checkpoint, workers=1, worker_command=TIRJUDGE_WORKER)
     async with open_judging(settings) as model:
         [url] = [worker.url for worker in engine_workers(model)]
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
@@ -256,6 +256,6 @@ async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_li
 
 async def test_a_command_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(WorkersRefused, match="no command 'vllm' here; pip install vllm would do"):
+    with pytest.raises(WorkersRefused, match="no command 'vllm' here; use pip install vllm"):
         async with open_workers(SERVED, workers=Workers(num_workers=1)):
             pass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -73,7 +74,7 @@ async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEn
 async def test_a_server_judges_with_it():
     given = ("--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", "64M")
     arguments = (*given, "--block-size", str(BLOCK_TOKENS), "--max-num-seqs", "4")
-    async with open_judging(ServerSettings(checkpoint=MODEL, vllm_arguments=arguments)) as model:
+    async with open_judging(ServerSettings(model=MODEL, in_process=True, worker_args=shlex.join(arguments))) as model:
         request = JudgeRequest(mode=Mode.PAIRWISE, prompt="Say hi.", responses=["hi", "ho"], tools="off", votes=3)
         judge = Judge(engine=model.engine, tools=(), profile=model.profile, weights=model.weights)
         judgment = await judge.judge(request)

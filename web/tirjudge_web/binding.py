@@ -1,4 +1,4 @@
-"""Whether a service may listen at an address: not where others can reach it, as long as it asks for no key."""
+"""Refuses to listen where others can reach a service that asks for no key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes from a stranger become one of our models, or a refusal that names what is wrong."""
+"""Reads and parses request bodies within limits; a refusal names what is wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from tirjudge.http.protocol import NumberTooLarge, invalid, parse_json, problem_of, problem_of_number, shown
 from tirjudge_web.body_budget import held_body
 from tirjudge_web.cost import check_json
+from tirjudge_web.draining import Draining
 from tirjudge_web.errors import Refused
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -36,6 +37,18 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
             if len(body) > max_bytes:
                 raise _too_large(f"more than {max_bytes}", max_bytes=max_bytes)
     return bytes(body)
+
+
+async def read_request(request: Request, model: type[Model], *, draining: Draining, max_bytes: int) -> Model:
+    """The request in a body, as `read_body` and `parse_body`; a server that ends does not wait for the rest of it.
+
+    Raises:
+        Refused: as there.
+        ShuttingDown: the server ended first.
+    """
+    async with draining.limit():
+        body = await read_body(request, max_bytes=max_bytes)
+    return parse_body(body, model)
 
 
 def _too_large(given: str, *, max_bytes: int) -> Refused:

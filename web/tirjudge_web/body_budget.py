@@ -1,7 +1,7 @@
 """Limits the bytes of request bodies that one server holds at a time: each is small enough, but connections are many.
 
 When the limit is reached, the body that has been incomplete for the longest gives up its place. So a caller who sends slowly
-on purpose keeps nobody out.
+on purpose keeps no others out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which web pages may call: those that this server itself serves, and, without keys, only under a name of its own.
+"""Refuses requests of web pages of other sites, and DNS rebinding.
 
 A browser sends requests for any page that is open in it, and a server without keys on the loopback would answer them. A page
 of another site is recognised by `Origin` and `Sec-Fetch-Site`, which no page can forge. DNS rebinding shows in `Host`:
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tirjudge.http.protocol import ErrorBody, Problem, invalid, shown
+from tirjudge.http.protocol import Problem, invalid, shown
+from tirjudge_web.errors import problem_response
 from tirjudge_web.http_connection import PROBE_PATHS
 
 _OWN_SITES = ("same-origin", "none")
@@ -55,9 +55,9 @@ class BrowserCheck:
         if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
             headers = Headers(scope=scope)
             if not self._is_host_taken(scope, headers):
-                app = _refusal(421, _host_problem(headers.getlist("host")))
+                app = problem_response(_host_problem(headers.getlist("host")), status=421)
             elif problem := _site_problem(scope.get("scheme", "http"), headers):
-                app = _refusal(403, problem)
+                app = problem_response(problem, status=403)
         await app(scope, receive, send)
 
     def _is_host_taken(self, scope: Scope, headers: Headers) -> bool:
@@ -134,7 +134,3 @@ def _host_problem(given: list[str]) -> Problem:
 def _foreign(what: str) -> Problem:
     message = f"{what} given: pages of other sites may not use this server"
     return invalid(message, param=None, code="cross_site_request")
-
-
-def _refusal(status: int, problem: Problem) -> ASGIApp:
-    return Response(ErrorBody(error=problem).model_dump_json(), status_code=status, media_type="application/json")

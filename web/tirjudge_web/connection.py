@@ -1,4 +1,4 @@
-"""Nobody is judged for a caller who has hung up: its work is cancelled, down to the engine and the sandbox."""
+"""Cancels the work of a request when its caller hangs up, down to the engine and the sandbox."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from tirjudge.concurrency import background
+
 T = TypeVar("T")
 
 HUNG_UP = 499
-"""The status of an answer that nobody receives."""
+"""Status of a request whose caller hung up before the answer."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -25,17 +27,11 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         ClientDisconnect: the caller hung up first.
     """
-    working = asyncio.create_task(work)
-    hung_up = asyncio.create_task(_hang_up(receive))
-    try:
+    async with background(work) as working, background(_hang_up(receive)) as hung_up:
         await asyncio.wait({working, hung_up}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
         return working.result()
-    finally:
-        working.cancel()
-        hung_up.cancel()
-        await asyncio.gather(working, hung_up, return_exceptions=True)
 
 
 async def _hang_up(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""The open connections of one server: room for the next one, and an end to those that stand still."""
+"""The open connections of one server: makes room for new ones, and ends those that make no progress."""
 
 from __future__ import annotations
 

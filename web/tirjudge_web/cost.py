@@ -1,4 +1,4 @@
-"""What a request costs is computed before any of its work is done; a request that costs too much is a 413."""
+"""Refuses a request that costs too much with a 413, before any of its work is done."""
 
 from __future__ import annotations
 

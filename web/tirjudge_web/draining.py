@@ -1,4 +1,4 @@
-"""How a server comes to an end: nothing new is taken, and what is under way gets a grace."""
+"""Draining at shutdown: no new requests are taken, and running ones have a grace period."""
 
 from __future__ import annotations
 

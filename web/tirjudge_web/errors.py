@@ -1,4 +1,4 @@
-"""Every way in which a request can fail becomes one answer in OpenAI's shape. No traceback ever leaves the process."""
+"""Maps every failure of a request to an answer in OpenAI's error format. No traceback leaves the process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             problem = Problem(message=str(error), type="server_error", code="deadline_exceeded")
             return 504, problem, {}
         case EngineUnavailable() | CheckpointError() | SandboxUnavailable() | RecordsUnavailable():
-            problem = Problem(message=str(error), type="server_error", code=_unavailable(error))
+            part = "records" if isinstance(error, RecordsUnavailable) else "engine"
+            part = "sandbox" if isinstance(error, SandboxUnavailable) else part
+            problem = Problem(message=str(error), type="server_error", code=f"{part}_unavailable")
             return 503, problem, retry_headers(UNAVAILABLE_RETRY_S)
         case ClientDisconnect():
             return HUNG_UP, invalid("the caller hung up", param=None, code="hung_up"), {}
@@ -105,13 +107,6 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             return 500, problem, {}
 
 
-def _unavailable(error: Exception) -> str:
-    """What of ours does not work."""
-    if isinstance(error, SandboxUnavailable):
-        return "sandbox_unavailable"
-    return "records_unavailable" if isinstance(error, RecordsUnavailable) else "engine_unavailable"
-
-
 def error_response(request: Request, error: Exception) -> Response:
     """The answer to a request that failed."""
     status, problem, headers = problem_from(error)
@@ -122,6 +117,11 @@ def error_response(request: Request, error: Exception) -> Response:
     # The answer to a bug is sent from outside of our middleware, which would have put these headers on it.
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         headers = headers | identity_headers(request.scope)
+    return problem_response(problem, status=status, headers=headers)
+
+
+def problem_response(problem: Problem, *, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that says what is wrong."""
     body = ErrorBody(error=problem).model_dump_json()
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""Every request has an id, the caller's if it is a sane one, and every answer carries it back with the time it took."""
+"""Gives every request an id, the caller's if it is valid; answers carry it back with the time that they took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call: whoever shows one of the operator's keys, as a bearer token or as a password.
+"""Checks the operator's keys, given as a bearer token or as a password.
 
 The password is for clients that send no headers of their own but take a URL: `http://:KEY@host:8090/run_code`.
 """
@@ -12,10 +12,10 @@ import hmac
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tirjudge.http.protocol import ErrorBody, invalid
+from tirjudge.http.protocol import invalid
+from tirjudge_web.errors import Refused, problem_response
 
 
 class Keys:
@@ -36,14 +36,12 @@ class Keys:
         app = self.app
         if scope["type"] == "http" and self._digests and scope["path"] not in self._open_paths:
             given = key_of(Headers(scope=scope).get("authorization", ""))
-            if not self._knows(given):
-                app = _refusal(given)
+            digest = _digest(given)
+            # Takes the same time whatever is given: digests are of one length, and each is compared.
+            if not sum(hmac.compare_digest(digest, known) for known in self._digests):
+                refused = invalid_key("not a key of this server" if given else None)
+                app = problem_response(refused.problem, status=refused.status, headers=refused.headers)
         await app(scope, receive, send)
-
-    def _knows(self, given: str) -> bool:
-        """In the same time whatever is given: digests are of one length, and each is compared."""
-        digest = _digest(given)
-        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
 def key_of(authorization: str) -> str:
@@ -63,12 +61,12 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _refusal(given: str) -> Response:
-    what = "it is none of this server's" if given else "none given; `Authorization: Bearer KEY` would do"
+def invalid_key(why: str | None) -> Refused:
+    """401.
+
+    Args:
+        why: what is wrong with the key; None: there is none.
+    """
+    what = "none given; send `Authorization: Bearer KEY`" if why is None else why
     problem = invalid(f"key: {what}", param=None, code="invalid_api_key")
-    return Response(
-        ErrorBody(error=problem).model_dump_json(),
-        status_code=401,
-        headers={"www-authenticate": "Bearer"},
-        media_type="application/json",
-    )
+    return Refused(problem, status=401, headers={"www-authenticate": "Bearer"})

@@ -1,4 +1,4 @@
-"""How much of a server its connections may take: bytes and seconds of each, and how many are open at a time."""
+"""Limits of connections: bytes and seconds of each, and how many are open at a time."""
 
 from __future__ import annotations
 
@@ -54,13 +54,9 @@ def connections_allowed(max_connections: int | None) -> int:
         return max_connections or MAX_CONNECTIONS
     room = max(1, num_files - max(MIN_RESERVED_FILES, num_files // 4))
     if max_connections is not None and max_connections > room:
+        num_needed = max(max_connections + MIN_RESERVED_FILES, -(-max_connections * 4 // 3))
         raise TooManyConnections(
             f"--max-connections: {max_connections} given, and {num_files} open files allow {room}; "
-            f"`ulimit -n {_files_needed(max_connections)}` first, or --max-connections {room}"
+            f"`ulimit -n {num_needed}` first, or --max-connections {room}"
         )
     return max_connections or min(MAX_CONNECTIONS, room)
-
-
-def _files_needed(num_connections: int) -> int:
-    """The least limit of open files that has room for so many connections."""
-    return max(num_connections + MIN_RESERVED_FILES, -(-num_connections * 4 // 3))

@@ -49,7 +49,7 @@ def bind(host: str, *, port: int) -> socket.socket:
     """A socket at that address, not listening yet; port 0 takes any that is free.
 
     Raises:
-        AddressUnavailable: somebody has it, or there is no such address.
+        AddressUnavailable: it is in use, or there is no such address.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -57,7 +57,7 @@ def bind(host: str, *, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise AddressUnavailable(f"{host}:{port}: {error.strerror}; another --host or --port would do") from error
+        raise AddressUnavailable(f"{host}:{port}: {error.strerror}; use another --host or --port") from error
     return bound
 
 

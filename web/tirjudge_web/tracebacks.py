@@ -1,4 +1,4 @@
-"""What a log says of an exception: where it came from and its kind, and never its message, which may quote a caller."""
+"""Formats exceptions for logs: frames and kinds, never messages, which may quote a caller."""
 
 from __future__ import annotations
 

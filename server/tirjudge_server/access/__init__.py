@@ -1,6 +1,6 @@
-"""Who may: keys with scopes and limits, checked before a request is answered."""
+"""Access control: keys with scopes and limits, checked before a request is answered."""
 
-from tirjudge_server.access.guard import Access, needs, seen_by
+from tirjudge_server.access.authorization import Access, needs, seen_by
 from tirjudge_server.access.keys import SCOPES, Key
 from tirjudge_web.binding import OpenBind, check_bind
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from tirjudge_server.moment import parse_moment
 from tirjudge_server.records.options import RecordsUrl
+from tirjudge_server.timestamps import parse_timestamp
 
 app = typer.Typer(no_args_is_help=True, help="Keys: who may call the servers on one database.")
 
@@ -34,7 +34,7 @@ def create(
     from tirjudge_server.access.keys import create_key
     from tirjudge_server.records.database import opened
 
-    expires_ms = None if expires is None else parse_moment(expires, ahead=True)
+    expires_ms = None if expires is None else parse_timestamp(expires, ahead=True)
     scopes = scope or ["judge", "reward", "read"]
     given = None if given_in is None else os.environ.get(given_in, "")
     with opened(records) as database:
@@ -59,23 +59,29 @@ def list_keys(
     """All keys there ever were, by how they begin."""
     import time
 
+    from rich.console import Console
+    from rich.table import Table
+
     from tirjudge_server.access.keys import load_keys
     from tirjudge_server.records.database import opened
 
     now_ms = time.time_ns() // 1_000_000
     with opened(records) as database:
         found = load_keys(database)
-    for key in found:
-        if as_json:
+    if as_json:
+        for key in found:
             shown = asdict(key) | {"scopes": sorted(key.scopes), "ended": key.ended(now_ms=now_ms)}
             del shown["digest"]
             typer.echo(json.dumps(shown))
-            continue
-        limits = [f"{key.rpm} rpm", f"{key.tpm} tpm", f"{key.concurrency} at a time"]
-        given = [text for text in limits if not text.startswith("None")]
-        state = key.ended(now_ms=now_ms) or (f"until {_shown(key.expires_ms)}" if key.expires_ms else "")
-        parts = [key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *given, state]
-        typer.echo("  ".join(part for part in parts if part))
+        return
+    table = Table("name", "key", "scopes", "rpm", "tpm", "concurrency", "state", box=None, pad_edge=False)
+    for key in found:
+        limits = ("" if limit is None else str(limit) for limit in (key.rpm, key.tpm, key.concurrency))
+        state = key.ended(now_ms=now_ms) or ""
+        if key.expires_ms is not None and not state:
+            state = f"until {datetime.fromtimestamp(key.expires_ms / 1000, tz=UTC):%Y-%m-%d %H:%M UTC}"
+        table.add_row(key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *limits, state)
+    Console(width=160).print(table)
 
 
 @app.command("revoke")
@@ -86,7 +92,3 @@ def revoke(name: Annotated[str, typer.Argument()], records: RecordsUrl = None) -
 
     with opened(records) as database:
         revoke_key(database, name=name)
-
-
-def _shown(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

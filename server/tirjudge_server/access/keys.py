@@ -1,8 +1,8 @@
-"""Keys: how one is made, what is kept of it, and what it may.
+"""Keys: how they are made, stored and looked up, and what they permit.
 
-A key is 256 random bits, so nobody finds it by guessing, and a plain SHA-256 at rest is enough: the slow hashes that guard
+A key is 256 random bits, so it cannot be guessed, and a plain SHA-256 at rest is enough: the slow hashes that guard
 passwords are against guesses, and would cost every request what they cost an attacker. A key is looked up by that hash; what
-the time of a look-up tells is about the hash of what was sent, from which nobody gets to a key.
+the time of a look-up tells is about the hash of what was sent, from which no key can be derived.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Key:
     """Unix time; None: it was not."""
 
     def ended(self, *, now_ms: int) -> str | None:
-        """Why it opens nothing any more; None: it does."""
+        """Why the key is no longer valid; None: it is valid."""
         if self.revoked_ms is not None:
             return "it was revoked"
         return "it has expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
@@ -89,7 +89,7 @@ def create_key(
 
     Args:
         database: of the records.
-        name: what records will call whoever uses it.
+        name: of its user, in the records.
         scopes: what it may.
         rpm, tpm, concurrency, expires_ms: as in `Key`.
         given: a key that was made elsewhere; where it has that name already nothing is changed. None: a new one.
@@ -98,9 +98,12 @@ def create_key(
         KeyRefused: the name is taken or none, there is no such scope, or the given key could be guessed.
         RecordsUnavailable: it was not stored.
     """
-    _check(name, scopes=scopes)
+    if not _NAME.fullmatch(name):
+        raise KeyRefused(f"name: {name!r} given; use up to 64 letters, digits, dots, dashes and underscores")
+    if not scopes or not set(scopes) <= set(SCOPES):
+        raise KeyRefused(f"scope: {', '.join(map(repr, scopes)) or 'none'} given; valid are {', '.join(SCOPES)}")
     if given is not None and len(given) < _MIN_CHARACTERS:
-        raise KeyRefused(f"key: {len(given)} characters given; {_MIN_CHARACTERS} random ones or more would do")
+        raise KeyRefused(f"key: {len(given)} characters given; at least {_MIN_CHARACTERS} random ones are needed")
     secret = given or KEY_PREFIX + secrets.token_urlsafe(32)
     row = {
         "name": name,
@@ -119,20 +122,10 @@ def create_key(
             if given is not None and taken == row["digest"]:
                 return secret
             raise KeyRefused(
-                f"name: {name} was given to a key before, and records name callers by it; another would do"
+                f"name: {name} was given to a key before, and records name callers by it; use another name"
             )
         connection.execute(insert(keys).values(row))
     return secret
-
-
-def _check(name: str, *, scopes: Collection[str]) -> None:
-    if not _NAME.fullmatch(name):
-        raise KeyRefused(f"name: {name!r} given; up to 64 letters, digits, dots, dashes and underscores would do")
-    if not scopes:
-        raise KeyRefused(f"scope: none given; of {', '.join(SCOPES)}, at least one is needed")
-    for scope in scopes:
-        if scope not in SCOPES:
-            raise KeyRefused(f"scope: {scope!r} given; {', '.join(SCOPES)} would do")
 
 
 def revoke_key(database: Database, *, name: str) -> None:

@@ -1,4 +1,4 @@
-"""How much one key may in a minute, in one server process. How much at a time is the queue's to see to, where it waits."""
+"""Requests and tokens a minute of one key, in one server process. The queue limits its judgments side by side."""
 
 from __future__ import annotations
 
@@ -52,20 +52,15 @@ class KeyLimits:
         Raises:
             Refused: 429.
         """
-        if self._tokens is not None and (wait_s := self._tokens.wait_s(1)):
-            raise _too_many(f"{self._tokens.per_minute} tokens a minute", retry_after_s=wait_s)
+        for bucket, unit in ((self._tokens, "tokens"), (self._requests, "requests")):
+            if bucket is not None and (wait_s := bucket.wait_s(1)):
+                message = f"key: this key may have {bucket.per_minute} {unit} a minute; try again in {wait_s:.1f} s"
+                problem = Problem(message=message, type="rate_limit_error", code="rate_limit_exceeded")
+                raise Refused(problem, status=429, headers=retry_headers(wait_s))
         if self._requests is not None:
-            if wait_s := self._requests.wait_s(1):
-                raise _too_many(f"{self._requests.per_minute} requests a minute", retry_after_s=wait_s)
             self._requests.take(1)
 
     def spend(self, num_tokens: int) -> None:
-        """A judgment took that many tokens. Nobody knows before, so the next request pays for it."""
+        """A judgment took that many tokens. The number is not known before, so the next request pays for it."""
         if self._tokens is not None:
             self._tokens.take(num_tokens)
-
-
-def _too_many(limit: str, *, retry_after_s: float) -> Refused:
-    message = f"key: this key may have {limit}; try again in {retry_after_s:.1f} s"
-    problem = Problem(message=message, type="rate_limit_error", code="rate_limit_exceeded")
-    return Refused(problem, status=429, headers=retry_headers(retry_after_s))

@@ -1,1 +1,1 @@
-"""Every judgment on record: stored before it is told, chained by hashes, erasable field by field, and found again."""
+"""Records of judgments: stored before the answer, chained by hashes, erasable field by field."""

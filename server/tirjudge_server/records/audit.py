@@ -1,4 +1,4 @@
-"""Whether the records are what was stored, and all of them as lines for somebody else to check."""
+"""Verifies the chain of records, and exports it for others to check."""
 
 from __future__ import annotations
 
@@ -64,15 +64,7 @@ class _Walk:
             content = load(row.content)
         except ValueError as error:
             return f"its content cannot be read: {error}"
-        found = record_hash(
-            seq=row.seq,
-            kind=row.kind,
-            record_id=row.id,
-            created_ms=row.created_ms,
-            previous=row.previous,
-            content=content,
-        )
-        if found != row.hash:
+        if record_hash(row, kind=row.kind, content=content) != row.hash:
             return "it was changed"
         self.length, self.head = row.seq, row.hash
         return self._judgment(row, content=content) if row.kind == "judgment" else self._erasure(content)

@@ -1,19 +1,22 @@
-"""The chain: each record carries the hash of the one before it, so that none can be changed, taken out or put in unseen.
+"""The chain: each record carries the hash of the one before it, so that every change, removal or insertion is found.
 
-Whoever can write the database can also write a whole new chain. What shows that is a hash of the head that was noted
-elsewhere: `tirjudge audit verify --expect`.
+A user who can write the database can also write a whole new chain. A hash of the head that was noted elsewhere shows that:
+`tirjudge audit verify --expect`.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from tirjudge_server.records.database import Database
 from tirjudge_server.records.schema import chain_head, records
 from tirjudge_server.records.sealing import Sealed, canonical, sha256
 
@@ -35,21 +38,17 @@ class ChainEntry:
     """What else its row holds, to find it by."""
 
 
-def record_hash(*, seq: int, kind: str, record_id: str, created_ms: int, previous: str, content: Sealed) -> str:
-    """What a record is known by: everything about it, with the commitment in place of each field."""
-    return sha256(
-        canonical(
-            {
-                "seq": seq,
-                "kind": kind,
-                "id": record_id,
-                "created_ms": created_ms,
-                "previous": previous,
-                "withheld": list(content.withheld),
-                "fields": content.commitments,
-            }
-        )
-    )
+def record_hash(row: Any, *, kind: str, content: Sealed) -> str:
+    """The hash of a record: everything about it, with the commitment in place of each field.
+
+    Args:
+        row: has `seq`, `id`, `created_ms` and `previous`.
+        kind: "judgment" or "erasure".
+        content: of the record.
+    """
+    hashed = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous")}
+    withheld, fields = list(content.withheld), content.commitments
+    return sha256(canonical(hashed | {"kind": kind, "withheld": withheld, "fields": fields}))
 
 
 class Chain:
@@ -79,14 +78,7 @@ class Chain:
             **dict.fromkeys(COPIES),
             **entry.columns,
         }
-        self._hash = row["hash"] = record_hash(
-            seq=row["seq"],
-            kind=entry.kind,
-            record_id=entry.id,
-            created_ms=row["created_ms"],
-            previous=row["previous"],
-            content=entry.content,
-        )
+        self._hash = row["hash"] = record_hash(SimpleNamespace(**row), kind=entry.kind, content=entry.content)
         self.pending[entry.id] = row
 
     def flush(self) -> None:
@@ -95,6 +87,19 @@ class Chain:
             self.connection.execute(_ADD, list(self.pending.values()))
             self.connection.execute(_MOVE_HEAD, {"_length": self._length, "_hash": self._hash})
             self.pending = {}
+
+
+@contextmanager
+def appending(database: Database) -> Iterator[Chain]:
+    """A transaction on the chain. What is appended is on disk when the block has ended.
+
+    Raises:
+        RecordsUnavailable: it failed, and nothing was written.
+    """
+    with database.writing() as connection:
+        chain = Chain(connection)
+        yield chain
+        chain.flush()
 
 
 COPIES = ("caller", "dialect", "mode", "model", "status", "cache_key", "idempotency", "body")

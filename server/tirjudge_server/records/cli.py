@@ -1,4 +1,4 @@
-"""`tirjudge audit`: whether the records are what was stored. `tirjudge records`: what happens to them."""
+"""`tirjudge audit` verifies and exports the records. `tirjudge records` migrates them and erases fields."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tirjudge_server.moment import parse_moment
 from tirjudge_server.records.options import RecordsUrl
+from tirjudge_server.timestamps import parse_timestamp
 
 audit = typer.Typer(no_args_is_help=True, help="Audit: whether the records are what was stored.")
 app = typer.Typer(no_args_is_help=True, help="Records: their tables, and what is erased of them.")
@@ -29,9 +29,8 @@ def verify(
     broken = report.broken
     if as_json:
         found = None if broken is None else {"seq": broken.seq, "id": broken.record_id, "reason": broken.reason}
-        typer.echo(
-            json.dumps({"intact": broken is None, "length": report.length, "head": report.head, "broken": found})
-        )
+        shown = {"intact": broken is None, "length": report.length, "head": report.head, "broken": found}
+        typer.echo(json.dumps(shown))
     elif broken is None:
         typer.echo(f"{report.length} records are intact; head {report.head}")
     else:
@@ -51,8 +50,8 @@ def export(
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.sealing import canonical
 
-    since_ms = None if since is None else parse_moment(since, ahead=False)
-    until_ms = None if until is None else parse_moment(until, ahead=False)
+    since_ms = None if since is None else parse_timestamp(since, ahead=False)
+    until_ms = None if until is None else parse_timestamp(until, ahead=False)
     with opened(records) as database:
         for record in export_database(database, since_ms=since_ms, until_ms=until_ms):
             typer.echo(canonical(record))
@@ -74,17 +73,15 @@ def erase(
     records: RecordsUrl = None,
 ) -> None:
     """Erase fields of a judgment for good. The chain stays whole, and says that it was done."""
-    from tirjudge_server.records.chain import Chain
+    from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import RecordsError, opened
     from tirjudge_server.records.erasing import check_erasable
     from tirjudge_server.records.erasing import erase as erase_fields
 
     check_erasable(field)
     with opened(records) as database:
-        with database.writing() as connection:
-            chain = Chain(connection)
+        with appending(database) as chain:
             found = erase_fields(chain, judgment_id=judgment_id, fields=field)
-            chain.flush()
         if not found:
             raise RecordsError(f"judgment: {judgment_id} given, there is no such judgment on record")
         database.forget_erased()
@@ -96,19 +93,15 @@ def prune(
     records: RecordsUrl = None,
 ) -> None:
     """Erase what people and the model wrote from judgments of that age. Verdicts and the chain stay."""
-    from tirjudge_server.records.chain import Chain
+    from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.erasing import prune_some
 
-    before_ms, total = parse_moment(older_than, ahead=False), 0
+    before_ms, total, num_erased = parse_timestamp(older_than, ahead=False), 0, 1
     with opened(records) as database:
-        while True:
-            with database.writing() as connection:
-                chain = Chain(connection)
+        while num_erased:
+            with appending(database) as chain:
                 num_erased = prune_some(chain, before_ms=before_ms)
-                chain.flush()
             total += num_erased
-            if not num_erased:
-                break
         database.forget_erased()
     typer.echo(f"{total} judgments were erased")

@@ -1,4 +1,4 @@
-"""One database: how it is reached, and what reading and writing it means for SQLite and for Postgres.
+"""One database, SQLite or Postgres: its connections, and its transactions for reading and writing.
 
 Both give what the records rest on: a transaction that writes holds the head of the chain, so that of all servers on one
 database one appends at a time; and what was committed is on disk.
@@ -18,11 +18,9 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
-from tirjudge.durable import close_to_others, make_private_folder, private
 from tirjudge.errors import RecordsUnavailable, TirjudgeError
-
-NONE = "none"
-"""Given as a URL: there are no records."""
+from tirjudge.private import close_to_others, make_private_folder, private
+from tirjudge_server.records.options import NONE
 
 LOCK_TIMEOUT_S = 5.0
 """How long a write waits for another process that is writing."""
@@ -35,7 +33,7 @@ class RecordsError(TirjudgeError, ValueError):
 
 
 def default_path() -> Path:
-    """Where records are when nobody says where: in the user's state directory."""
+    """The default database, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "tirjudge" / "records.db"
@@ -52,13 +50,13 @@ def url_of(given: str | None) -> URL:
     try:
         url = make_url(given)
     except (ArgumentError, ValueError):
-        raise RecordsError("records: what was given is no URL; postgresql://USER@HOST/NAME would do") from None
+        raise RecordsError("records: not a URL; use postgresql://USER@HOST/NAME") from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
         return url
     shown = url.render_as_string(hide_password=True)
-    raise RecordsError(f"records: {shown} given; the path of a file, postgresql://USER@HOST/NAME or none would do")
+    raise RecordsError(f"records: {shown} given; use the path of a file, postgresql://USER@HOST/NAME or none")
 
 
 class Database:
@@ -117,7 +115,7 @@ class Database:
         try:
             yield
         except (DBAPIError, TimeoutError) as error:
-            # Its full text would repeat the statement, and with it what somebody asked to be judged.
+            # Its full text would repeat the statement, and with it the texts of a request.
             cause = error.orig if isinstance(error, DBAPIError) else error
             code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
             failure = RecordsUnavailable(f"records: {self}: {str(cause).strip()}")
@@ -177,7 +175,7 @@ def open_database(given: str | None) -> Database:
     try:
         database = Database(url)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise RecordsError(f"records: {error}; pip install 'tirjudge[server]' would do") from error
+        raise RecordsError(f"records: {error}; pip install 'tirjudge[server]'") from error
     try:
         migrate(database)
     except BaseException:
@@ -197,7 +195,7 @@ def opened(given: str | None) -> Iterator[Database]:
 
 
 def _make_file(path: Path) -> None:
-    """Judgments hold what people wrote, so nobody else may read them."""
+    """Judgments hold what people wrote, so other users must not read them."""
     try:
         make_private_folder(path.parent)
         os.close(private(str(path), os.O_CREAT | os.O_RDWR))
@@ -206,4 +204,4 @@ def _make_file(path: Path) -> None:
             if file.exists():
                 close_to_others(file)
     except OSError as error:
-        raise RecordsError(f"records: {path}: {error.strerror}; another --records, or none, would do") from error
+        raise RecordsError(f"records: {path}: {error.strerror}; use another --records, or none") from error

@@ -1,4 +1,4 @@
-"""`GET /v1/judgments`, one of them, and its replay."""
+"""`GET /v1/judgments`, `GET /v1/judgments/{id}`, and the replay of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tirjudge_web.errors import Refused
 
 MAX_PAGE = 100
 
-_DAMAGED: dict[int | str, str] = {500: "Its record is damaged, and nobody can read it any more."}
+_DAMAGED: dict[int | str, str] = {500: "Its record is damaged and cannot be read."}
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -104,7 +104,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
 async def _find(request: Request, *, judgment_id: str, records: Records) -> StoredJudgment:
     """
     Raises:
-        Refused: 404, there is none, or it is somebody else's; 500, nobody can read it any more.
+        Refused: 404, there is none, or it belongs to another caller; 500, it cannot be read.
     """
     try:
         record = await records.read(judgment_id) if _ID.fullmatch(judgment_id) else None
@@ -141,6 +141,6 @@ def _page_size(given: str) -> int:
         Refused: 400, no number that a page may have.
     """
     if not given.isascii() or not given.isdecimal() or not 1 <= int(given[:4]) <= MAX_PAGE or len(given) > 3:
-        message = f"limit: {shown(given)} given, a number from 1 to {MAX_PAGE} would do"
+        message = f"limit: {shown(given)} given; use a number from 1 to {MAX_PAGE}"
         raise Refused(invalid(message, param="limit", code="invalid_value"))
     return int(given)

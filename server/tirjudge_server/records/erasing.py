@@ -1,5 +1,5 @@
-"""Erasing fields of judgments, on request or because of their age. What is gone is itself a record in the chain, so that
-nobody can take a field away unseen.
+"""Erases fields of judgments, on request or by age. Each erasure is itself a record in the chain, so that no field disappears
+unnoticed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from tirjudge_server.records.sealing import load, seal
 PRUNED_AT_ONCE = 100
 """Judgments in one transaction."""
 
-_MARK = bindparam("_seq")
-
 
 def check_erasable(fields: Collection[str]) -> None:
     """
@@ -28,7 +26,7 @@ def check_erasable(fields: Collection[str]) -> None:
     """
     for name in fields:
         if name not in ERASABLE:
-            raise RecordsError(f"field: {name!r} given; {', '.join(ERASABLE)} would do")
+            raise RecordsError(f"field: {name!r} given; valid are {', '.join(ERASABLE)}")
 
 
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
@@ -70,15 +68,16 @@ def _erase_rows(
     chain: Chain, rows: Sequence[Row[Any]], *, fields: Collection[str], reason: str, columns: dict[str, Any]
 ) -> None:
     """Rewrite rows without some fields, and say so in the chain."""
-    changes = [_change(row, fields=fields) | columns for row in rows]
-    statement = update(records).where(records.c.seq == _MARK)
-    chain.connection.execute(statement, changes)
+    changes = [
+        {
+            "_seq": row.seq,
+            "content": load(row.content).without(fields).dump(),
+            "caller": None if "caller" in fields else row.caller,
+            "cache_key": None,  # a hash of what was asked gives it away
+            **columns,
+        }
+        for row in rows
+    ]
+    chain.connection.execute(update(records).where(records.c.seq == bindparam("_seq")), changes)
     erased = {"seqs": [row.seq for row in rows], "fields": sorted(fields), "reason": reason}
     chain.append(ChainEntry(kind="erasure", content=seal(erased)))
-
-
-def _change(row: Row[Any], *, fields: Collection[str]) -> dict[str, Any]:
-    """What a row is without the fields; a hash of what was asked would give it away, so the cache forgets it."""
-    content = load(row.content).without(fields)
-    caller = None if "caller" in fields else row.caller
-    return {"_seq": row.seq, "content": content.dump(), "caller": caller, "cache_key": None}

@@ -1,4 +1,4 @@
-"""Work on the database in one thread, a transaction for all that came while the last one was under way.
+"""Group commit: one thread works on the database, with one transaction for all work that came during the last one.
 
 A transaction costs a wait for the disk, or a change of threads, whether it does one piece of work or a hundred; so under
 load each gets cheaper, and none waits for more than two.
@@ -74,7 +74,7 @@ class GroupCommitWriter(Generic[S]):
             ended = None in jobs
             batch = [job for job in jobs if job is not None]
             if batch:
-                _tell(batch, results=self._results(batch))
+                _resolve_batch(batch, results=self._results(batch))
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
         """What each returned or raised. If the transaction failed, that is what each of them raised."""
@@ -94,8 +94,8 @@ def _result(job: _Job, *, session: Any) -> Any:
         return error
 
 
-def _tell(batch: Sequence[_Job], *, results: Sequence[Any]) -> None:
-    """Each loop once, since waking it is what costs."""
+def _resolve_batch(batch: Sequence[_Job], *, results: Sequence[Any]) -> None:
+    """Wakes each loop once, since waking it is what costs."""
     for loop in {job.loop for job in batch}:
         own = [(job.done, result) for job, result in zip(batch, results, strict=True) if job.loop is loop]
         if not loop.is_closed():

@@ -1,4 +1,4 @@
-"""The tables of a database become those that this version knows. Any number of servers may start at once: one migrates,
+"""Migrates the tables of a database to this version. Any number of servers may start at once: one migrates,
 the others wait and find nothing to do.
 """
 
@@ -13,7 +13,7 @@ from tirjudge_server.records.database import Database, RecordsError
 from tirjudge_server.records.schema import REVISION
 
 _LOCK = 0x7469726A
-"""Of Postgres; any number that nobody else in the database uses."""
+"""Of Postgres; any number that no other user of the database takes."""
 
 
 def migrate(database: Database) -> bool:
@@ -35,7 +35,7 @@ def migrate(database: Database) -> bool:
         if revision is not None and revision > REVISION:
             raise RecordsError(
                 f"records: {database} was written by a later version (revision {revision}, known is {REVISION}); "
-                "that version would do"
+                "use that version"
             )
         _upgrade(connection)
     return True

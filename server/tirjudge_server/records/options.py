@@ -1,10 +1,13 @@
-"""Options of the commands that work on a database of records."""
+"""The option `--records`, of every command that opens a database of records."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+
+NONE = "none"
+"""Value of an option that switches off what is stored."""
 
 RecordsUrl = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""What is kept of a judgment, field by field, and the judgment back from it."""
+"""The fields of a stored judgment, and the judgment restored from them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from tirjudge.judge import Judge
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
+from tirjudge_server.coalescing import NOT_JUDGED
 from tirjudge_server.records.chain import record_hash
 from tirjudge_server.records.sealing import Sealed, canonical, load, sha256
 
@@ -18,9 +19,6 @@ SETTINGS = frozenset(
     {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "temperature", "seed"}
 )
 """Fields of a request that hold nothing anybody wrote; they are kept together, and not erased."""
-
-NOT_JUDGED = ("stream", "deadline_s")
-"""Fields of a request that ask for the same judgment whatever they are."""
 
 ERASABLE = (
     "request.prompt",
@@ -123,14 +121,7 @@ class StoredJudgment:
     def is_intact(self) -> bool:
         """Whether what is there now is what was stored, as far as the record itself can tell; `audit` looks at its place
         in the chain besides."""
-        return self.hash == record_hash(
-            seq=self.seq,
-            kind="judgment",
-            record_id=self.id,
-            created_ms=self.created_ms,
-            previous=self.previous,
-            content=self.content,
-        )
+        return self.hash == record_hash(self, kind="judgment", content=self.content)
 
 
 def record_of(row: Any) -> StoredJudgment:
@@ -143,25 +134,17 @@ def record_of(row: Any) -> StoredJudgment:
     values = content.values
     if missing := KEPT - values.keys():
         raise ValueError(f"{min(missing)} is not there")
-    return StoredJudgment(
-        seq=row.seq,
-        id=row.id,
-        created_ms=row.created_ms,
-        previous=row.previous,
-        hash=row.hash,
-        content=content,
-        values=values,
-    )
+    copied = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous", "hash")}
+    return StoredJudgment(**copied, content=content, values=values)
 
 
 def judged_content(request: JudgeRequest) -> dict[str, Any]:
     """What of a request decides its judgment."""
-    content = request.model_dump(mode="json", exclude_none=True)
-    return {name: value for name, value in content.items() if name not in NOT_JUDGED}
+    return request.model_dump(mode="json", exclude_none=True, exclude=NOT_JUDGED)
 
 
 def content_key(request: JudgeRequest, *, caller: str | None, versions: str) -> str:
-    """The same for what must be judged the same. Callers do not share judgments: nobody learns what others asked."""
+    """The same for what must be judged the same. Callers do not share judgments, so that none learns what others asked."""
     return sha256(canonical([caller, judged_content(request), versions]))
 
 

@@ -1,4 +1,4 @@
-"""Every program of a judgment runs again, and what it prints is compared with what the judge was shown.
+"""Replays a judgment: runs its programs again, and compares their output with what the judge was shown.
 
 Nothing is measured in seconds: a program that was ended for its time, then or now, is neither the same nor different.
 """
@@ -6,7 +6,6 @@ Nothing is measured in seconds: a program that was ended for its time, then or n
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -69,18 +68,24 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: V
     """
     request = JudgeRequest.model_validate(record.request_fields)
 
-    async def compared(number: int, rollout: RolloutRecord, index: int, turn: TurnRecord) -> ReplayedProgram:
+    async def run(rollout: RolloutRecord, turn: TurnRecord) -> ExecResult:
         assert sandbox is not None
-        result = await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
-        return _compared(turn, result, rollout=number, number=index)
+        return await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
 
-    ran = [(i, rollout, k, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
-    replayed = await map_concurrently((compared(*one) for one in ran), num_at_once=MAX_RUNNING)
+    ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
+    works = (run(rollout, turn) for _, _, rollout, turn in ran)
+    results = await map_concurrently(works, num_at_once=MAX_RUNNING)
+    compared = [
+        _compared(turn, again, rollout=i, number=k) for (i, k, _, turn), again in zip(ran, results, strict=True)
+    ]
+    then, now = record.values["versions"], asdict(versions)
     return Replay(
         id=record.id,
-        same=all(program.result != "differs" for program in replayed),
-        programs=replayed,
-        versions=_changes(record.values["versions"], versions=versions),
+        same=all(program.result != "differs" for program in compared),
+        programs=compared,
+        versions={
+            name: ChangedVersion(then=then.get(name), now=now[name]) for name in now if then.get(name) != now[name]
+        },
     )
 
 
@@ -131,9 +136,3 @@ def is_same_output(shown: str, *, again: str) -> bool:
     if not marker or len(again) < len(head) + len(tail):
         return False
     return again.startswith(head[: max(0, len(head) - _EDGE)]) and again.endswith(tail[_EDGE:])
-
-
-def _changes(then: Mapping[str, Any], *, versions: Versions) -> dict[str, ChangedVersion]:
-    now = asdict(versions)
-    names = [name for name in now if then.get(name) != now[name]]
-    return {name: ChangedVersion(then=then.get(name), now=now[name]) for name in names}

@@ -1,4 +1,4 @@
-"""`Records`: the judgments of one server, kept and found again. Implements `Memory`."""
+"""`Records`: the judgments of one server, kept and found again."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select
 
+from tirjudge.concurrency import background
 from tirjudge.deadline import until
 from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import JudgeRequest, Judgment, StopReason
 from tirjudge_server.call import Call
-from tirjudge_server.records.chain import Chain, ChainEntry
+from tirjudge_server.coalescing import key_reused
+from tirjudge_server.records.chain import Chain, ChainEntry, appending
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_server.records.erasing import check_erasable, erase, prune_some
 from tirjudge_server.records.group_commit import GroupCommitWriter
@@ -33,7 +36,6 @@ from tirjudge_server.records.record import (
 )
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import canonical, seal, sha256
-from tirjudge_server.records.writer import Writer
 from tirjudge_web.errors import Refused
 
 logger = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class RecordPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Marks:
+class _LookupKeys:
     """What a request is found again by."""
 
     idempotency: str | None
@@ -80,14 +82,6 @@ class _Marks:
     body: str | None
     cache_key: str | None
     """None: it is not to be answered from the cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """`Versions`, as they are kept."""
-
-    versions: Mapping[str, Any]
-    sha256: str
 
 
 class Records:
@@ -103,10 +97,9 @@ class Records:
         self.database = database
         self.versions = versions
         self.policy = policy or RecordPolicy()
-        self._kept: dict[str | None, _Kept] = {}
         self._hashing = asyncio.Lock()
         self._reader = GroupCommitWriter[Connection]("tirjudge-look-ups", transaction=database.reading)
-        self._writer = Writer(database)
+        self._writer = GroupCommitWriter[Chain]("tirjudge-records", transaction=partial(appending, database))
         # A model out of sight may change under its name, and a text that is not kept cannot be compared.
         self._caches = self.policy.cache and versions.fingerprint is not None and not self.policy.withheld
 
@@ -114,12 +107,9 @@ class Records:
         """Judgments are made with other weights from now on."""
         self.versions = replace(self.versions, fingerprint=fingerprint)
 
-    def _kept_of(self, fingerprint: str | None) -> _Kept:
-        """What is kept of the versions when the weights were those."""
-        if fingerprint not in self._kept:
-            kept = asdict(replace(self.versions, fingerprint=fingerprint))
-            self._kept[fingerprint] = _Kept(versions=kept, sha256=sha256(canonical(kept)))
-        return self._kept[fingerprint]
+    def _stored_versions(self, fingerprint: str | None) -> dict[str, Any]:
+        """The versions with those weights, as they are stored."""
+        return asdict(replace(self.versions, fingerprint=fingerprint))
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
         """The judgment that was made before for this idempotency key, or for the same content; None: there is none.
@@ -128,11 +118,11 @@ class Records:
             Refused: 422, the key came with another request before; 409, its judgment was erased since.
             RecordsUnavailable: the records cannot be read.
         """
-        marks = await self._marks(request, call=call, fingerprint=self.versions.fingerprint)
-        if marks.idempotency is None and marks.cache_key is None:
+        keys = await self._lookup_keys(request, call=call, fingerprint=self.versions.fingerprint)
+        if keys.idempotency is None and keys.cache_key is None:
             return None
         try:
-            return await self._reader.do(lambda connection: _recalled(connection, marks=marks))
+            return await self._reader.do(lambda connection: _recalled(connection, keys=keys))
         except RecordsUnavailable as error:
             if self.policy.required:
                 raise  # What is judged now could not be stored either.
@@ -141,7 +131,7 @@ class Records:
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
         """Keep a judgment. Returns once it is on disk, and gives the one to answer with: another than the one given when
-        somebody else has meanwhile answered the same idempotency key.
+        the same idempotency key was answered meanwhile.
 
         Raises:
             Refused: 422, the key came with another request meanwhile.
@@ -149,14 +139,14 @@ class Records:
         """
         # Weights may have been exchanged since it was made; the next one must not be answered with this.
         fingerprint = judgment.model_version or self.versions.fingerprint
-        marks = await self._marks(request, call=call, fingerprint=fingerprint)
-        versions = self._kept_of(fingerprint).versions
+        keys = await self._lookup_keys(request, call=call, fingerprint=fingerprint)
+        versions = self._stored_versions(fingerprint)
 
         def work(chain: Chain) -> Judgment:
-            earlier = _answered_before(chain, marks=marks)
+            earlier = _answered_before(chain, keys=keys)
             if earlier is not None:
-                return _answer_again(earlier, marks=marks)
-            chain.append(self._entry(request, judgment, call=call, marks=marks, versions=versions))
+                return _answer_again(earlier, keys=keys)
+            chain.append(self._entry(request, judgment, call=call, keys=keys, versions=versions))
             return judgment
 
         try:
@@ -206,8 +196,8 @@ class Records:
             RecordsUnavailable: they cannot be read.
             Refused: 404, `after` is no judgment.
         """
-        shown = select(*(records.c[name] for name in ("seq", "id", "created_ms", "caller", "dialect", "mode", "model")))
-        wanted = shown.add_columns(records.c.status).where(records.c.kind == "judgment")
+        names = ("seq", "id", "created_ms", "caller", "dialect", "mode", "model", "status")
+        wanted = select(*(records.c[name] for name in names)).where(records.c.kind == "judgment")
         if caller is not None:
             wanted = wanted.where(records.c.caller == caller)
 
@@ -269,25 +259,27 @@ class Records:
         self._writer.close()
         self.database.close()
 
-    async def _marks(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _Marks:
+    async def _lookup_keys(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _LookupKeys:
         """Hashing a large request takes a while: they take turns, and the loop goes round before each."""
         key = call.idempotency_key
         async with self._hashing:
             await asyncio.sleep(0)
-            return _Marks(
+            cache_key = None
+            if self._caches and _num_chars(request) <= MAX_CACHED_CHARS:
+                versions = sha256(canonical(self._stored_versions(fingerprint)))
+                cache_key = content_key(request, caller=call.caller, versions=versions)
+            return _LookupKeys(
                 idempotency=None if key is None else idempotency_hash(key, caller=call.caller),
                 body=None if key is None else body_hash(request, key=key),
-                cache_key=content_key(request, caller=call.caller, versions=self._kept_of(fingerprint).sha256)
-                if self._caches and _num_chars(request) <= MAX_CACHED_CHARS
-                else None,
+                cache_key=cache_key,
             )
 
     def _entry(
-        self, request: JudgeRequest, judgment: Judgment, *, call: Call, marks: _Marks, versions: Mapping[str, Any]
+        self, request: JudgeRequest, judgment: Judgment, *, call: Call, keys: _LookupKeys, versions: Mapping[str, Any]
     ) -> ChainEntry:
         fields = fields_of(request, judgment, call=call, versions=versions)
         content = seal(fields, withheld=self.policy.withheld)
-        cache_key = None if _was_hurried(request, judgment, call=call) else marks.cache_key
+        cache_key = None if _was_hurried(request, judgment, call=call) else keys.cache_key
         return ChainEntry(
             kind="judgment",
             id=judgment.id,
@@ -299,8 +291,8 @@ class Records:
                 "model": judgment.model,
                 "status": judgment.verdict.status,
                 "cache_key": cache_key,
-                "idempotency": marks.idempotency,
-                "body": marks.body,
+                "idempotency": keys.idempotency,
+                "body": keys.body,
             },
         )
 
@@ -319,54 +311,49 @@ def _num_chars(request: JudgeRequest) -> int:
     return sum(map(len, [*texts, *request.responses]))
 
 
-def _recalled(connection: Connection, *, marks: _Marks) -> Judgment | None:
+def _recalled(connection: Connection, *, keys: _LookupKeys) -> Judgment | None:
     """
     Raises:
         Refused: as `Records.recall`.
     """
-    if marks.idempotency is not None:
-        row = _by_idempotency(connection, marks.idempotency)
+    if keys.idempotency is not None:
+        row = connection.execute(_BY_IDEMPOTENCY, {"_key": keys.idempotency}).one_or_none()
         if row is not None:
-            return _answer_again(row, marks=marks)
-    if marks.cache_key is not None:
-        row = connection.execute(_BY_CONTENT, {"_key": marks.cache_key}).one_or_none()
+            return _answer_again(row, keys=keys)
+    if keys.cache_key is not None:
+        row = connection.execute(_BY_CONTENT, {"_key": keys.cache_key}).one_or_none()
         if row is not None:
             return _intact_judgment(row)
     return None
 
 
-def _by_idempotency(connection: Connection, idempotency: str) -> Row[Any] | None:
-    return connection.execute(_BY_IDEMPOTENCY, {"_key": idempotency}).one_or_none()
-
-
-def _answered_before(chain: Chain, *, marks: _Marks) -> Any:
+def _answered_before(chain: Chain, *, keys: _LookupKeys) -> Any:
     """The row, written or about to be, of a judgment with the same idempotency key; None: there is none."""
-    if marks.idempotency is None:
+    if keys.idempotency is None:
         return None
     for row in chain.pending.values():
-        if row["idempotency"] == marks.idempotency:
+        if row["idempotency"] == keys.idempotency:
             return SimpleNamespace(**row)
-    return _by_idempotency(chain.connection, marks.idempotency)
+    return chain.connection.execute(_BY_IDEMPOTENCY, {"_key": keys.idempotency}).one_or_none()
 
 
-def _answer_again(row: Any, *, marks: _Marks) -> Judgment:
+def _answer_again(row: Any, *, keys: _LookupKeys) -> Judgment:
     """What answers a key that was answered before.
 
     Raises:
         Refused: 422, it came with another request; 409, what answered it is erased.
     """
-    if row.body not in (None, marks.body):
-        message = "idempotency-key: it came with another request before; a new key would do"
-        raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)
+    if row.body not in (None, keys.body):
+        raise key_reused()
     record = record_of(row)
     if record.content.erased:
-        message = f"idempotency-key: {row.id} answered it and was erased since; a new key would do"
+        message = f"idempotency-key: {row.id} answered it and was erased since; use a new key"
         raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_erased"), status=409)
     return record.judgment
 
 
 def _intact_judgment(row: Any) -> Judgment | None:
-    """The judgment of a row to answer from the cache; None if somebody has changed it."""
+    """The judgment of a row to answer from the cache; None if the row was changed."""
     try:
         record = record_of(row)
         return record.judgment if record.is_intact else None
@@ -395,13 +382,8 @@ async def open_records(
         RecordsUnavailable: it does not answer.
     """
     store = Records(await asyncio.to_thread(open_database, url), versions=versions, policy=policy)
-    pruning = None
-    if store.policy.retention_days is not None:
-        pruning = asyncio.create_task(store.prune_forever())
-    try:
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(asyncio.to_thread, store.close)
+        if store.policy.retention_days is not None:
+            await opened.enter_async_context(background(store.prune_forever()))
         yield store
-    finally:
-        if pruning is not None:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
-        await asyncio.to_thread(store.close)

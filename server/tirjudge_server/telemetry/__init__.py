@@ -1,6 +1,6 @@
-"""Seeing in: what a server tells of itself, as metrics, as logs, and as traces.
+"""Telemetry: metrics, logs and traces of a server.
 
-Three things are told of: requests (`requests.py`, around the application), judgments (`Service.around` and
-`Service.on_end`), and what a judgment does below (`probing.py`, around its engine and its sandbox). `metrics.py`, `logs.py`
-and `tracing.py` listen; none knows of the others.
+Three things are observed: requests (`requests.py`, around the application), judgments (`JudgeService.around` and
+`JudgeService.on_end`), and calls of engine and sandbox (`instrumenting.py`). `metrics.py`, `logs.py` and `tracing.py` observe
+them; none imports another.
 """

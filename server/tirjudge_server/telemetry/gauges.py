@@ -1,21 +1,23 @@
-"""Where a server stands: numbers that are read when somebody asks, not kept."""
+"""The present state of a server, as numbers that are read when Prometheus asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tirjudge.http.workers import Worker
 from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.failure import Fallbacks
 from tirjudge_server.service import JudgeService
 
+Samples = Mapping[tuple[str, ...], float]
+"""Values of the labels -> number."""
+
 
 class Gauges(Collector):
-    """As `Metrics`, which has the arguments."""
+    """Arguments: see `ServerMetrics`."""
 
     def __init__(
         self, service: JudgeService, *, pool: Callable[[], PoolStats] | None, fallbacks: Fallbacks | None
@@ -26,79 +28,60 @@ class Gauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         service = self._service
-        yield _identity(service)
-        yield GaugeMetricFamily("tirjudge_inflight", "Judgments under way.", value=service.admission.num_running)
-        yield GaugeMetricFamily(
-            "tirjudge_queue_depth", "Judgments that wait for a place.", value=service.admission.num_waiting
+        admission, readiness = service.admission, service.readiness
+        is_ready = readiness.problem is None and not service.draining.has_begun
+        identity = (version("tirjudge"), service.judge.profile.name, service.fingerprint or "", service.isolation or "")
+        labels = ("version", "model", "fingerprint", "isolation")
+        yield _gauge("info", "Always 1; what judges.", {identity: 1}, labels=labels)
+        yield _gauge("inflight", "Judgments under way.", {(): admission.num_running})
+        yield _gauge("queue_depth", "Judgments that wait for a place.", {(): admission.num_waiting})
+        yield _gauge("ready", "1 while judgments can be made.", {(): is_ready})
+        yield _gauge(
+            "circuit_open",
+            "1 while requests fail at once, because it is known not to work.",
+            {(circuit.name,): circuit.is_open for circuit in (readiness.engine, readiness.sandbox)},
+            labels=("part",),
         )
-        yield GaugeMetricFamily("tirjudge_ready", "1 while judgments can be made.", value=_is_ready(service))
-        yield _circuits(service)
-        yield CounterMetricFamily(
-            "tirjudge_joined", "Requests that found their judgment in flight.", value=service.flights.num_joined
+        yield _counter("joined", "Requests that found their judgment in flight.", {(): service.in_flight.num_joined})
+        yield _counter("cache_hits", "Requests that found their judgment in the records.", {(): service.num_recalled})
+        yield _gauge(
+            "sandbox_pool",
+            "Slots of the sandbox by state, and programs that wait for one.",
+            {} if self._pool is None else _slots(self._pool()),
+            labels=("state",),
         )
-        yield CounterMetricFamily(
-            "tirjudge_cache_hits", "Requests that found their judgment in the records.", value=service.num_recalled
-        )
-        yield _pool(self._pool)
         for part in ("engine", "sandbox"):
-            yield from _workers(part, service.workers().get(part, ()))
-        yield _fallbacks(self._fallbacks)
+            workers = service.workers().get(part, ())
+            up = {(worker.url,): worker.problem is None for worker in workers}
+            meaning = f"1 while a worker of the {part} behind a URL is in use."
+            yield _gauge(f"{part}_worker_up", meaning, up, labels=("worker",))
+            running = {(worker.url,): worker.num_running for worker in workers}
+            meaning = f"What a worker of the {part} was asked and has not done."
+            yield _gauge(f"{part}_worker_running", meaning, running, labels=("worker",))
+        yield _counter(
+            "fallbacks",
+            "Scores that were missing and told in a dialect's own way.",
+            {} if self._fallbacks is None else self._fallbacks.counts,
+            labels=("dialect", "reason"),
+        )
 
     def describe(self) -> Iterable[Metric]:
         return []
 
 
-def _identity(service: JudgeService) -> Metric:
-    family = GaugeMetricFamily(
-        "tirjudge_info", "Always 1; what judges.", labels=["version", "model", "fingerprint", "isolation"]
-    )
-    model = service.judge.profile.name
-    family.add_metric([version("tirjudge"), model, service.fingerprint or "", service.isolation or ""], 1)
-    return family
+def _slots(stats: PoolStats) -> Samples:
+    return {("idle",): stats.num_idle, ("busy",): stats.num_busy, ("waiting",): stats.num_waiting}
 
 
-def _is_ready(service: JudgeService) -> bool:
-    return service.readiness.problem is None and not service.draining.has_begun
+def _gauge(name: str, meaning: str, samples: Samples, *, labels: Sequence[str] = ()) -> Metric:
+    return _with_samples(GaugeMetricFamily(f"tirjudge_{name}", meaning, labels=labels), samples)
 
 
-def _circuits(service: JudgeService) -> Metric:
-    family = GaugeMetricFamily(
-        "tirjudge_circuit_open", "1 while requests fail at once, because it is known not to work.", labels=["part"]
-    )
-    for circuit in (service.readiness.engine, service.readiness.sandbox):
-        family.add_metric([circuit.name], circuit.is_open)
-    return family
+def _counter(name: str, meaning: str, samples: Samples, *, labels: Sequence[str] = ()) -> Metric:
+    return _with_samples(CounterMetricFamily(f"tirjudge_{name}", meaning, labels=labels), samples)
 
 
-def _pool(stats: Callable[[], PoolStats] | None) -> Metric:
-    family = GaugeMetricFamily(
-        "tirjudge_sandbox_pool", "Slots of the sandbox by state, and programs that wait for one.", labels=["state"]
-    )
-    if stats is not None:
-        now = stats()
-        for state, number in (("idle", now.num_idle), ("busy", now.num_busy), ("waiting", now.num_waiting)):
-            family.add_metric([state], number)
-    return family
-
-
-def _workers(part: str, workers: Sequence[Worker]) -> Iterable[Metric]:
-    up = GaugeMetricFamily(
-        f"tirjudge_{part}_worker_up", f"1 while a worker of the {part} behind a URL is in use.", labels=["worker"]
-    )
-    running = GaugeMetricFamily(
-        f"tirjudge_{part}_worker_running", f"What a worker of the {part} was asked and has not done.", labels=["worker"]
-    )
-    for worker in workers:
-        up.add_metric([worker.url], worker.problem is None)
-        running.add_metric([worker.url], worker.num_running)
-    return up, running
-
-
-def _fallbacks(fallbacks: Fallbacks | None) -> Metric:
-    family = CounterMetricFamily(
-        "tirjudge_fallbacks", "Scores that were missing and told in a dialect's own way.", labels=["dialect", "reason"]
-    )
-    counts = {} if fallbacks is None else fallbacks.counts
-    for (dialect, missing), number in sorted(counts.items()):
-        family.add_metric([dialect, missing], number)
+def _with_samples(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for values, number in sorted(samples.items()):
+        family.add_metric(values, number)
     return family

@@ -1,50 +1,44 @@
-"""Who watches an application: its metrics, its logs, and, where somebody asked for it, its traces."""
+"""Instruments a judge and an application: metrics, logs and traces are told of every request, judgment, turn and program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from fastapi import FastAPI
 from starlette.types import Scope
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_server.call import Call
+from tirjudge.judge import Judge
+from tirjudge.http.workers import Worker
+from tirjudge.engines.base import BaseEngine, Engine, Tokenizer
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool, Sandbox
+from tirjudge.types import Completion, ExecResult, Sampling
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry import logs
 from tirjudge_server.telemetry.metrics import ServerMetrics, router
-from tirjudge_server.telemetry.probing import Probe
-from tirjudge_server.telemetry.requests import AnsweredRequest, Requests
+from tirjudge_server.telemetry.requests import Requests
+
+if TYPE_CHECKING:  # needs OpenTelemetry
+    from tirjudge_server.telemetry.tracing import Tracing
 
 
 class TracingUnavailable(TirjudgeError, ValueError):
     """Traces were asked for, and what makes them is not installed."""
 
 
-class TracingProbe(Probe, Protocol):
-    """Implemented by `tirjudge_server.telemetry.tracing.Tracing`, which needs OpenTelemetry."""
-
-    def around_request(self, scope: Scope) -> AbstractContextManager[object]: ...
-
-    def on_request(self, answered: AnsweredRequest) -> None: ...
-
-    def around_judgment(self, request: JudgeRequest, call: Call) -> AbstractContextManager[object]: ...
-
-    def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None: ...
-
-
-def instrument_app(
-    app: FastAPI, *, service: JudgeService, metrics: ServerMetrics, tracing: TracingProbe | None
-) -> None:
-    """Let them be told of every request and every judgment. To be called before `Identity` is put around the application.
+def instrument_app(app: FastAPI, *, service: JudgeService, metrics: ServerMetrics, tracing: Tracing | None) -> None:
+    """Report every request and judgment to logs, metrics and traces. Call it before `CallerIdentity` is added.
 
     Args:
         app: gets `GET /metrics`.
         service: what answers.
         metrics: counts.
-        tracing: traces; None: nobody does.
+        tracing: traces; None: there are no traces.
     """
     around: list[Callable[[Scope], AbstractContextManager[object]]] = [logs.around_request]
     on_request = [metrics.on_request, logs.on_request]
@@ -57,3 +51,79 @@ def instrument_app(
         service.on_end.append(tracing.on_end)
     app.add_middleware(Requests, around=around, on_request=on_request)
     app.include_router(router(metrics))
+
+
+class Probe(Protocol):
+    """Observer of engine and sandbox calls. What it opens is given the result, if there is one, and closed afterwards."""
+
+    def generating(
+        self, token_ids: Sequence[int], *, sampling: Sampling, session: str
+    ) -> AbstractContextManager[Callable[[Completion], None]]:
+        """A turn is being written."""
+        ...
+
+    def running(self, code: str) -> AbstractContextManager[Callable[[ExecResult], None]]:
+        """A program runs, or waits for it."""
+        ...
+
+
+def instrument(judge: Judge, probe: Probe) -> Judge:
+    """A judge that does the same, and tells the probe of it."""
+    tools = [
+        PythonTool(_InstrumentedSandbox(tool.sandbox, probe)) if isinstance(tool, PythonTool) else tool
+        for tool in judge.tools
+    ]
+    return replace(judge, engine=_InstrumentedEngine(judge.engine, probe), tools=tools)
+
+
+class _InstrumentedEngine(BaseEngine):
+    def __init__(self, engine: Engine, probe: Probe) -> None:
+        self._engine = engine
+        self._probe = probe
+        self.facts = engine.facts
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.tokenizer
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._engine.eos_token_ids
+
+    @property
+    def ended(self) -> str | None:
+        return self._engine.ended
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._engine.workers
+
+    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+            completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
+            tell(completion)
+            return completion
+
+    async def ask_verdict(
+        self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
+    ) -> Completion:
+        sampling = Sampling(max_tokens=0, stop=tuple(stop))
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+            completion = await self._engine.ask_verdict(token_ids, question=question, stop=stop, session=session)
+            tell(completion)
+            return completion
+
+    async def reload(self, checkpoint: Path, *, version: str) -> None:
+        await self._engine.reload(checkpoint, version=version)
+
+
+class _InstrumentedSandbox:
+    def __init__(self, sandbox: Sandbox, probe: Probe) -> None:
+        self._sandbox = sandbox
+        self._probe = probe
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        with self._probe.running(code) as tell:
+            result = await self._sandbox.run(code, bindings=bindings)
+            tell(result)
+            return result

@@ -1,4 +1,4 @@
-"""Log lines as JSON, and what every line of a request or a judgment carries without being told.
+"""Log lines as JSON, with the fields that every line of a request or a judgment carries.
 
 A key, a prompt, a response or what a model wrote is in none of these fields, and nothing of ours logs one.
 """
@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
-from tirjudge_server.telemetry.ending import code_of, status_of
+from tirjudge_server.telemetry.outcomes import code_of, status_of
 from tirjudge_server.telemetry.requests import AnsweredRequest
 from tirjudge_web.tracebacks import frames_of
 

@@ -1,4 +1,4 @@
-"""What `GET /metrics` tells, in a registry of its own: judgments and what they rest on, requests, engine and sandbox."""
+"""Prometheus metrics of judgments, requests, engine and sandbox, and `GET /metrics`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from tirjudge.types import (
     RolloutRecord,
     Sampling,
     StopReason,
-    TurnRecord,
 )
 from tirjudge_sandbox.pool import PoolStats
 from tirjudge_server.call import Call
 from tirjudge_server.failure import Fallbacks
 from tirjudge_server.service import JudgeService
-from tirjudge_server.telemetry.ending import code_of, status_of
 from tirjudge_server.telemetry.gauges import Gauges
+from tirjudge_server.telemetry.outcomes import code_of, status_of
 from tirjudge_server.telemetry.requests import AnsweredRequest
 from tirjudge_web.errors import UNAVAILABLE
 
@@ -42,7 +41,7 @@ class ServerMetrics:
     """The counters of one server.
 
     Args:
-        service: whose queue, circuits and readiness are read when somebody asks.
+        service: whose queue, circuits and readiness are read at each scrape.
         pool: where its sandbox stands; None: it is out of sight, or there is none.
         fallbacks: scores that were missing.
     """
@@ -107,9 +106,8 @@ class ServerMetrics:
         usage, timing = judgment.usage, judgment.timing
         self._judgment_s.labels(judgment.mode).observe(timing.queue_s + timing.total_s)
         self._queue_s.observe(timing.queue_s)
-        self._tokens.labels("input").inc(usage.input_tokens)
-        self._tokens.labels("cached").inc(usage.cached_tokens)
-        self._tokens.labels("output").inc(usage.output_tokens)
+        for kind in ("input", "cached", "output"):
+            self._tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))
         for rollout in judgment.rollouts:
             self._add_rollout(rollout)
 
@@ -122,7 +120,7 @@ class ServerMetrics:
         for turn in rollout.turns:
             if turn.outcome is not None:
                 self._tool_calls.labels(turn.outcome).inc()
-            if _has_no_program(turn):
+            if turn.outcome is Outcome.REFUSED and turn.code is None:  # it asked for a run, and there was no program
                 self._parse_failures.labels("program").inc()
 
     def on_request(self, answered: AnsweredRequest) -> None:
@@ -153,11 +151,6 @@ class ServerMetrics:
     def text(self) -> bytes:
         """In Prometheus' text format."""
         return generate_latest(self._registry)
-
-
-def _has_no_program(turn: TurnRecord) -> bool:
-    """Whether it asked for a run, and there was nothing to run."""
-    return turn.outcome is Outcome.REFUSED and turn.code is None
 
 
 def router(metrics: ServerMetrics) -> APIRouter:

@@ -1,4 +1,4 @@
-"""Every HTTP request, told once it is answered, by the template of its route."""
+"""Observes each HTTP request and its answer, by the template of its route."""
 
 from __future__ import annotations
 
@@ -88,11 +88,9 @@ class Requests:
                 raise
             finally:
                 start = starts[0] if starts else {"status": failed_with, "headers": ()}
-                self._tell(_answered(scope, start=start, seconds=perf_counter() - started))
-
-    def _tell(self, answered: AnsweredRequest) -> None:
-        for tell in self._on_request:
-            tell(answered)
+                answered = _answered(scope, start=start, seconds=perf_counter() - started)
+                for tell in self._on_request:
+                    tell(answered)
 
 
 def _answered(scope: Scope, *, start: Message, seconds: float) -> AnsweredRequest:

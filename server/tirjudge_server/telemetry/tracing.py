@@ -2,7 +2,7 @@
 
     POST /v1/judge > invoke_agent tir-judge > chat {model}, execute_tool python, chat {model}, ...
 
-A trace that a caller began goes on here, and in the engine, which is sent the span that asks it. What people and models
+An incoming trace is continued here, and in the engine. What people and models
 wrote is in no span, unless `has_content`. Needs the extra `otel`.
 """
 
@@ -88,7 +88,7 @@ class Tracing:
 
     @contextmanager
     def around_judgment(self, request: JudgeRequest, call: Call) -> Iterator[None]:
-        """The span of a judgment that is made."""
+        """The span of a judgment."""
         attributes = {
             names.OPERATION: "invoke_agent",
             names.PROVIDER: SERVICE,
@@ -113,26 +113,20 @@ class Tracing:
             span.set_attributes(_cost(outcome))
             if self._has_content:
                 span.set_attribute(names.OUTPUT_MESSAGES, _messages("assistant", _texts(outcome)))
+        named = {names.EVALUATION_NAME: f"{SERVICE}.{outcome.mode}", names.RESPONSE_ID: outcome.id}
+        if self._has_content and (texts := _texts(outcome)):
+            named[names.EXPLANATION] = texts[-1]
         for attributes in _evaluations(outcome.verdict):
-            self._emit(outcome, attributes)
-
-    def _emit(self, judgment: Judgment, evaluation: Attributes) -> None:
-        attributes: dict[str, Any] = {
-            names.EVALUATION_NAME: f"{SERVICE}.{judgment.mode}",
-            names.RESPONSE_ID: judgment.id,
-            **evaluation,
-        }
-        if self._has_content and (texts := _texts(judgment)):
-            attributes[names.EXPLANATION] = texts[-1]
-        severity = SeverityNumber.INFO
-        self._logger.emit(LogRecord(event_name=names.EVALUATION_EVENT, attributes=attributes, severity_number=severity))
+            event = LogRecord(event_name=names.EVALUATION_EVENT, attributes={**named, **attributes})
+            event.severity_number = SeverityNumber.INFO
+            self._logger.emit(event)
 
     @contextmanager
     def generating(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str
     ) -> Iterator[Callable[[Completion], None]]:
         if not trace.get_current_span().is_recording():
-            yield _ignore
+            yield lambda completion: None
             return
         attributes = {
             names.OPERATION: "chat",
@@ -145,7 +139,14 @@ class Tracing:
         with self._span(f"chat {self._model}", kind=SpanKind.CLIENT, attributes=attributes) as span:
 
             def tell(completion: Completion) -> None:
-                span.set_attributes(_completion(completion) | {names.RESPONSE_MODEL: self._model})
+                span.set_attributes(
+                    {
+                        names.RESPONSE_MODEL: self._model,
+                        names.OUTPUT_TOKENS: len(completion.token_ids),
+                        names.CACHED_TOKENS: completion.num_cached,
+                        names.FINISH_REASONS: [completion.finish_reason],
+                    }
+                )
                 if self._has_content:
                     span.set_attribute(names.OUTPUT_MESSAGES, _messages("assistant", [completion.text]))
 
@@ -155,7 +156,7 @@ class Tracing:
     @contextmanager
     def running(self, code: str) -> Iterator[Callable[[ExecResult], None]]:
         if not trace.get_current_span().is_recording():
-            yield _ignore
+            yield lambda result: None
             return
         attributes = {names.OPERATION: "execute_tool", names.TOOL_NAME: TOOL, names.TOOL_TYPE: "function"}
         if self._has_content:
@@ -187,12 +188,8 @@ class Tracing:
                 raise
 
 
-def _ignore(result: object) -> None:
-    pass
-
-
 def _traceparent(span: Span) -> str | None:
-    """How whoever is asked next is told of a span."""
+    """The header that continues the trace of a span in another process."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context=trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent")
@@ -214,14 +211,6 @@ def _sampling(sampling: Sampling) -> Attributes:
         names.REQUEST_STOP: list(sampling.stop),
     }
     return attributes if sampling.seed is None else attributes | {names.REQUEST_SEED: sampling.seed}
-
-
-def _completion(completion: Completion) -> dict[str, Any]:
-    return {
-        names.OUTPUT_TOKENS: len(completion.token_ids),
-        names.CACHED_TOKENS: completion.num_cached,
-        names.FINISH_REASONS: [completion.finish_reason],
-    }
 
 
 def _cost(judgment: Judgment) -> Attributes:
@@ -256,7 +245,7 @@ def _evaluations(verdict: Verdict) -> Iterator[Attributes]:
 
 @asynccontextmanager
 async def open_tracing(url: str, *, model: str, provider: str, has_content: bool) -> AsyncIterator[Tracing]:
-    """Spans and events that are sent to a collector, beside everything else; one that is away holds up nobody.
+    """Spans and events that are sent to a collector, in the background; an unreachable one delays nothing.
 
     Args:
         url: of an OTLP/HTTP collector, such as `http://localhost:4318`; what else there is to say to it is in

@@ -17,9 +17,11 @@ import openai
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request
 
+from tests.server.records.conftest import judgment_of, request_of
+from tirjudge.types import Usage
 from tirjudge_server.access import Access, OpenBind, check_bind, needs
 from tirjudge_server.access.keys import KeyRefused, create_key, load_keys, revoke_key
-from tirjudge_server.call import call_of
+from tirjudge_server.call import Call, call_of
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_web.errors import answer_errors
 from tirjudge_web.identity import CallerIdentity
@@ -193,9 +195,10 @@ async def test_tokens_of_judgments_count_against_their_caller(guarded, database:
     key = create_key(database, name="alice", scopes=["judge"], tpm=1000)
     async with guarded() as (client, access):
         assert (await client.get("/judge", headers=bearer(key))).status_code == 200
-        access.spend("alice", num_tokens=5000)
-        access.spend("nobody", num_tokens=5000)
-        access.spend(None, num_tokens=5000)
+        for caller in ("alice", "nobody", None):
+            call = Call(caller=caller)
+            usage = Usage(input_tokens=4000, cached_tokens=0, output_tokens=1000, tool_calls=0, rollouts=1)
+            access.on_end(request_of(), call, judgment_of(call, usage=usage))
         refused = await client.get("/judge", headers=bearer(key))
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) > 200
@@ -237,7 +240,7 @@ def test_a_key_is_256_bits_and_never_the_same(database: Database) -> None:
 def test_no_two_keys_have_one_name_not_even_after_it_was_revoked(database: Database) -> None:
     create_key(database, name="alice", scopes=["judge"])
     revoke_key(database, name="alice")
-    with pytest.raises(KeyRefused, match="another would do"):
+    with pytest.raises(KeyRefused, match="use another name"):
         create_key(database, name="alice", scopes=["judge"])
 
 
@@ -247,8 +250,8 @@ def test_no_two_keys_have_one_name_not_even_after_it_was_revoked(database: Datab
         ("a b", ["judge"], "letters"),
         ("", ["judge"], "letters"),
         ("x" * 65, ["judge"], "letters"),
-        ("x", [], "at least one"),
-        ("x", ["jugde"], "judge, reward, read, admin would do"),
+        ("x", [], "none given"),
+        ("x", ["jugde"], "'jugde' given; valid are judge, reward, read, admin"),
     ],
 )
 def test_a_key_that_cannot_be_says_why(database: Database, name: str, scopes: list[str], reason: str) -> None:

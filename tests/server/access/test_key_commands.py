@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tirjudge_server.access.cli import app as keys
 from tirjudge_server.access.keys import KeyRefused
-from tirjudge_server.moment import parse_moment
+from tirjudge_server.timestamps import parse_timestamp
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
@@ -38,32 +38,34 @@ def test_a_key_is_printed_once_and_alone(database: str) -> None:
     assert len(key) == 46
     listed = keys_run("list")
     assert key not in listed
-    assert listed.startswith(f"alice  {key[:11]}...  judge,reward  60 rpm  until ")
+    header, row = listed.splitlines()
+    assert header.split() == ["name", "key", "scopes", "rpm", "tpm", "concurrency", "state"]
+    assert row.split()[:5] == ["alice", f"{key[:11]}...", "judge,reward", "60", "until"]
     shown = json.loads(keys_run("list", "--json"))
     assert (shown["scopes"], shown["ended"], shown["tpm"]) == (["judge", "reward"], None, None)
     assert "digest" not in shown
     keys_run("revoke", "alice")
-    assert keys_run("list").endswith("it was revoked\n")
+    assert "it was revoked" in keys_run("list")
 
 
 def test_a_key_that_was_made_elsewhere_is_stored_once_and_not_printed(database: str, monkeypatch) -> None:
     monkeypatch.setenv("FIRST", "0123456789" * 4)
     create = ["create", "first", "--scope", "admin", "--given-in", "FIRST"]
     assert keys_run(*create) == keys_run(*create) == ""
-    assert keys_run("list").startswith("first  01234567890...  admin")
-    assert keys_run("list").count("\n") == 1
+    _, row = keys_run("list").splitlines()
+    assert row.split() == ["first", "01234567890...", "admin"]
     monkeypatch.setenv("FIRST", "another key, with the same name as the first one")
     assert isinstance(CliRunner().invoke(keys, create).exception, KeyRefused)
     monkeypatch.setenv("FIRST", "a" * 39)
     refused = CliRunner().invoke(keys, ["create", "second", "--given-in", "FIRST"])
-    assert "40 random ones or more would do" in str(refused.exception)
+    assert "at least 40 random ones" in str(refused.exception)
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         (["keys", "revoke", "nobody"], 2, "there is no such key"),
-        (["keys", "create", "x", "--scope", "jugde"], 2, "would do"),
+        (["keys", "create", "x", "--scope", "jugde"], 2, "valid are"),
         (["audit", "verify"], 0, "0 records are intact"),
         (["records", "migrate"], 0, "is up to date"),
         (["records", "erase", "jdg_x", "--field", "turns"], 2, "no such judgment"),
@@ -78,8 +80,10 @@ def test_a_command_says_what_is_wrong_in_one_line(database: str, arguments: list
 
 
 def test_moments_are_dates_or_spans() -> None:
-    assert parse_moment("1970-01-02", ahead=False) == 86_400_000
-    assert parse_moment("1970-01-01T01:00+01:00", ahead=False) == 0
-    assert parse_moment("2d", ahead=True) - parse_moment("2d", ahead=False) == pytest.approx(4 * 86_400_000, abs=60_000)
-    with pytest.raises(Exception, match="would do"):
-        parse_moment("soon", ahead=True)
+    assert parse_timestamp("1970-01-02", ahead=False) == 86_400_000
+    assert parse_timestamp("1970-01-01T01:00+01:00", ahead=False) == 0
+    assert parse_timestamp("2d", ahead=True) - parse_timestamp("2d", ahead=False) == pytest.approx(
+        4 * 86_400_000, abs=60_000
+    )
+    with pytest.raises(Exception, match="use 2030-01-31"):
+        parse_timestamp("soon", ahead=True)

@@ -56,7 +56,7 @@ def test_what_is_no_database_of_ours_is_refused_without_its_password(given: str)
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RecordsError, match="another --records, or none, would do"):
+    with pytest.raises(RecordsError, match="use another --records, or none"):
         open_database(str(tmp_path / "file" / "records.db"))
 
 

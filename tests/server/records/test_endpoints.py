@@ -59,7 +59,7 @@ def serve(make_service, connect, sqlite_path) -> Serve:
             service.judge = replace(service.judge, sandbox=None)
         versions = versions_of(service.judge, fingerprint=service.fingerprint, isolation=service.isolation)
         async with open_records(str(sqlite_path), versions=versions) as records:
-            service.memory = records
+            service.records = records
             app = create_app(service, records=records)
             async with connect(app) as client:
                 yield Server(client=client, records=records, app=app, service=service)

@@ -45,7 +45,7 @@ async def test_identical_requests_in_flight_are_judged_once() -> None:
     judgments = await asyncio.gather(*(service.answer(asked(), call=Call()) for _ in range(5)))
     assert num_judged(service) == 1
     assert len({judgment.id for judgment in judgments}) == 1
-    assert service.flights.num_joined == 4
+    assert service.in_flight.num_joined == 4
     assert service.admission.num_running == 0
 
 
@@ -209,7 +209,7 @@ class Remembers:
 
 
 async def test_what_is_remembered_is_not_judged_again_and_its_turns_are_told_again() -> None:
-    service = slow_service(memory=Remembers(), delay_s=0.0)
+    service = slow_service(records=Remembers(), delay_s=0.0)
     told: list[str] = []
 
     async def on_turn(order: object, turn: Any) -> None:
@@ -222,7 +222,7 @@ async def test_what_is_remembered_is_not_judged_again_and_its_turns_are_told_aga
 
 
 async def test_a_judgment_is_stored_before_it_is_told_and_its_place_is_free_meanwhile() -> None:
-    service = slow_service(memory=Remembers(), delay_s=0.0, max_concurrency=1)
+    service = slow_service(records=Remembers(), delay_s=0.0, max_concurrency=1)
     storing = asyncio.Event()
 
     async def store(request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
@@ -231,8 +231,8 @@ async def test_a_judgment_is_stored_before_it_is_told_and_its_place_is_free_mean
         assert service.admission.num_running == 0
         return judgment.model_copy(update={"id": "jdg_kept"})
 
-    assert service.memory is not None
-    service.memory.store = store  # type: ignore[method-assign]
+    assert service.records is not None
+    service.records.store = store  # type: ignore[method-assign]
     asking = asyncio.create_task(service.answer(asked(), call=Call()))
     await storing.wait()
     assert not asking.done()

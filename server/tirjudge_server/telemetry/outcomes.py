@@ -1,4 +1,4 @@
-"""How a judgment ended, in one word for metrics, logs and traces alike."""
+"""The outcome of a judgment in one word, for metrics and logs."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def status_of(outcome: Judgment | BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str | None:
-    """Why there is no judgment, by the `code` that callers are told; None: nobody is there to be told."""
+    """Why there is no judgment, by the `code` that callers are told; None: it was cancelled."""
     return problem_from(error)[1].code or "unknown" if isinstance(error, Exception) else None

@@ -1,4 +1,4 @@
-"""A moment as people type it: a date, a date with a time, or how many minutes, hours or days away."""
+"""Timestamps as users type them: a date, a date with a time, or a distance in minutes, hours or days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def parse_moment(given: str, *, ahead: bool) -> int:
+def parse_timestamp(given: str, *, ahead: bool) -> int:
     """Unix time in milliseconds.
 
     Args:
@@ -29,5 +29,5 @@ def parse_moment(given: str, *, ahead: bool) -> int:
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        raise typer.BadParameter(f"{given!r} given; 2030-01-31, 2030-01-31T12:00 or 30d would do") from None
+        raise typer.BadParameter(f"{given!r} given; use 2030-01-31, 2030-01-31T12:00 or 30d") from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

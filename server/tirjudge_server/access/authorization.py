@@ -1,4 +1,4 @@
-"""`Access`: the keys of a database, as a server knows them now; `needs`: what an endpoint asks of its callers.
+"""Authorization: `Access` holds the keys of a database in memory, and `needs` checks the scope of a caller.
 
 Requests are checked against memory. The database is asked again every few seconds, and at once about a key that is not
 known, so a key that was just created works and a revoked one ends soon. While the database does not answer, what was known
@@ -18,11 +18,13 @@ from starlette.requests import Request
 
 from tirjudge.errors import RecordsUnavailable, logged
 from tirjudge.http.protocol import invalid
+from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.access.keys import SCOPES, Key, digest_of, load_keys
 from tirjudge_server.access.limits import KeyLimits
+from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database
 from tirjudge_web.errors import Refused
-from tirjudge_web.keys import key_of
+from tirjudge_web.keys import invalid_key, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Access:
     """Who may call one server.
 
     Args:
-        database: where the keys are; it is closed by whoever opened it.
+        database: where the keys are; its opener closes it.
     """
 
     def __init__(self, database: Database) -> None:
@@ -72,15 +74,15 @@ class Access:
             return None
         given = key_of(headers.get("authorization", "")) or headers.get("x-api-key", "")
         if not given:
-            raise _unauthorised("none given; `Authorization: Bearer KEY` would do")
+            raise invalid_key(None)
         digest = digest_of(given)
         if digest not in self._by_digest:
             await asyncio.shield(self._refresh(MISS_REFRESH_S))
         key = self._by_digest.get(digest)
         if key is None:
-            raise _unauthorised("it is none of this server's")
+            raise invalid_key("not a key of this server")
         if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
-            raise _unauthorised(ended)
+            raise invalid_key(ended)
         if not key.may(scope):
             message = f"key: {key.name} has no scope {scope}, which this endpoint needs"
             raise Refused(invalid(message, param=None, code="missing_scope"), status=403)
@@ -95,10 +97,11 @@ class Access:
         """How many judgments the key of that name may have made side by side; None: as many as there is room for."""
         return next((key.concurrency for key in self._by_digest.values() if key.name == caller), None)
 
-    def spend(self, caller: str | None, *, num_tokens: int) -> None:
-        """A judgment for the key of that name took that many tokens; None: it came without a key."""
-        if caller is not None and caller in self._limits:
-            self._limits[caller].spend(num_tokens)
+    def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
+        """Count the tokens of a judgment against the limits of its caller's key."""
+        limits = self._limits.get(call.caller or "")
+        if limits is not None and isinstance(outcome, Judgment):
+            limits.spend(outcome.usage.input_tokens + outcome.usage.output_tokens)
 
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
         """Look the keys up again, unless they are known well enough; done when that is."""
@@ -129,7 +132,7 @@ def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
         scope: of `SCOPES`.
     """
     if scope not in SCOPES:
-        raise ValueError(f"scope: {scope!r} given; {', '.join(SCOPES)} would do")
+        raise ValueError(f"scope: {scope!r} given; valid are {', '.join(SCOPES)}")
 
     async def check(request: Request) -> None:
         access: Access | None = getattr(request.app.state, "access", None)
@@ -145,8 +148,3 @@ def seen_by(request: Request) -> str | None:
     """Whose records a request may see: those of this caller; None: everybody's."""
     key: Key | None = getattr(request.state, "key", None)
     return None if key is None or key.may("admin") else key.name
-
-
-def _unauthorised(what: str) -> Refused:
-    problem = invalid(f"key: {what}", param=None, code="invalid_api_key")
-    return Refused(problem, status=401, headers={"www-authenticate": "Bearer"})
