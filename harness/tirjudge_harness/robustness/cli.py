@@ -35,7 +35,7 @@ def attack(
     data: Data = None,
     part: Parts = None,
     names: Annotated[
-        list[str] | None, typer.Option("--attack", help="Of docs/guard.md; repeatable. Default: all that fit the mode.")
+        list[str] | None, typer.Option("--attack", help="Of docs/robustness.md; repeatable. Default: all that fit the mode.")
     ] = None,
     mode: Annotated[
         Mode | None, typer.Option(help="pairwise or pointwise; default: the first of them that the benchmark has.")
