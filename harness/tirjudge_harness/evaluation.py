@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from tirjudge.right import ScoringRule, choice_of, credit, decided_by_order
 from tirjudge.types import Mode
@@ -50,6 +50,10 @@ class Evaluation:
     """Of the benchmark's sheet, with intervals, each before its parts."""
     marks: list[ComparisonScore]
     counts: EvaluationCounts
+
+    def as_json(self) -> dict[str, Any]:
+        """Figures and counts, shares from 0 to 1."""
+        return {"figures": [asdict(figure) for figure in self.figures], "counts": asdict(self.counts)}
 
 
 def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:

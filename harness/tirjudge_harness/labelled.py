@@ -9,7 +9,7 @@ all     right if every order is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tirjudge.right import TIED, ScoringRule, choices_by_order
@@ -57,6 +57,16 @@ class Labelled:
     """None: no pair was shown both ways."""
     num_unlabelled: int
     """Examples of which it is not said what is right, or that are said to be even: in no accuracy."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, shares from 0 to 1."""
+        return {
+            "mode": self.mode.value,
+            "rules": {name: one.as_json() for name, one in self.by_rule.items()},
+            "agreement": self.agreement and asdict(self.agreement),
+            "both_orders": self.both_orders and asdict(self.both_orders),
+            "num_unlabelled": self.num_unlabelled,
+        }
 
 
 def add_up(judged: Sequence[JudgedExample]) -> Labelled:
@@ -133,19 +143,3 @@ def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:
         return None
     agreement = agreement_of([first for first, *_ in twice], [second for _, second, *_ in twice])
     return BothOrders(flips=flips_of(judged), agreement=agreement)
-
-
-def as_json(labelled: Labelled) -> dict[str, Any]:
-    """All of it as JSON, shares from 0 to 1."""
-    from dataclasses import asdict
-
-    return {
-        "mode": labelled.mode.value,
-        "rules": {
-            name: {"figures": [asdict(figure) for figure in one.figures], "counts": asdict(one.counts)}
-            for name, one in labelled.by_rule.items()
-        },
-        "agreement": labelled.agreement and asdict(labelled.agreement),
-        "both_orders": labelled.both_orders and asdict(labelled.both_orders),
-        "num_unlabelled": labelled.num_unlabelled,
-    }

@@ -37,6 +37,11 @@ class ScoredRun:
     num_failures: int
     """Questions that we failed at and that have no answer."""
 
+    @property
+    def judged(self) -> list[JudgedExample]:
+        """The examples that were judged."""
+        return [one for one in self.examples if one.decisions]
+
     def figure(self, name: str) -> MetricValue | None:
         """The first of that name; None: the benchmark has none."""
         return next((figure for figure in self.figures if figure.name == name), None)

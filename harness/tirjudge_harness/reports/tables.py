@@ -9,7 +9,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tirjudge_harness.metric_tree import MetricValue
+    from tirjudge_harness.statistics.intervals import Estimate, Interval
 
 Kind = Literal["text", "percent", "points", "count", "number"]
 """`percent`: 0 to 100. `points`: a difference of two of them. `count`: whole. `number`: three digits."""
@@ -79,10 +83,21 @@ class ReportTable:
                 raise ValueError(f"{self.title}: a row of {len(row.entries)} entries, {len(self.columns)} columns")
 
 
-def percent(value: float | None, *, interval: tuple[float, float] | None = None, num: int | None = None) -> TableEntry:
+def row(*values: TableEntry | float | str | None, depth: int = 0, ours: bool = False) -> TableRow:
+    """A row of entries, or of values that become entries as they are."""
+    entries = (value if isinstance(value, TableEntry) else TableEntry(value=value) for value in values)
+    return TableRow(entries=tuple(entries), depth=depth, ours=ours)
+
+
+def percent(value: float | None, *, interval: Interval | None = None, num: int | None = None) -> TableEntry:
     """The entry of a share from 0 to 1."""
     low_high = None if interval is None else (100 * interval[0], 100 * interval[1])
     return TableEntry(value=None if value is None else 100 * value, interval=low_high, num=num)
+
+
+def percent_of(estimate: Estimate | MetricValue) -> TableEntry:
+    """The entry of a share from 0 to 1, with its interval."""
+    return percent(estimate.value, interval=estimate.interval)
 
 
 def footnotes(table: ReportTable) -> dict[str, str]:

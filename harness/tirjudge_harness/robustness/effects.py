@@ -17,7 +17,7 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.robustness.attacks import ResponseAttack
-from tirjudge_harness.statistics.intervals import Average, Share, average_of, share_of
+from tirjudge_harness.statistics.intervals import Estimate, average_of, share_of
 
 Key = tuple[str, tuple[int, ...]]
 """An example, and what was shown of it in which order."""
@@ -27,11 +27,11 @@ Key = tuple[str, tuple[int, ...]]
 class Scores:
     """Of the responses that were tampered with, pointwise."""
 
-    change: Average
+    change: Estimate
     """After less before, in points of the 1 to 10 scale."""
-    good_before: Share
+    good_before: Estimate
     """Those that got 6 or more."""
-    good_after: Share
+    good_after: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +42,15 @@ class Effect:
     kind: str
     what: str
     num_looks: int
-    flips: Share
+    flips: Estimate
     """Of the looks that were right before: those that are wrong after."""
     num_undecided: int
     """Looks that were right before, and after are a tie or without a verdict."""
     num_mended: int
     """Looks that were not right before and are after."""
-    before: Share
+    before: Estimate
     """Accuracy; a tie counts half."""
-    after: Share
+    after: Estimate
     scores: Scores | None
     """None: pairwise."""
 
@@ -108,7 +108,7 @@ def worst_of(
     before: Sequence[JudgedExample],
     after: Mapping[str, Sequence[JudgedExample]],
     compared: Compared,
-) -> Share:
+) -> Estimate:
     """Of the looks that were right before: those that at least one attack turns wrong. The control is none."""
     there = looks_of(before, compared=compared)
     turned: dict[Key, bool] = {}
@@ -129,7 +129,7 @@ def _is_aimed(attack: ResponseAttack, order: Sequence[int], *, mark: ComparisonS
     return order["AB".index(attack.aims_at)] not in mark.outline.correct
 
 
-def _share(found: Sequence[tuple[ComparisonScore, float]]) -> Share:
+def _share(found: Sequence[tuple[ComparisonScore, float]]) -> Estimate:
     return share_of([value for _, value in found], clusters=[mark.outline.cluster for mark, _ in found])
 
 

@@ -12,8 +12,8 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
     Array,
+    Estimate,
     Interval,
-    Share,
     codes_of,
     draw_sums,
     middle_of,
@@ -28,7 +28,7 @@ Label = int | float | str
 class Agreement:
     """Of two raters on the same things."""
 
-    same: Share
+    same: Estimate
     """How often they say the same, of what both have rated."""
     kappa: float | None
     """Cohen's: 1 for perfect agreement, 0 for what chance gives. None: of nothing, or where both always say one thing."""

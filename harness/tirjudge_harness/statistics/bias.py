@@ -16,7 +16,7 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.binomial import binomial_test
-from tirjudge_harness.statistics.intervals import Interval, Share, codes_of, share_of
+from tirjudge_harness.statistics.intervals import Estimate, Interval, codes_of, share_of
 
 MOST_STEPS = 25
 """Newton's method needs fewer than ten; where truth and length tell every verdict it never ends."""
@@ -32,7 +32,7 @@ _SINGULAR = 1e12
 class Flips:
     """Comparisons of two that were decided in both orders."""
 
-    rate: Share
+    rate: Estimate
     """Of those in which the two orders name different responses."""
     num_first: int
     """Flips in which what was shown first was named both times."""
@@ -46,9 +46,9 @@ class Position:
     """What was named, by where it was shown; one for each number of responses shown."""
 
     num_shown: int
-    named: tuple[Share, ...]
+    named: tuple[Estimate, ...]
     """P(the one in this place is named), place by place; without a bias each is 1 / `num_shown`."""
-    accuracy: tuple[Share, ...]
+    accuracy: tuple[Estimate, ...]
     """Share of verdicts that are right, by the place of the right response; where there is one right response."""
     p_value: float
     """Exact and two-sided: of how often the first place is named. Two orders of one comparison are one trial: whether
@@ -68,9 +68,9 @@ class Slope:
 class Length:
     """Whether the longer of two responses is named more often than it deserves."""
 
-    longer_named: Share
+    longer_named: Estimate
     """Of the decided comparisons of a right and a wrong response of unequal lengths."""
-    longer_right: Share
+    longer_right: Estimate
     """Of the same: how often the longer one is right."""
     slope: Slope | None
     """By how much the log-odds of a response rise with the log of its length over the other's, beside being right.

@@ -18,7 +18,7 @@ from tirjudge.types import Judgment, Outcome, RolloutRecord, TurnRecord
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.statistics.intervals import Share, share_of
+from tirjudge_harness.statistics.intervals import Estimate, share_of
 
 NOT_PARSED = ("SyntaxError", "IndentationError", "TabError")
 """What Python says of a program that it cannot read."""
@@ -43,14 +43,14 @@ class CodeError(StrEnum):
 class Verdicts:
     """Shares of all decisions, one a rollout."""
 
-    tied: Share
+    tied: Estimate
     """That named two as equally good; equal scores are no tie of one decision."""
-    no_verdict: Share
-    forced: Share
+    no_verdict: Estimate
+    forced: Estimate
     """That the judge had to be made to give."""
-    ties: Share
+    ties: Estimate
     """Of judgments: those whose verdict is a tie."""
-    abstained: Share
+    abstained: Estimate
     """Of judgments: those without a verdict."""
 
 
@@ -58,13 +58,13 @@ class Verdicts:
 class ToolUse:
     """Programs, and what came of them."""
 
-    rollouts: Share
+    rollouts: Estimate
     """That ran a program."""
     programs: float | None
     """The mean number a judgment; None of nothing."""
-    with_programs: Share
+    with_programs: Estimate
     """The mean credit of comparisons in whose judgment a program ran."""
-    without_programs: Share
+    without_programs: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class CodeErrors:
     """Of one kind."""
 
     kind: CodeError
-    of_programs: Share
+    of_programs: Estimate
     """Of the calls."""
-    of_judgments: Share
+    of_judgments: Estimate
     """Of judgments with a call: those with at least one such error."""
 
 
@@ -244,7 +244,7 @@ def _used(judged: Sequence[JudgedExample]) -> Mapping[str, list[tuple[frozenset[
     return used
 
 
-def _mean_credit(marks: Sequence[ComparisonScore]) -> Share:
+def _mean_credit(marks: Sequence[ComparisonScore]) -> Estimate:
     return share_of([mark.credit for mark in marks], clusters=[mark.outline.cluster for mark in marks])
 
 
