@@ -127,8 +127,8 @@ def list_benchmarks(json: AsJson = False) -> None:
             "name": benchmark.name,
             "title": benchmark.title,
             "modes": [mode.value for mode in benchmark.modes],
-            "parts": list(benchmark.parts or benchmark.sources),
-            "optional_parts": [part for part in benchmark.sources if benchmark.parts and part not in benchmark.parts],
+            "parts": list(benchmark.default_parts),
+            "optional_parts": [part for part in benchmark.sources if part not in benchmark.default_parts],
             "citation": benchmark.citation,
         }
         for benchmark in BENCHMARKS.values()

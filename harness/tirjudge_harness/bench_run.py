@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.pacing import Pace
-from tirjudge_harness.planning import JudgeQuestion, RunPlan, RunSettings, plan_run
+from tirjudge_harness.planning import RunPlan, RunSettings, plan_run
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress, run_resumable
 from tirjudge_harness.protocols import find_protocol, rule_of
@@ -125,11 +124,12 @@ async def judge_plan(
     manifest = plan.manifest
     _, counting = rule_of(find_protocol(manifest.protocol), official=official_of(benchmark, mode=manifest.mode))
     planned = {one.outline.id: one for one in plan.planned}
-    num_open = Counter(question.example for question in plan.questions)
+    num_open = {one.outline.id: len(one.asked) for one in plan.planned}
+    questions = [(one.outline.id, asked.key) for one in plan.planned for asked in one.asked]
     async with (
         Answers(out) as answers,
         RunProgress(
-            len(plan.questions), console=context.console, title=title or benchmark.name, prices=context.prices
+            len(questions), console=context.console, title=title or benchmark.name, prices=context.prices
         ) as progress,
     ):
         create_or_resume(out, manifest=manifest, planned=plan.planned)
@@ -140,34 +140,34 @@ async def judge_plan(
             pace=Pace(most=context.concurrency),
         )
 
-        def count(question: JudgeQuestion) -> None:
+        def count(example: str) -> None:
             """An example counts for the accuracy so far once all of its questions are answered."""
-            num_open[question.example] -= 1
-            if num_open[question.example]:
+            num_open[example] -= 1
+            if num_open[example]:
                 return
-            judged = judged_of(planned[question.example], answers.judgments, manifest=manifest)
+            judged = judged_of(planned[example], answers.judgments, manifest=manifest)
             if judged is not None:
                 compared = benchmark.compared(judged.outline, manifest.mode)
                 for mark in marks_of(judged, compared=compared, counting=counting):
                     progress.scored(mark.credit)
 
-        def show(question: JudgeQuestion, answer: Judgment | TirjudgeError) -> None:
+        def show(question: tuple[str, str], answer: Judgment | TirjudgeError) -> None:
             if isinstance(answer, TirjudgeError):
-                progress.failed(question.example, f"{type(answer).__name__}: {answer}")
+                progress.failed(question[0], f"{type(answer).__name__}: {answer}")
             else:
-                count(question)
+                count(question[0])
                 progress.answered(answer)
 
-        remaining: list[tuple[JudgeQuestion, JudgeRequest]] = []
-        for question in plan.questions:
-            kept = answers.find(question.key)
+        remaining: list[tuple[tuple[str, str], JudgeRequest]] = []
+        for example, key in questions:
+            kept = answers.find(key)
             if kept is None:
-                remaining.append((question, question.request))
+                remaining.append(((example, key), plan.requests[key]))
             else:
-                count(question)
+                count(example)
                 progress.kept(kept)
         # What failed before comes last: if it fails again and the run is stopped for it, all else is judged by then.
-        remaining.sort(key=lambda pair: pair[0].key in answers.failed)
+        remaining.sort(key=lambda one: one[0][1] in answers.failed)
         await run_all(remaining, runner=runner, on_done=show)
     return load_run(out)
 

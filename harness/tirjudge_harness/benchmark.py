@@ -65,6 +65,11 @@ class Benchmark:
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
     """Its own rule for each mode; a mode that is not here has the default one: one order, ties half."""
 
+    @property
+    def default_parts(self) -> tuple[str, ...]:
+        """Those that count by default."""
+        return self.parts or tuple(self.sources)
+
 
 BENCHMARKS: Kinds[Benchmark] = Kinds("tirjudge.benchmarks", what="benchmark")
 """All that are installed, by name: ours, and those of other packages."""
