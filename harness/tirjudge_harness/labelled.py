@@ -17,7 +17,6 @@ from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import Evaluation, evaluate
-from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.external import EVEN
 from tirjudge_harness.metric_tree import MeanMetric, Node, cells_by
 from tirjudge_harness.protocols import Protocol
@@ -80,7 +79,7 @@ def add_up(judged: Sequence[JudgedExample]) -> Labelled:
     rules = RULES[:1] if mode is Mode.POINTWISE else RULES
     by_rule: dict[str, Evaluation] = {}
     for rule in rules:
-        if rule.orders == "single" or any(_num_orders(one) > 1 for one in judged):
+        if rule.orders == "single" or any(len(_choices(one)) > 1 for one in judged):
             by_rule[rule.name] = evaluate(benchmark, judged, mode=mode, protocol=rule)
     return Labelled(
         mode=mode,
@@ -104,34 +103,21 @@ def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
         examples=lambda row, part: (),
         sheet=(MeanMetric(name="all", holds=lambda mark: True), *parts),
         modes=tuple(Mode),
-        compared=_shown,
+        compared=lambda outline, mode: [tuple(range(outline.num_responses))],
     )
-
-
-def _shown(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    return [tuple(range(outline.num_responses))]
 
 
 def _choices(judged: JudgedExample) -> list[int | None]:
     return choices_by_order(judged.decisions, range(judged.outline.num_responses))
 
 
-def _num_orders(judged: JudgedExample) -> int:
-    return len(_choices(judged))
-
-
 def _with_labels(judged: Sequence[JudgedExample]) -> Agreement:
     from tirjudge_harness.statistics.agreement import agreement_of
 
     said = [(_choices(one) or [None])[0] for one in judged]
-    labels = [_label(one.outline) for one in judged]
+    even = [TIED if one.outline.facts.get(EVEN) else None for one in judged]
+    labels = [one.outline.correct[0] if one.outline.correct else tied for one, tied in zip(judged, even, strict=True)]
     return agreement_of(said, labels)
-
-
-def _label(outline: ExampleMetadata) -> int | None:
-    if outline.correct:
-        return outline.correct[0]
-    return TIED if outline.facts.get(EVEN) else None
 
 
 def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:

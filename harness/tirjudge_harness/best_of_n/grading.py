@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge_harness.answers import parse_lines
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
-from tirjudge_harness.best_of_n.graders.grade import Grade, Grader
+from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.journal import Journal
 
@@ -190,7 +190,8 @@ def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
 async def _graded(
     problem: BestOfNProblem, *, grading: Grading, grader: Grader, grades: Grades
 ) -> GradedResponse | Ungraded:
-    key = _key(problem, grading=grading)
+    content = [grading.value, problem.responses, dict(problem.facts)]  # what a grade rests on
+    key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
     line = grades.find(key)
     if line is None:
         texts = list(dict.fromkeys(problem.responses))
@@ -199,9 +200,8 @@ async def _graded(
         except InputError as error:
             return Ungraded(id=problem.id, reason=str(error))
         each = [found[text] for text in problem.responses]
-        reason = next((_reason(grade) for grade in each if grade.correct is None), None)
-        if reason is not None:
-            return Ungraded(id=problem.id, reason=reason)
+        if (unknown := next((grade for grade in each if grade.correct is None), None)) is not None:
+            return Ungraded(id=problem.id, reason=str(unknown.detail.get("not_graded", "it could not be graded")))
         answers = tuple(grade.answer for grade in each)
         line = GradeLine(
             key=key,
@@ -211,13 +211,3 @@ async def _graded(
         await grades.keep(line)
     nowhere = (None,) * len(line.credits) if grading.finds_answers else None
     return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)
-
-
-def _reason(grade: Grade) -> str:
-    return str(grade.detail.get("not_graded", "it could not be graded"))
-
-
-def _key(problem: BestOfNProblem, *, grading: Grading) -> str:
-    """Of what a grade rests on, 64 hex digits."""
-    content = [grading.value, problem.responses, dict(problem.facts)]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
 from tirjudge_harness.statistics.paired import common_of, differences_of, holm
@@ -36,10 +36,8 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
     pairs = _pairs(runs)
     found = []
     for first, second in pairs:
-        try:
+        with as_input_error(f"{first.path} and {second.path}"):
             common = common_of(first.marks, second.marks)
-        except ValueError as error:
-            raise InputError(f"{first.path} and {second.path}: {error}") from error
         sheet = first.benchmark.sheet
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
     heads = [difference for _, differences in found for difference in differences[:1]]

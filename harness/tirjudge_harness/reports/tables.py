@@ -7,8 +7,8 @@ name): `plain` takes out what would break a line or command a terminal, and each
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ def percent_of(estimate: Estimate | MetricValue) -> TableEntry:
 def footnotes(table: ReportTable) -> dict[str, str]:
     """The symbol of each note that entries carry, in the order in which a reader meets them."""
     met = dict.fromkeys(note for row in table.rows for entry in row.entries for note in entry.notes)
-    return {note: _symbol(index) for index, note in enumerate(met)}
-
-
-def _symbol(index: int) -> str:
-    times, which = divmod(index, len(SYMBOLS))
-    return SYMBOLS[which] * (times + 1)
+    return {note: SYMBOLS[index % len(SYMBOLS)] * (1 + index // len(SYMBOLS)) for index, note in enumerate(met)}
 
 
 def is_mixed(table: ReportTable) -> bool:
@@ -116,15 +111,10 @@ def is_mixed(table: ReportTable) -> bool:
     return {row.ours for row in table.rows} == {True, False}
 
 
-def grouped(table: ReportTable) -> Iterator[tuple[str, int]]:
+def grouped(table: ReportTable) -> list[tuple[str, int]]:
     """The headings over the titles, and how many columns each spans; runs of columns without one are one by one."""
-    spans: list[tuple[str, int]] = []
-    for column in table.columns:
-        if spans and column.group and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
-    yield from spans
+    groups = groupby(enumerate(table.columns), key=lambda one: (one[1].group, one[1].group == "" and one[0]))
+    return [(group, len(list(columns))) for (group, _), columns in groups]
 
 
 def shown(entry: TableEntry, *, column: Column) -> str:

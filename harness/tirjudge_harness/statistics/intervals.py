@@ -269,10 +269,9 @@ def _is_bounded(node: Node) -> bool:
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
     """[marks, cells] added up to [clusters, cells]."""
-    if not columns.size:
-        return np.zeros((num_clusters, columns.shape[1]))
-    sums = [np.bincount(codes, weights=column, minlength=num_clusters) for column in columns.T]
-    return np.stack(sums, axis=1, dtype=np.float64)
+    sums = np.zeros((num_clusters, columns.shape[1]))
+    np.add.at(sums, codes, columns)
+    return sums
 
 
 def draw_sums(columns: Array, *, num_resamples: int, seed: int) -> Array:
