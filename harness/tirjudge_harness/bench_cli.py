@@ -136,12 +136,12 @@ def list_benchmarks(json: AsJson = False) -> None:
     if json:
         typer.echo(dumps(found))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("name", "modes", "parts (optional)", "citation"):
-        table.add_column(name, no_wrap=name in ("name", "citation"))
+    table = Table("name", "modes", "parts (optional)", "citation", box=None, pad_edge=False)
+    for column in (table.columns[0], table.columns[3]):
+        column.no_wrap = True
     for one in found:
-        optional = [f"({part})" for part in one["optional_parts"]]
-        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join([*one["parts"], *optional]), one["citation"])
+        parts = [*one["parts"], *(f"({part})" for part in one["optional_parts"])]
+        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join(parts), one["citation"])
     Console().print(table)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.answers import Answers
-from tirjudge_harness.benchmark import Benchmark, official_of
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
@@ -22,7 +22,7 @@ from tirjudge_harness.pacing import Pace
 from tirjudge_harness.planning import RunPlan, RunSettings, plan_run
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress, run_resumable
-from tirjudge_harness.protocols import find_protocol, rule_of
+from tirjudge_harness.protocols import find_protocol
 from tirjudge_harness.row_files import is_row_file
 from tirjudge_harness.run import BenchmarkRun, create_or_resume, judged_of, load_run
 from tirjudge_harness.runner import Runner, run_all
@@ -122,7 +122,7 @@ async def judge_plan(
         RunStopped: the judge is gone, or the disk is full.
     """
     manifest = plan.manifest
-    _, counting = rule_of(find_protocol(manifest.protocol), official=official_of(benchmark, mode=manifest.mode))
+    _, counting = benchmark.rule(find_protocol(manifest.protocol), mode=manifest.mode)
     planned = {one.outline.id: one for one in plan.planned}
     num_open = {one.outline.id: len(one.asked) for one in plan.planned}
     questions = [(one.outline.id, asked.key) for one in plan.planned for asked in one.asked]

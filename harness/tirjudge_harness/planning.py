@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from tirjudge.http.protocol import problem_of
 from tirjudge.types import JudgeRequest, Mode
-from tirjudge_harness.benchmark import Benchmark, asked_of, official_of
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.protocols import PAPER, Protocol, rule_of
+from tirjudge_harness.protocols import PAPER, Protocol
 from tirjudge_harness.row_sampling import Shard, sample
 from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, sha256_of
 from tirjudge_harness.runner import key_of
@@ -71,7 +71,7 @@ def plan_run(
     mode = settings.mode or benchmark.modes[0]
     if mode not in benchmark.modes:
         raise InputError(f"--mode: {mode.value} given; {benchmark.name} has {', '.join(benchmark.modes)}")
-    orders, _ = rule_of(settings.protocol, official=official_of(benchmark, mode=mode))
+    orders, _ = benchmark.rule(settings.protocol, mode=mode)
     (twin, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
     if num > 1:
         raise InputError(f"{benchmark.name}: two examples have the same id, {twin!r}")
@@ -83,7 +83,7 @@ def plan_run(
     for place, example in enumerate(chosen):
         if settings.shard is None or settings.shard.holds(example.outline):
             asked: list[AskedComparison] = []
-            for responses in asked_of(benchmark, example.outline, mode=mode):
+            for responses in benchmark.asked(example.outline, mode=mode):
                 request = _request(example, responses, mode=mode, orders=orders, settings=settings)
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request

@@ -176,12 +176,11 @@ def results_table(results: Sequence[BestOfN]) -> Table:
 def remarks_on(results: Sequence[BestOfN]) -> list[str]:
     """What is to be known of them besides, a line each."""
     missing = [f"{one.strategy}: {one.num_missing} problems could not be judged" for one in results if one.num_missing]
-    undecided = [
+    return missing + [
         f"{one.strategy}: {one.num_undecided} of {one.num_calls} judgments decided nothing"
         for one in results
         if one.num_undecided
     ]
-    return missing + undecided
 
 
 def _choosing(asking: VoteOptions, *, methods: Sequence[Selecting], group_size: int) -> Choosing:

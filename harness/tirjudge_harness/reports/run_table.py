@@ -193,7 +193,7 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
         for what, value in (
             ("mean", spread.mean),
             ("median", spread.median),
-            ("90 of 100 are below", spread.p90),
-            ("99 of 100 are below", spread.p99),
+            ("p90", spread.p90),
+            ("p99", spread.p99),
         ):
             yield _row(what, value, unit=unit, depth=1)

@@ -91,7 +91,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         if by.votes != votes:
             an_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} an order"
             fitting = "paper, official or both_orders" if votes == 1 else f"votes={votes}"
-            raise ValueError(f"protocol: {by.name} counts {an_order}, and the run has {votes}; {fitting} would do")
+            raise ValueError(f"protocol: {by.name} counts {an_order}, and the run has {votes}; give {fitting}")
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)
     return ScoredRun(
         path=path,

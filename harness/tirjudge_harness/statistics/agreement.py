@@ -62,7 +62,7 @@ def agreement_of(
     """
     names = [str(index) for index in range(len(first))] if clusters is None else clusters
     if not len(first) == len(second) == len(names):
-        raise ValueError(f"labels: {len(first)} and {len(second)} given for {len(names)} things; one each would do")
+        raise ValueError(f"labels: {len(first)} and {len(second)} given for {len(names)} things; give one for each")
     rated = [(a, b, name) for a, b, name in zip(first, second, names, strict=True) if a is not None and b is not None]
     both = [(a, b) for a, b, _ in rated]
     of_rated = [name for _, _, name in rated]

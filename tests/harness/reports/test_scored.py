@@ -48,7 +48,7 @@ def test_votes_that_were_not_cast_are_not_made_up(make_run: MakeRun) -> None:
     with pytest.raises(InputError, match="votes=3 counts 3 votes an order, and the run has 1; paper, official or both"):
         score_run(path, protocol="votes=3")
     voted = make_run([Pair(id="a")], folder="voted", protocol="votes=3", votes=3)
-    with pytest.raises(InputError, match="paper counts 1 vote an order, and the run has 3; votes=3 would do"):
+    with pytest.raises(InputError, match="paper counts 1 vote an order, and the run has 3; give votes=3"):
         score_run(voted, protocol="paper")
 
 
