@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -115,9 +116,11 @@ def _kappas(
         cost = (numbers[:, None] - numbers) ** 2
     place = {label: index for index, label in enumerate(labels)}
     codes = codes_of(clusters)
-    tables = np.zeros((codes.max() + 1, len(labels), len(labels)))
-    np.add.at(tables, (codes, [place[a] for a, _ in both], [place[b] for _, b in both]), 1)
-    drawn = draw_sums(tables.reshape(len(tables), -1), num_resamples=num_resamples, seed=seed)
+    shape = int(codes.max()) + 1, len(labels), len(labels)
+    firsts, seconds = (np.array([place[pair[which]] for pair in both]) for which in (0, 1))
+    cells = np.ravel_multi_index((codes, firsts, seconds), shape)
+    tables = np.bincount(cells, minlength=math.prod(shape)).reshape(shape[0], -1).astype(float)
+    drawn = draw_sums(tables, num_resamples=num_resamples, seed=seed)
     drawn = drawn.reshape(-1, len(labels), len(labels))
     num = drawn.sum(axis=(1, 2))
     observed = (drawn * cost).sum(axis=(1, 2)) / num
