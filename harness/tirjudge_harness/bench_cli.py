@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,28 +12,23 @@ from tirjudge.types import Mode
 from tirjudge_harness.best_of_n.cli import best_of_n
 from tirjudge_harness.external_cli import score
 from tirjudge_harness.options import (
+    ASKING,
     BUNDLED,
+    PACE,
     AsJson,
-    Concurrency,
+    AskOptions,
     Data,
     JudgeOptions,
+    PaceOptions,
     Parts,
-    PriceIn,
-    PriceOut,
     ProtocolName,
-    Seed,
-    ToolCalls,
-    Tools,
-    ToolUse,
     asking_a_judge,
 )
 from tirjudge_harness.reports.cli import compare, export, plot, report
 from tirjudge_harness.robustness.cli import attack
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tirjudge_harness.evaluation import Evaluation
+    from tirjudge_harness.bench_run import RunContext
     from tirjudge_harness.run import BenchmarkRun
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Judge benchmarks, and say what a judge earned.")
@@ -47,17 +43,13 @@ def run(
     part: Parts = None,
     mode: Annotated[Mode | None, typer.Option(help="Default: the benchmark's first.")] = None,
     protocol: ProtocolName = "paper",
-    tools: ToolUse = Tools.AUTO,
-    max_tool_calls: ToolCalls = 3,
-    seed: Seed = 0,
+    asking: AskOptions = ASKING,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Judge a sample of so many examples, of each subset its share.")
     ] = None,
     shard: Annotated[str | None, typer.Option(help="i/n: judge the i-th of n parts; `bench merge` joins them.")] = None,
-    concurrency: Concurrency = 64,
     judge_options: JudgeOptions = BUNDLED,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
     """Judge benchmarks, and print what the judge earned.
@@ -69,69 +61,53 @@ def run(
 
     from rich.console import Console
 
-    from tirjudge_harness.bench_run import data_of, run_benchmark
+    from tirjudge_harness.bench_run import data_of, run_benchmark, run_with_judge
     from tirjudge_harness.benchmark import BENCHMARKS
     from tirjudge_harness.evaluation import evaluate
-    from tirjudge_harness.items import InputError
+    from tirjudge_harness.items import InputError, as_input_error
     from tirjudge_harness.planning import RunSettings
-    from tirjudge_harness.prices import Prices
-    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.protocols import find_protocol
+    from tirjudge_harness.reports.evaluated import evaluation_table
+    from tirjudge_harness.reports.formats import print_table
     from tirjudge_harness.row_sampling import Shard
 
-    try:
+    with as_input_error():
         chosen = [BENCHMARKS.named(name) for name in dict.fromkeys(benchmarks)]
         counting = find_protocol(protocol)
-    except ValueError as error:
-        raise InputError(str(error)) from error
     names = [benchmark.name for benchmark in chosen]
     if part and len(names) > 1:
         raise InputError("--part given with several benchmarks; run that one alone")
-    settings = [
-        RunSettings(
-            mode=mode,
-            protocol=counting,
-            tools=tools.value,
-            max_tool_calls=max_tool_calls,
-            seed=seed,
-            parts=tuple(part or ()),
-            data=data_of(name, data=data, names=names),
-            limit=limit,
-            shard=None if shard is None else Shard.parse(shard),
-        )
-        for name in names
-    ]
-    opening = judge_options.opened(tools=tools)
-    console = Console(stderr=True)
+    whole = RunSettings(
+        mode=mode,
+        protocol=counting,
+        **asking.fields,
+        parts=tuple(part or ()),
+        limit=limit,
+        shard=None if shard is None else Shard.parse(shard),
+    )
+    settings = [replace(whole, data=data_of(name, data=data, names=names)) for name in names]
 
-    async def judge_all() -> list[BenchmarkRun]:
-        async with opening as opened:
-            return [
-                await run_benchmark(
-                    benchmark,
-                    out=out if len(names) == 1 else out / benchmark.name,
-                    opened=opened,
-                    settings=its,
-                    concurrency=concurrency,
-                    console=console,
-                    prices=Prices(input=price_in, output=price_out),
-                )
-                for benchmark, its in zip(chosen, settings, strict=True)
-            ]
+    async def judge_all(context: RunContext) -> list[BenchmarkRun]:
+        return [
+            await run_benchmark(
+                benchmark, out=out if len(names) == 1 else out / benchmark.name, settings=its, context=context
+            )
+            for benchmark, its in zip(chosen, settings, strict=True)
+        ]
 
-    runs = run_resumable(judge_all(), out=out, console=console)
-    try:
-        results = [
-            (run, evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=counting))
+    opening = judge_options.opened(tools=asking.tools)
+    runs = run_with_judge(judge_all, opening=opening, out=out, concurrency=pace.concurrency, prices=pace.prices)
+    with as_input_error():
+        evaluations = [
+            evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=counting)
             for benchmark, run in zip(chosen, runs, strict=True)
         ]
-    except ValueError as error:
-        raise InputError(str(error)) from error
     if json:
-        typer.echo(dumps([_as_json(run, evaluation) for run, evaluation in results]))
+        results = zip(runs, evaluations, strict=True)
+        typer.echo(dumps([_as_json(run) | evaluation.as_json() for run, evaluation in results]))
     else:
-        for benchmark, (_, evaluation) in zip(chosen, results, strict=True):
-            Console().print(_table(benchmark.title, evaluation))
+        for benchmark, evaluation in zip(chosen, evaluations, strict=True):
+            print_table(evaluation_table(evaluation, title=benchmark.title), console=Console())
     if any(run.num_missing or not run.judged for run in runs):
         raise typer.Exit(1)
 
@@ -151,8 +127,8 @@ def list_benchmarks(json: AsJson = False) -> None:
             "name": benchmark.name,
             "title": benchmark.title,
             "modes": [mode.value for mode in benchmark.modes],
-            "parts": list(benchmark.parts or benchmark.sources),
-            "optional_parts": [part for part in benchmark.sources if benchmark.parts and part not in benchmark.parts],
+            "parts": list(benchmark.default_parts),
+            "optional_parts": [part for part in benchmark.sources if part not in benchmark.default_parts],
             "citation": benchmark.citation,
         }
         for benchmark in BENCHMARKS.values()
@@ -160,12 +136,12 @@ def list_benchmarks(json: AsJson = False) -> None:
     if json:
         typer.echo(dumps(found))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("name", "modes", "parts (optional)", "citation"):
-        table.add_column(name, no_wrap=name in ("name", "citation"))
+    table = Table("name", "modes", "parts (optional)", "citation", box=None, pad_edge=False)
+    for column in (table.columns[0], table.columns[3]):
+        column.no_wrap = True
     for one in found:
-        optional = [f"({part})" for part in one["optional_parts"]]
-        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join([*one["parts"], *optional]), one["citation"])
+        parts = [*one["parts"], *(f"({part})" for part in one["optional_parts"])]
+        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join(parts), one["citation"])
     Console().print(table)
 
 
@@ -190,34 +166,11 @@ app.command("best-of-n")(best_of_n)
 app.command("attack")(attack)
 
 
-def _as_json(run: BenchmarkRun, evaluation: Evaluation) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _as_json(run: BenchmarkRun) -> dict[str, Any]:
     return {
         "benchmark": run.manifest.benchmark,
         "out": str(run.path),
         "manifest": run.manifest.model_dump(mode="json"),
-        "figures": [asdict(figure) for figure in evaluation.figures],
-        "counts": asdict(evaluation.counts),
         "num_failed": len(run.failures),
         "num_missing": run.num_missing,
     }
-
-
-def _table(title: str, evaluation: Evaluation) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
-    table.add_column("")
-    for name in ("%", "95 %", "n"):
-        table.add_column(name, justify="right")
-    for figure in evaluation.figures:
-        value = "-" if figure.value is None else f"{100 * figure.value:.1f}"
-        low_high = "-" if figure.interval is None else " to ".join(f"{100 * end:.1f}" for end in figure.interval)
-        table.add_row("  " * figure.depth + escape(figure.name), value, low_high, str(figure.num_marks))
-    counts = evaluation.counts
-    table.add_section()
-    for name in ("ties", "no_verdict", "forced", "missing"):
-        table.add_row(name.replace("_", " "), "", "", str(getattr(counts, name)))
-    return table

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tirjudge.kinds import Kinds
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.metric_tree import Node
-from tirjudge_harness.protocols import DEFAULT_OFFICIAL, Official
+from tirjudge_harness.protocols import DEFAULT_OFFICIAL, Official, Protocol
 
 Row = Mapping[str, Any]
 Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
@@ -65,18 +66,22 @@ class Benchmark:
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
     """Its own rule for each mode; a mode that is not here has the default one: one order, ties half."""
 
+    @property
+    def default_parts(self) -> tuple[str, ...]:
+        """Those that count by default."""
+        return self.parts or tuple(self.sources)
+
+    def rule(self, protocol: Protocol, *, mode: Mode) -> tuple[Literal["single", "both"], ScoringRule]:
+        """The orders to ask for, and how they count, under a protocol."""
+        own = self.official.get(mode, DEFAULT_OFFICIAL[mode])
+        return (own.orders, own.counting) if protocol.counting is None else (protocol.orders, protocol.counting)
+
+    def asked(self, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:
+        """What a judge is asked about an example: each response alone, or each comparison."""
+        if mode is Mode.POINTWISE:
+            return [(index,) for index in range(outline.num_responses)]
+        return self.compared(outline, mode)
+
 
 BENCHMARKS: Kinds[Benchmark] = Kinds("tirjudge.benchmarks", what="benchmark")
 """All that are installed, by name: ours, and those of other packages."""
-
-
-def official_of(benchmark: Benchmark, *, mode: Mode) -> Official:
-    """The benchmark's own rule for a mode."""
-    return benchmark.official.get(mode, DEFAULT_OFFICIAL[mode])
-
-
-def asked_of(benchmark: Benchmark, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:
-    """What a judge is asked about an example: each response alone, or each comparison."""
-    if mode is Mode.POINTWISE:
-        return [(index,) for index in range(outline.num_responses)]
-    return benchmark.compared(outline, mode)

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tirjudge.types import Mode
-from tirjudge_harness.options import (
-    BUNDLED,
-    AsJson,
-    Concurrency,
-    JudgeOptions,
-    Seed,
-    ToolCalls,
-    Tools,
-    ToolUse,
-    asking_a_judge,
-)
-
-
-class Orders(StrEnum):
-    SINGLE = "single"
-    BOTH = "both"
+from tirjudge_harness.options import BUNDLED, VOTING, AsJson, Concurrency, JudgeOptions, VoteOptions, asking_a_judge
 
 
 @asking_a_judge
@@ -34,13 +18,7 @@ def judge(
     mode: Annotated[
         Mode | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
     ] = None,
-    tools: ToolUse = Tools.AUTO,
-    orders: Annotated[
-        Orders, typer.Option(help="One order drawn from the content, or two opposite ones.")
-    ] = Orders.SINGLE,
-    votes: Annotated[int, typer.Option(min=1, max=64, help="Rollouts per order.")] = 1,
-    max_tool_calls: ToolCalls = 3,
-    seed: Seed = 0,
+    asking: VoteOptions = VOTING,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first items.")] = None,
     concurrency: Concurrency = 16,
     judge_options: JudgeOptions = BUNDLED,
@@ -63,10 +41,8 @@ def judge(
     from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.summary import summary_table
 
-    settings = JudgeSettings(
-        mode=mode, tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls, seed=seed
-    )
-    opening = judge_options.opened(tools=tools)
+    settings = JudgeSettings(mode=mode, **asking.fields)
+    opening = judge_options.opened(tools=asking.tools)
     console = Console(stderr=True)
     judging = judge_file(
         file, out=out, settings=settings, opening=opening, limit=limit, concurrency=concurrency, console=console

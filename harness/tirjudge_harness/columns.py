@@ -50,26 +50,23 @@ def whole(row: Row, column: str) -> int:
 
 def texts(row: Row, column: str, *, num: int | None = None) -> tuple[str, ...]:
     """A list of texts, and of exactly `num` of them if that is given."""
-    values = items(row, column)
-    if num is not None and len(values) != num:
-        raise ValueError(f"{column}: {len(values)} given, {num} wanted")
-    return tuple(text({f"{column}[{index}]": value}, f"{column}[{index}]") for index, value in enumerate(values))
+    values = enumerate(items(row, column, num=num))
+    return tuple(text({f"{column}[{index}]": value}, f"{column}[{index}]") for index, value in values)
 
 
-def items(row: Row, column: str) -> list[Any]:
-    """A list of anything."""
+def items(row: Row, column: str, *, num: int | None = None) -> list[Any]:
+    """A list of anything, and of exactly `num` things if that is given."""
     value = _decoded(row, column)
     if not isinstance(value, list | tuple):
         raise _wrong(column, row[column], wanted="a list")
+    if num is not None and len(value) != num:
+        raise ValueError(f"{column}: {len(value)} given, {num} wanted")
     return list(value)
 
 
 def wholes(row: Row, column: str, *, num: int) -> tuple[int, ...]:
     """A list of exactly `num` whole numbers."""
-    values = items(row, column)
-    if len(values) != num:
-        raise ValueError(f"{column}: {len(values)} given, {num} wanted")
-    return tuple(whole({column: value}, column) for value in values)
+    return tuple(whole({column: value}, column) for value in items(row, column, num=num))
 
 
 def truths(row: Row, column: str) -> tuple[bool, ...]:

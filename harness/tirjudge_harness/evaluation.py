@@ -1,23 +1,23 @@
-"""What was said becomes marks, and marks become figures. What is right, tied or undecided is defined in `tirjudge.right`.
+"""From decisions to comparison scores and metric values. What is right, tied or undecided is defined in `tirjudge.right`.
 
-A comparison that nobody judged has no mark; it is missing. One that was judged without a verdict has a mark, `none`: it is
-no tie, and it is counted by itself.
+A comparison that nobody judged has no score; it is missing. One that was judged without a verdict has the result `none`: it
+is no tie, and it is counted by itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from tirjudge.right import ScoringRule, choice_of, credit, decided_by_order
 from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
-from tirjudge_harness.benchmark import Benchmark, official_of
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
-from tirjudge_harness.protocols import Protocol, rule_of
+from tirjudge_harness.protocols import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,10 @@ class Evaluation:
     marks: list[ComparisonScore]
     counts: EvaluationCounts
 
+    def as_json(self) -> dict[str, Any]:
+        """Figures and counts, shares from 0 to 1."""
+        return {"figures": [asdict(figure) for figure in self.figures], "counts": asdict(self.counts)}
+
 
 def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:
     """Everything that a benchmark says of a judge.
@@ -68,7 +72,7 @@ def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mod
         raise ValueError(f"mode: {mode.value} given; {benchmark.name} has {', '.join(benchmark.modes)}")
     from tirjudge_harness.statistics.intervals import figures_of
 
-    orders, counting = rule_of(protocol, official=official_of(benchmark, mode=mode))
+    orders, counting = benchmark.rule(protocol, mode=mode)
     marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
 
@@ -27,7 +26,7 @@ from tirjudge.right import Decision
 from tirjudge.types import MAX_RESPONSES, Mode, label_of
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
-from tirjudge_harness.items import InputError, numbered_lines
+from tirjudge_harness.items import InputError, as_input_error, numbered_lines
 
 Indexes = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=2)]
 Score = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -67,13 +66,8 @@ class ExternalLine(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """A line and where it stands."""
-
-    number: int
-    """Counted from 1."""
-    line: ExternalLine
+Numbered = tuple[int, ExternalLine]
+"""A line, and its number in the file, counted from 1."""
 
 
 def read_decisions(
@@ -92,7 +86,7 @@ def read_decisions(
     Raises:
         InputError: the file cannot be read, or a line of it cannot be used; names the line.
     """
-    read = [_parsed(number, content, path=path) for number, content in numbered_lines(path)]
+    read = [(number, _parsed(content, place=f"{path}, line {number}")) for number, content in numbered_lines(path)]
     if not read:
         raise InputError(f'{path}: is empty; a line such as {{"id": "q7", "decisions": ["A>B"]}} is needed')
     if outlines is None:
@@ -107,42 +101,34 @@ def read_decisions(
 
 
 def _said(
-    read: Sequence[_Read], *, known: Mapping[str, ExampleMetadata], flipped: bool, path: Path
+    read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], flipped: bool, path: Path
 ) -> dict[str, list[Decision]]:
     """The decisions on each example; one may have several lines if they say that other responses were shown."""
     said: dict[str, list[Decision]] = {}
     places: dict[tuple[str, str], int] = {}
-    for one in read:
-        identity = (str(one.line.id), repr(one.line.shown))
-        if identity in places:
-            raise InputError(f"{path}: lines {places[identity]} and {one.number} have the same id, {one.line.id!r}")
-        places[identity] = one.number
-        outline = known[str(one.line.id)]
-        try:
-            said.setdefault(outline.id, []).extend(_decisions(one.line, outline=outline, flipped=flipped))
-        except ValueError as error:
-            raise InputError(f"{path}, line {one.number}: {error}") from error
+    for number, line in read:
+        if (other := places.setdefault((str(line.id), repr(line.shown)), number)) != number:
+            raise InputError(f"{path}: lines {other} and {number} have the same id, {line.id!r}")
+        outline = known[str(line.id)]
+        with as_input_error(f"{path}, line {number}"):
+            said.setdefault(outline.id, []).extend(_decisions(line, outline=outline, flipped=flipped))
     return said
 
 
-def _parsed(number: int, content: bytes, *, path: Path) -> _Read:
+def _parsed(content: bytes, *, place: str) -> ExternalLine:
     try:
-        return _Read(number=number, line=ExternalLine.model_validate(_object(content)))
+        value = parse_json(content)
+        if not isinstance(value, dict):
+            raise ValueError(f"{str(value)[:40]!r} given")
+        return ExternalLine.model_validate(value)
     except ValidationError as error:
-        raise InputError(f"{path}, line {number}: {problem_of(error).message}") from error
+        raise InputError(f"{place}: {problem_of(error).message}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}, line {number}: no JSON object: {error}") from error
+        raise InputError(f"{place}: no JSON object: {error}") from error
 
 
-def _object(content: bytes) -> dict[str, Any]:
-    value = parse_json(content)
-    if not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:40]!r} given")
-    return value
-
-
-def _refuse_strangers(read: Sequence[_Read], *, known: Mapping[str, ExampleMetadata], path: Path) -> None:
-    strangers = {str(one.line.id): one.number for one in reversed(read) if str(one.line.id) not in known}
+def _refuse_strangers(read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], path: Path) -> None:
+    strangers = {str(line.id): number for number, line in reversed(read) if str(line.id) not in known}
     if strangers:
         id, number = min(strangers.items(), key=lambda item: item[1])
         raise InputError(
@@ -151,8 +137,8 @@ def _refuse_strangers(read: Sequence[_Read], *, known: Mapping[str, ExampleMetad
         )
 
 
-def _mode(read: Sequence[_Read], *, said: Mapping[str, Sequence[Decision]], mode: Mode | None, path: Path) -> Mode:
-    kinds = {one.line.scores is None: one.number for one in reversed(read)}
+def _mode(read: Sequence[Numbered], *, said: Mapping[str, Sequence[Decision]], mode: Mode | None, path: Path) -> Mode:
+    kinds = {line.scores is None: number for number, line in reversed(read)}
     if len(kinds) == 2:
         raise InputError(
             f"{path}: line {kinds[True]} has decisions and line {kinds[False]} has scores; give a file of one kind"
@@ -165,16 +151,14 @@ def _mode(read: Sequence[_Read], *, said: Mapping[str, Sequence[Decision]], mode
     return Mode.LISTWISE if most > 2 else Mode.PAIRWISE
 
 
-def _own_outlines(read: Sequence[_Read], *, path: Path) -> list[ExampleMetadata]:
+def _own_outlines(read: Sequence[Numbered], *, path: Path) -> list[ExampleMetadata]:
     """The examples of a file that says itself what is right."""
     outlines: dict[str, ExampleMetadata] = {}
-    for one in read:
-        try:
-            outline = _own_outline(one.line)
-        except ValueError as error:
-            raise InputError(f"{path}, line {one.number}: {error}") from error
+    for number, line in read:
+        with as_input_error(f"{path}, line {number}"):
+            outline = _own_outline(line)
         if outlines.setdefault(outline.id, outline) != outline:
-            raise InputError(f"{path}, line {one.number}: another label or subset than before for id {outline.id!r}")
+            raise InputError(f"{path}, line {number}: another label or subset than before for id {outline.id!r}")
     return list(outlines.values())
 
 
@@ -186,10 +170,8 @@ def _own_outline(line: ExternalLine) -> ExampleMetadata:
     num_responses = max([1, *shown]) + 1 if line.scores is None else len(line.scores)
     label = line.label
     if isinstance(label, str):
-        try:
+        with as_input_error("label"):
             label = chosen(label, shown=range(num_responses))
-        except ValueError as error:
-            raise ValueError(f"label: {error}") from error
     if label is not None and not 0 <= label < num_responses:
         raise ValueError(f"label: {label} given, there are {num_responses} responses, counted from 0")
     return ExampleMetadata(
@@ -221,18 +203,10 @@ def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -
             raise ValueError(f"shown: {beyond[0]} given, there are {outline.num_responses} responses, counted from 0")
     decisions: list[Decision] = []
     for place, (text, look) in enumerate(zip(line.decisions or [], looks, strict=True)):
-        try:
-            decisions.append(_decision(text, shown=look, labelled=looks[0] if flipped else look))
-        except ValueError as error:
-            raise ValueError(f"decisions[{place}]: {error}") from error
+        with as_input_error(f"decisions[{place}]"):
+            best = None if text is None else chosen(text, shown=looks[0] if flipped else look)
+        decisions.append(Decision(shown=look, best=best, tied=text is not None and best is None))
     return decisions
-
-
-def _decision(text: str | None, *, shown: tuple[int, ...], labelled: Sequence[int]) -> Decision:
-    if text is None:
-        return Decision(shown=shown)
-    best = chosen(text, shown=labelled)
-    return Decision(shown=shown, best=best, tied=best is None)
 
 
 def chosen(text: str, *, shown: Sequence[int]) -> int | None:

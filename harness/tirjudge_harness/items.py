@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,15 @@ ItemId = Text | StrictInt
 
 class InputError(TirjudgeError, ValueError):
     """Files or options with which nothing can be judged."""
+
+
+@contextmanager
+def as_input_error(where: object = None) -> Iterator[None]:
+    """What is wrong with a value becomes an `InputError` that says where it stands."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error) if where is None else f"{where}: {error}") from error
 
 
 class JudgeItem(BaseModel):

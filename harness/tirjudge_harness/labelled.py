@@ -9,7 +9,7 @@ all     right if every order is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tirjudge.right import TIED, ScoringRule, choices_by_order
@@ -17,7 +17,6 @@ from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import Evaluation, evaluate
-from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.external import EVEN
 from tirjudge_harness.metric_tree import MeanMetric, Node, cells_by
 from tirjudge_harness.protocols import Protocol
@@ -58,6 +57,16 @@ class Labelled:
     num_unlabelled: int
     """Examples of which it is not said what is right, or that are said to be even: in no accuracy."""
 
+    def as_json(self) -> dict[str, Any]:
+        """All of it, shares from 0 to 1."""
+        return {
+            "mode": self.mode.value,
+            "rules": {name: one.as_json() for name, one in self.by_rule.items()},
+            "agreement": self.agreement and asdict(self.agreement),
+            "both_orders": self.both_orders and asdict(self.both_orders),
+            "num_unlabelled": self.num_unlabelled,
+        }
+
 
 def add_up(judged: Sequence[JudgedExample]) -> Labelled:
     """Every figure of a file of verdicts.
@@ -70,7 +79,7 @@ def add_up(judged: Sequence[JudgedExample]) -> Labelled:
     rules = RULES[:1] if mode is Mode.POINTWISE else RULES
     by_rule: dict[str, Evaluation] = {}
     for rule in rules:
-        if rule.orders == "single" or any(_num_orders(one) > 1 for one in judged):
+        if rule.orders == "single" or any(len(_choices(one)) > 1 for one in judged):
             by_rule[rule.name] = evaluate(benchmark, judged, mode=mode, protocol=rule)
     return Labelled(
         mode=mode,
@@ -94,34 +103,21 @@ def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
         examples=lambda row, part: (),
         sheet=(MeanMetric(name="all", holds=lambda mark: True), *parts),
         modes=tuple(Mode),
-        compared=_shown,
+        compared=lambda outline, mode: [tuple(range(outline.num_responses))],
     )
-
-
-def _shown(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    return [tuple(range(outline.num_responses))]
 
 
 def _choices(judged: JudgedExample) -> list[int | None]:
     return choices_by_order(judged.decisions, range(judged.outline.num_responses))
 
 
-def _num_orders(judged: JudgedExample) -> int:
-    return len(_choices(judged))
-
-
 def _with_labels(judged: Sequence[JudgedExample]) -> Agreement:
     from tirjudge_harness.statistics.agreement import agreement_of
 
     said = [(_choices(one) or [None])[0] for one in judged]
-    labels = [_label(one.outline) for one in judged]
+    even = [TIED if one.outline.facts.get(EVEN) else None for one in judged]
+    labels = [one.outline.correct[0] if one.outline.correct else tied for one, tied in zip(judged, even, strict=True)]
     return agreement_of(said, labels)
-
-
-def _label(outline: ExampleMetadata) -> int | None:
-    if outline.correct:
-        return outline.correct[0]
-    return TIED if outline.facts.get(EVEN) else None
 
 
 def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:
@@ -133,19 +129,3 @@ def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:
         return None
     agreement = agreement_of([first for first, *_ in twice], [second for _, second, *_ in twice])
     return BothOrders(flips=flips_of(judged), agreement=agreement)
-
-
-def as_json(labelled: Labelled) -> dict[str, Any]:
-    """All of it as JSON, shares from 0 to 1."""
-    from dataclasses import asdict
-
-    return {
-        "mode": labelled.mode.value,
-        "rules": {
-            name: {"figures": [asdict(figure) for figure in one.figures], "counts": asdict(one.counts)}
-            for name, one in labelled.by_rule.items()
-        },
-        "agreement": labelled.agreement and asdict(labelled.agreement),
-        "both_orders": labelled.both_orders and asdict(labelled.both_orders),
-        "num_unlabelled": labelled.num_unlabelled,
-    }

@@ -43,9 +43,9 @@ def neutral_example(row: Row) -> Example:
     )
 
 
-def meta_of(row: Row) -> dict[str, Any]:
+def meta_of(row: Row, column: str = "meta") -> dict[str, Any]:
     """What a row says besides; empty: nothing."""
-    return record(row, "meta") if row.get("meta") is not None else {}
+    return record(row, column) if row.get(column) is not None else {}
 
 
 def check(made: Example) -> None:

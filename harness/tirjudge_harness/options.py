@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -29,12 +29,18 @@ from tirjudge.types import PYTHON
 
 if TYPE_CHECKING:
     from tirjudge_harness.judges import OpenJudge
+    from tirjudge_harness.prices import Prices
 
 
 class Tools(StrEnum):
     AUTO = "auto"
     ON = "on"
     OFF = "off"
+
+
+class Orders(StrEnum):
+    SINGLE = "single"
+    BOTH = "both"
 
 
 Url = Annotated[
@@ -47,9 +53,6 @@ ApiKey = Annotated[
         "--api-key", envvar="TIRJUDGE_API_KEY", help="Key of that server; better in the environment than here."
     ),
 ]
-ToolUse = Annotated[Tools, typer.Option("--tools", help="Whether the model may, must or cannot run Python.")]
-ToolCalls = Annotated[int, typer.Option("--max-tool-calls", min=0, max=16, help="Programs per rollout.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of orders and samples.")]
 Concurrency = Annotated[
     int,
     typer.Option("--concurrency", min=1, help="Most judgments under way at a time; fewer where the judge is slower."),
@@ -104,23 +107,76 @@ class JudgeOptions:
 BUNDLED = JudgeOptions()
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskOptions:
+    """How a judge is asked."""
+
+    tools: Annotated[Tools, typer.Option(help="Whether the model may, must or cannot run Python.")] = Tools.AUTO
+    max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Programs per rollout.")] = 3
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of orders and samples.")] = 0
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """By name, as settings and requests take them."""
+        return {name: value.value if isinstance(value, StrEnum) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteOptions(AskOptions):
+    """How a judge is asked several times."""
+
+    orders: Annotated[Orders, typer.Option(help="One order drawn from the content, or two opposite ones.")] = (
+        Orders.SINGLE
+    )
+    votes: Annotated[int, typer.Option(min=1, max=64, help="Rollouts per order.")] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceOptions:
+    """How many judgments are under way, and what they cost."""
+
+    concurrency: Concurrency = 64
+    price_in: PriceIn = None
+    price_out: PriceOut = None
+
+    @property
+    def prices(self) -> Prices:
+        from tirjudge_harness.prices import Prices
+
+        return Prices(input=self.price_in, output=self.price_out)
+
+
+ASKING, VOTING, PACE = AskOptions(), VoteOptions(), PaceOptions()
+
+
 def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `JudgeOptions`, which it gets as one, in its parameter `judge_options`."""
-    types = get_type_hints(JudgeOptions, include_extras=True)
-    options = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name])
-        for each in fields(JudgeOptions)
-    ]
+    """A command whose parameters may be groups of options: each field of a group becomes an option of its own.
+
+    A group is a parameter whose default is one of the dataclasses above; its values there are the defaults.
+    """
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {parameter.name: parameter.default for parameter in own if is_dataclass(parameter.default)}
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        judge_options = JudgeOptions(**{option.name: given.pop(option.name) for option in options})
-        command(judge_options=judge_options, **given)
+        filled = {
+            name: type(group)(**{option.name: given.pop(option.name) for option in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **filled)
 
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    place = next(number for number, parameter in enumerate(own) if parameter.name == "judge_options")
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    parameters[place : place + 1] = options
+    parameters: list[inspect.Parameter] = []
+    for parameter in own:
+        group = groups.get(parameter.name)
+        types = {parameter.name: parameter.annotation}
+        defaults = {parameter.name: parameter.default}
+        if group is not None:
+            types = get_type_hints(type(group), include_extras=True)
+            defaults = {option.name: getattr(group, option.name) for option in fields(group)}
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+            for name, default in defaults.items()
+        ]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,11 +14,11 @@ from pydantic import ValidationError
 
 from tirjudge.http.protocol import problem_of
 from tirjudge.types import JudgeRequest, Mode
-from tirjudge_harness.benchmark import Benchmark, asked_of, official_of
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.protocols import PAPER, Protocol, rule_of
+from tirjudge_harness.protocols import PAPER, Protocol
 from tirjudge_harness.row_sampling import Shard, sample
 from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, sha256_of
 from tirjudge_harness.runner import key_of
@@ -45,23 +46,13 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeQuestion:
-    """One thing that the judge is asked."""
-
-    example: str
-    """Its id."""
-    key: str
-    request: JudgeRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """All that the judge is asked in a run."""
 
     manifest: RunManifest
     planned: list[PlannedExample]
-    questions: list[JudgeQuestion]
-    """In the order of the examples; those that are the same have one key."""
+    requests: dict[str, JudgeRequest]
+    """By key; questions that are the same have one."""
 
 
 def plan_run(
@@ -80,26 +71,31 @@ def plan_run(
     mode = settings.mode or benchmark.modes[0]
     if mode not in benchmark.modes:
         raise InputError(f"--mode: {mode.value} given; {benchmark.name} has {', '.join(benchmark.modes)}")
-    orders, _ = rule_of(settings.protocol, official=official_of(benchmark, mode=mode))
-    _refuse_twins(examples, benchmark=benchmark)
+    orders, _ = benchmark.rule(settings.protocol, mode=mode)
+    (twin, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
+    if num > 1:
+        raise InputError(f"{benchmark.name}: two examples have the same id, {twin!r}")
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
     planned: list[PlannedExample] = []
-    questions: list[JudgeQuestion] = []
+    requests: dict[str, JudgeRequest] = {}
     for place, example in enumerate(chosen):
         if settings.shard is None or settings.shard.holds(example.outline):
-            about = [
-                _question(example, responses, mode=mode, orders=orders, opened=opened, settings=settings)
-                for responses in asked_of(benchmark, example.outline, mode=mode)
-            ]
-            questions += [question for question, _ in about]
-            planned.append(
-                PlannedExample(place=place, outline=example.outline, asked=tuple(asked for _, asked in about))
-            )
+            asked: list[AskedComparison] = []
+            for responses in benchmark.asked(example.outline, mode=mode):
+                request = _request(example, responses, mode=mode, orders=orders, settings=settings)
+                key = key_of(request, identity=opened.identity)
+                requests[key] = request
+                asked.append(AskedComparison(responses=responses, key=key))
+            planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked)))
+    sources = {
+        name: f"{benchmark.sources[name].id}@{benchmark.sources[name].revision}"
+        for name in settings.parts or benchmark.default_parts
+    }
     data = DataManifest(
         path=None if settings.data is None else str(settings.data),
-        sources={} if settings.data is not None else _sources(benchmark, parts=settings.parts),
+        sources={} if settings.data is not None else sources,
         limit=settings.limit,
         sha256=sha256_of(chosen),
         num_examples=len(chosen),
@@ -122,21 +118,19 @@ def plan_run(
         version=version("tirjudge"),
         created=int(time.time()),
     )
-    return RunPlan(manifest=manifest, planned=planned, questions=questions)
+    return RunPlan(manifest=manifest, planned=planned, requests=requests)
 
 
-def _question(
+def _request(
     example: Example,
     responses: tuple[int, ...],
     *,
     mode: Mode,
     orders: Literal["single", "both"],
-    opened: OpenJudge,
     settings: RunSettings,
-) -> tuple[JudgeQuestion, AskedComparison]:
-    outline = example.outline
+) -> JudgeRequest:
     try:
-        request = JudgeRequest(
+        return JudgeRequest(
             mode=mode,
             prompt=example.prompt if isinstance(example.prompt, str) else list(example.prompt),
             responses=[example.responses[index] for index in responses],
@@ -149,19 +143,4 @@ def _question(
             seed=settings.seed,
         )
     except ValidationError as error:
-        raise InputError(f"{outline.id}: {problem_of(error).message}") from error
-    key = key_of(request, identity=opened.identity)
-    return JudgeQuestion(example=outline.id, key=key, request=request), AskedComparison(responses=responses, key=key)
-
-
-def _refuse_twins(examples: Sequence[Example], *, benchmark: Benchmark) -> None:
-    seen: set[str] = set()
-    for example in examples:
-        if example.outline.id in seen:
-            raise InputError(f"{benchmark.name}: two examples have the same id, {example.outline.id!r}")
-        seen.add(example.outline.id)
-
-
-def _sources(benchmark: Benchmark, *, parts: Sequence[str]) -> dict[str, str]:
-    names = parts or benchmark.parts or tuple(benchmark.sources)
-    return {name: f"{benchmark.sources[name].id}@{benchmark.sources[name].revision}" for name in names}
+        raise InputError(f"{example.outline.id}: {problem_of(error).message}") from error

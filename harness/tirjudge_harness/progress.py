@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -137,7 +138,7 @@ class RunProgress:
         num_new = self._num_done - self._num_kept
         left_s = (self._total - self._num_done) * elapsed_s / num_new if num_new else None
         parts = [f"{self._title} {self._num_done}/{self._total}".strip(), *self._notes()]
-        parts += [] if left_s is None else [f"{_clock(left_s)} left"]
+        parts += [] if left_s is None else [f"{timedelta(seconds=round(left_s))} left"]
         return ", ".join(parts)
 
     def _count(self, judgments: Sequence[Judgment]) -> None:
@@ -170,8 +171,3 @@ def _short(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f}{letter}"
     return str(number)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

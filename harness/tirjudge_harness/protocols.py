@@ -54,11 +54,4 @@ def find_protocol(name: str) -> Protocol:
     raise ValueError(f"protocol: {name!r} given; paper, official, both_orders and votes=N (1 to 64) are known")
 
 
-def rule_of(protocol: Protocol, *, official: Official) -> tuple[Literal["single", "both"], ScoringRule]:
-    """The orders to ask for, and the counting, of a protocol on a benchmark whose own rule is `official`."""
-    if protocol.counting is None:
-        return official.orders, official.counting
-    return protocol.orders, protocol.counting
-
-
 DEFAULT_OFFICIAL = {mode: Official(counting=ScoringRule()) for mode in Mode}

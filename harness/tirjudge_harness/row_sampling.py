@@ -27,7 +27,7 @@ class Shard:
         """
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise InputError(f"--shard: {text!r} given; i/n would do, such as 2/4 for the second of four")
+            raise InputError(f"--shard: {text!r} given; give i/n, such as 2/4 for the second of four")
         return cls(number=int(number), of=int(of))
 
     def holds(self, outline: ExampleMetadata) -> bool:

@@ -24,8 +24,12 @@ def correctness(judgment: Judgment, *, label: int | None) -> float | None:
     outline = ExampleMetadata(
         id=judgment.id, subset="", num_responses=len(responses), correct=(label,), cluster=judgment.id
     )
-    pointwise = judgment.mode is Mode.POINTWISE
-    decisions = _scored(judgment, responses) if pointwise else (_chosen(judgment, responses),)
+    verdict = judgment.verdict
+    decisions = (Decision(shown=responses, best=verdict.best, tied=verdict.status == "tie", whole=True),)
+    if judgment.mode is Mode.POINTWISE:
+        scores = verdict.scores or [None] * len(responses)
+        scored = zip(responses, scores, strict=True)
+        decisions = tuple(Decision(shown=(index,), score=score, expected_score=score) for index, score in scored)
     judged = JudgedExample(outline=outline, mode=judgment.mode, decisions=decisions)
     marks = marks_of(judged, compared=[responses], counting=COUNTING)
     return marks[0].credit if marks else None
@@ -39,16 +43,3 @@ def _responses(judgment: Judgment, *, label: int) -> tuple[int, ...]:
     shown = {index for rollout in judgment.rollouts for index in rollout.order}
     named = {label} if verdict.best is None else {label, verdict.best}
     return tuple(sorted(shown | named))
-
-
-def _chosen(judgment: Judgment, responses: tuple[int, ...]) -> Decision:
-    verdict = judgment.verdict
-    return Decision(shown=responses, best=verdict.best, tied=verdict.status == "tie", whole=True)
-
-
-def _scored(judgment: Judgment, responses: tuple[int, ...]) -> tuple[Decision, ...]:
-    scores = judgment.verdict.scores or [None] * len(responses)
-    return tuple(
-        Decision(shown=(index,), score=score, expected_score=score)
-        for index, score in zip(responses, scores, strict=True)
-    )

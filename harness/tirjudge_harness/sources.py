@@ -6,6 +6,7 @@ by mistake.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, MeanMetric, Node
 from tirjudge_harness.neutral import COLUMNS, check, is_neutral, meta_of, neutral_example
 from tirjudge_harness.row_files import NumberedRow, is_row_file, numbered, read_rows, stem_of
+
+Prompt = str | tuple[ChatMessage, ...]
 
 MAX_PROBLEM = 300
 """Characters of what is said about one row."""
@@ -49,62 +52,38 @@ class SourceTable:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Namesakes:
-    """Examples of one id, so that the next one need not be compared with each of them."""
-
-    by_texts: dict[tuple[str | tuple[ChatMessage, ...], tuple[str, ...]], str] = field(default_factory=dict)
-    """Prompt and responses -> the id under which they are kept."""
-    num_known: int = 0
-    """How many of the ids `x`, `x#2`, `x#3`, ... are known to be taken."""
-
-    def id_after(self, own_id: str) -> str:
-        """The first id that may be free."""
-        return own_id if self.num_known == 0 else f"{own_id}#{self.num_known + 1}"
-
-
-@dataclass(slots=True, kw_only=True)
 class Collection:
     """Examples as they are found; no two have the same id."""
 
     examples: dict[str, Example] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    """By id, where it was found."""
-    alone: set[str] = field(default_factory=set)
-    """The ids of those that their benchmark puts in no cluster with others."""
-    namesakes: dict[str, _Namesakes] = field(default_factory=dict)
-    """By the id of a row: the examples that have it, or have it with a number."""
+    places: dict[tuple[str, Prompt, tuple[str, ...]], str] = field(default_factory=dict)
+    """By the id of its row, prompt and responses: where an example was found."""
+    num_namesakes: Counter[str] = field(default_factory=Counter)
+    """By the id of a row: how many other examples have it with a number."""
+    first_of: dict[Prompt, str] = field(default_factory=dict)
+    """By prompt: the first example that its benchmark puts in no cluster with others."""
 
     def add(self, found: Example, *, place: str) -> None:
-        """Two rows of one id and different texts are two examples: not every benchmark counts its rows in one sequence.
+        """Add an example of one row.
+
+        Two rows of one id and different texts are two examples: not every benchmark counts its rows in one sequence. What
+        has the same prompt is of one cluster, unless its benchmark says otherwise.
 
         Raises:
             ValueError: the same example is there already.
         """
-        own_id = found.outline.id
-        namesakes = self.namesakes.setdefault(own_id, _Namesakes())
-        id = namesakes.id_after(own_id)
-        while (known := self.examples.get(id)) is not None:
-            namesakes.by_texts.setdefault((known.prompt, known.responses), id)
-            namesakes.num_known += 1
-            id = namesakes.id_after(own_id)
-        repeated = namesakes.by_texts.get((found.prompt, found.responses))
-        if repeated is not None:
-            raise ValueError(f"repeats {self.places[repeated]}")
-        if found.outline.cluster == found.outline.id:
-            self.alone.add(id)
-        self.examples[id] = replace(found, outline=replace(found.outline, id=id))
-        self.places[id] = place
-
-    def clustered(self) -> list[Example]:
-        """All of them. What has the same prompt is of one cluster, unless its benchmark says otherwise."""
-        first_of: dict[str | tuple[ChatMessage, ...], str] = {}
-        clusters = {
-            id: first_of.setdefault(found.prompt, id) if id in self.alone else found.outline.cluster
-            for id, found in self.examples.items()
-        }
-        return [
-            replace(found, outline=replace(found.outline, cluster=clusters[id])) for id, found in self.examples.items()
-        ]
+        id = own_id = found.outline.id
+        texts = (own_id, found.prompt, found.responses)
+        if texts in self.places:
+            raise ValueError(f"repeats {self.places[texts]}")
+        self.places[texts] = place
+        while id in self.examples:
+            self.num_namesakes[own_id] += 1
+            id = f"{own_id}#{self.num_namesakes[own_id] + 1}"
+        cluster = found.outline.cluster
+        if cluster == own_id:
+            cluster = self.first_of.setdefault(found.prompt, id)
+        self.examples[id] = replace(found, outline=replace(found.outline, id=id, cluster=cluster))
 
 
 def load_examples(
@@ -121,27 +100,17 @@ def load_examples(
     Raises:
         InputError: the rows cannot be had, or a file of them is of no use.
     """
-    said = parts or _named_by(data, benchmark=benchmark)
-    wanted = _wanted(benchmark, said)
+    if not parts and data is not None and not data.is_dir() and stem_of(data) in benchmark.sources:
+        parts = (stem_of(data),)  # a single file that is called after a part
+    for part in parts:
+        if part not in benchmark.sources:
+            raise InputError(f"part: {part!r} given; {benchmark.name} has {', '.join(benchmark.sources)}")
+    wanted = tuple(dict.fromkeys(parts)) or benchmark.default_parts
     tables = _on_hub(benchmark, wanted) if data is None else _in_files(benchmark, wanted, data=data)
     collection = Collection()
     for table in tables:
         _collect(table, benchmark, wanted=wanted, into=collection, on_bad=on_bad)
-    return collection.clustered()
-
-
-def _named_by(data: Path | None, *, benchmark: Benchmark) -> tuple[str, ...]:
-    """The part that a single file is called after, if it is."""
-    if data is None or data.is_dir() or stem_of(data) not in benchmark.sources:
-        return ()
-    return (stem_of(data),)
-
-
-def _wanted(benchmark: Benchmark, parts: Sequence[str]) -> tuple[str, ...]:
-    for part in parts:
-        if part not in benchmark.sources:
-            raise InputError(f"part: {part!r} given; {benchmark.name} has {', '.join(benchmark.sources)}")
-    return tuple(dict.fromkeys(parts)) or benchmark.parts or tuple(benchmark.sources)
+    return list(collection.examples.values())
 
 
 def _collect(
@@ -162,7 +131,7 @@ def _collect(
     others: set[str] = set()
     num_good = 0
     for numbered_row in table.rows:
-        here = BadRow(source=table.source, number=numbered_row.number, problem=numbered_row.problem)
+        problem = None
         try:
             if numbered_row.row is None:
                 raise ValueError(numbered_row.problem)
@@ -171,14 +140,16 @@ def _collect(
                 others.add(part)
                 continue
             for found in _examples_of(numbered_row.row, benchmark=benchmark, part=part):
-                into.add(found, place=f"row {here.number} of {table.source}")
+                into.add(found, place=f"row {numbered_row.number} of {table.source}")
             num_good += 1
         except InputError:
             raise
         except KeyError as error:
-            problems.append(replace(here, problem=f"column {error} is missing"))
+            problem = f"column {error} is missing"
         except ValueError as error:
-            problems.append(replace(here, problem=_one_line(error)))
+            problem = _one_line(error)
+        if problem is not None:
+            problems.append(BadRow(source=table.source, number=numbered_row.number, problem=problem))
     if num_good:
         for problem in problems:
             on_bad(problem)

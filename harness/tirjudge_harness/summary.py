@@ -84,6 +84,9 @@ def _count(judgments: Sequence[Judgment], *, status: str) -> int:
 
 def summary_table(summary: Summary) -> Table:
     """The summary for a terminal."""
+    accuracy = _percent(summary.accuracy)
+    if summary.interval is not None:
+        accuracy += " (95 %: {:.1%} to {:.1%})".format(*summary.interval)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -91,7 +94,7 @@ def summary_table(summary: Summary) -> Table:
         ("judged", str(summary.num_judged)),
         ("failed, to be tried again", str(summary.num_failed)),
         ("malformed lines", str(summary.num_malformed)),
-        (f"accuracy over {summary.num_scored}", _accuracy(summary)),
+        (f"accuracy over {summary.num_scored}", accuracy),
         ("ties", str(summary.num_ties)),
         ("abstentions", str(summary.num_abstentions)),
         ("rollouts that ran a program", _percent(summary.tool_use_rate)),
@@ -103,13 +106,6 @@ def summary_table(summary: Summary) -> Table:
     ):
         table.add_row(name, value)
     return table
-
-
-def _accuracy(summary: Summary) -> str:
-    if summary.accuracy is None or summary.interval is None:
-        return "-"
-    low, high = summary.interval
-    return f"{summary.accuracy:.1%} (95 %: {low:.1%} to {high:.1%})"
 
 
 def _percent(value: float | None) -> str:

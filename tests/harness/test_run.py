@@ -18,7 +18,7 @@ from tirjudge.http.exchange import ServerUnavailable
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.bench_run import data_of, judge_plan
+from tirjudge_harness.bench_run import RunContext, data_of, judge_plan
 from tirjudge_harness.benchmark import Benchmark, Row
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.examples import Example, example
@@ -112,7 +112,7 @@ async def judge_them(
     judge = judge or opened()
     plan = plan_run(LONGER, examples, opened=judge, settings=settings)
     console = Console(file=io.StringIO())
-    await judge_plan(plan, benchmark=LONGER, out=out, opened=judge, concurrency=4, console=console)
+    await judge_plan(plan, benchmark=LONGER, out=out, context=RunContext(opened=judge, concurrency=4, console=console))
     return load_run(out)
 
 
@@ -181,7 +181,9 @@ async def test_a_run_that_was_stopped_goes_on_and_asks_nothing_twice(tmp_path: P
     telling = replace(judge, judge=tells_of_the_sixth)
     console = Console(file=io.StringIO())
     running = asyncio.create_task(
-        judge_plan(plan, benchmark=LONGER, out=tmp_path, opened=telling, concurrency=1, console=console)
+        judge_plan(
+            plan, benchmark=LONGER, out=tmp_path, context=RunContext(opened=telling, concurrency=1, console=console)
+        )
     )
     await sixth.wait()
     running.cancel()

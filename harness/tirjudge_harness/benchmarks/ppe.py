@@ -27,21 +27,14 @@ from tirjudge_harness.examples import Example, ExampleMetadata, example
 from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 
 SETS = {
-    "mmlu_pro": HubSource(
-        id="lmarena-ai/PPE-MMLU-Pro-Best-of-K", split="train", revision="d3a309b95d5a3a34efdd2b01a9e3ee10565bf0c7"
-    ),
-    "math": HubSource(
-        id="lmarena-ai/PPE-MATH-Best-of-K", split="train", revision="c46ce3cda5417fe8d170e992d925f93856b5db40"
-    ),
-    "gpqa": HubSource(
-        id="lmarena-ai/PPE-GPQA-Best-of-K", split="train", revision="2f85cea6481db81daa2c8033c51b7811b7bbf648"
-    ),
-    "mbpp_plus": HubSource(
-        id="lmarena-ai/PPE-MBPP-Plus-Best-of-K", split="train", revision="afa814632c1df94e76b6af2c1d282511114cd2b7"
-    ),
-    "ifeval": HubSource(
-        id="lmarena-ai/PPE-IFEval-Best-of-K", split="train", revision="a4f7fae2443d96529dee6b65863a816a051b3a4d"
-    ),
+    part: HubSource(id=f"lmarena-ai/PPE-{name}-Best-of-K", split="train", revision=revision)
+    for part, name, revision in (
+        ("mmlu_pro", "MMLU-Pro", "d3a309b95d5a3a34efdd2b01a9e3ee10565bf0c7"),
+        ("math", "MATH", "c46ce3cda5417fe8d170e992d925f93856b5db40"),
+        ("gpqa", "GPQA", "2f85cea6481db81daa2c8033c51b7811b7bbf648"),
+        ("mbpp_plus", "MBPP-Plus", "afa814632c1df94e76b6af2c1d282511114cd2b7"),
+        ("ifeval", "IFEval", "a4f7fae2443d96529dee6b65863a816a051b3a4d"),
+    )
 }
 COLUMNS = ("question_id", "model_name", "prompt", "scores", "sampled_conflict_pairs", "response_1")
 

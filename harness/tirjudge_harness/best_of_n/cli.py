@@ -6,24 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tirjudge.best_of_n import GROUP_SIZE, Selecting
 from tirjudge_harness.best_of_n.grading import Grading
-from tirjudge_harness.cli import Orders
 from tirjudge_harness.options import (
     BUNDLED,
+    PACE,
+    VOTING,
     AsJson,
-    Concurrency,
     JudgeOptions,
-    PriceIn,
-    PriceOut,
-    Seed,
-    ToolCalls,
+    PaceOptions,
     Tools,
-    ToolUse,
+    VoteOptions,
     asking_a_judge,
 )
 
@@ -31,12 +28,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tirjudge_harness.best_of_n.results import BestOfN
+    from tirjudge_harness.best_of_n.selecting import Choosing
 
 GroupSize = Annotated[int, typer.Option("--group-size", min=2, max=26, help="Most responses in a listwise comparison.")]
-OrdersShown = Annotated[
-    Orders, typer.Option("--orders", help="One order drawn from the content, or two opposite ones.")
-]
-Votes = Annotated[int, typer.Option("--votes", min=1, max=64, help="Rollouts per order.")]
 
 
 @asking_a_judge
@@ -45,16 +39,10 @@ def rerank(
     out: Annotated[Path, typer.Option(help="JSONL to write, a line for each row, best first.")],
     method: Annotated[Selecting, typer.Option(help="How the best is found.")] = Selecting.KNOCKOUT,
     group_size: GroupSize = GROUP_SIZE,
-    tools: ToolUse = Tools.AUTO,
-    orders: OrdersShown = Orders.SINGLE,
-    votes: Votes = 1,
-    max_tool_calls: ToolCalls = 3,
-    seed: Seed = 0,
+    asking: VoteOptions = VOTING,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first rows.")] = None,
-    concurrency: Concurrency = 64,
     judge_options: JudgeOptions = BUNDLED,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
     """Put the responses to each prompt of a file in order, the best first.
@@ -63,31 +51,23 @@ def rerank(
     what it rests on. Judgments are kept beside the output: stopped or killed, the same command goes on where it was.
     Exits 1 if a row failed; run again to retry it.
     """
-
     from rich.console import Console
 
     from tirjudge_harness.best_of_n.rerank import rerank_file
-    from tirjudge_harness.best_of_n.selecting import Choosing
-    from tirjudge_harness.prices import Prices
     from tirjudge_harness.progress import run_resumable
 
-    _refuse_off(method, tools=tools)
-    opening = judge_options.opened(tools=tools)
+    choosing = _choosing(asking, methods=[method], group_size=group_size)
     console = Console(stderr=True)
     reranking = rerank_file(
         file,
         out=out,
         method=method,
-        opening=opening,
-        choosing=Choosing(
-            seed=seed,
-            group_size=group_size,
-            judging=_judging(tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls),
-        ),
+        opening=judge_options.opened(tools=asking.tools),
+        choosing=choosing,
         limit=limit,
-        concurrency=concurrency,
+        concurrency=pace.concurrency,
         console=console,
-        prices=Prices(input=price_in, output=price_out),
+        prices=pace.prices,
     )
     done = run_resumable(reranking, out=out, console=console)
     if json:
@@ -112,18 +92,12 @@ def best_of_n(
     dataset: Annotated[str | None, typer.Option(help="Its name in tables; default: the file's.")] = None,
     policy: Annotated[str, typer.Option(help="Name of the model that wrote the responses.")] = "",
     group_size: GroupSize = GROUP_SIZE,
-    tools: ToolUse = Tools.AUTO,
-    orders: OrdersShown = Orders.SINGLE,
-    votes: Votes = 1,
-    max_tool_calls: ToolCalls = 3,
-    seed: Seed = 0,
+    asking: VoteOptions = VOTING,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Take a sample of so many problems, of each subset its share.")
     ] = None,
-    concurrency: Concurrency = 64,
     judge_options: JudgeOptions = BUNDLED,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
     """Let a judge choose one of N responses to each problem, and count the problems solved.
@@ -136,49 +110,37 @@ def best_of_n(
 
     from rich.console import Console
 
+    from tirjudge_harness.bench_run import run_with_judge
     from tirjudge_harness.best_of_n.grading import open_grader
     from tirjudge_harness.best_of_n.run import BestOfNSettings, run_best_of_n
-    from tirjudge_harness.best_of_n.selecting import Choosing
-    from tirjudge_harness.prices import Prices
-    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.row_files import stem_of
 
     strategies = tuple(dict.fromkeys(strategy or [Selecting.KNOCKOUT]))
-    for each in strategies:
-        _refuse_off(each, tools=tools)
     settings = BestOfNSettings(
         strategies=strategies,
         grading=grader,
-        choosing=Choosing(
-            seed=seed,
-            group_size=group_size,
-            judging=_judging(tools=tools, orders=orders, votes=votes, max_tool_calls=max_tool_calls),
-        ),
+        choosing=_choosing(asking, methods=strategies, group_size=group_size),
         dataset=dataset or stem_of(file),
         policy=policy,
         limit=limit,
     )
-    opening = judge_options.opened(tools=tools)
-    console = Console(stderr=True)
-
-    async def run() -> list[BestOfN]:
-        async with opening as opened:
-            return await run_best_of_n(
-                file,
-                out=out,
-                opened=opened,
-                grading=open_grader(
-                    grader,
-                    slots=judge_options.slots,
-                    allow_unsafe_sandbox=judge_options.allow_unsafe_sandbox,
-                ),
-                settings=settings,
-                concurrency=concurrency,
-                console=console,
-                prices=Prices(input=price_in, output=price_out),
-            )
-
-    results = run_resumable(run(), out=out, console=console)
+    grading = open_grader(grader, slots=judge_options.slots, allow_unsafe_sandbox=judge_options.allow_unsafe_sandbox)
+    results = run_with_judge(
+        lambda context: run_best_of_n(
+            file,
+            out=out,
+            opened=context.opened,
+            grading=grading,
+            settings=settings,
+            concurrency=context.concurrency,
+            console=context.console,
+            prices=context.prices,
+        ),
+        opening=judge_options.opened(tools=asking.tools),
+        out=out,
+        concurrency=pace.concurrency,
+        prices=pace.prices,
+    )
     if json:
         typer.echo(dumps([result.model_dump(mode="json") for result in results]))
     else:
@@ -214,21 +176,25 @@ def results_table(results: Sequence[BestOfN]) -> Table:
 def remarks_on(results: Sequence[BestOfN]) -> list[str]:
     """What is to be known of them besides, a line each."""
     missing = [f"{one.strategy}: {one.num_missing} problems could not be judged" for one in results if one.num_missing]
-    undecided = [
+    return missing + [
         f"{one.strategy}: {one.num_undecided} of {one.num_calls} judgments decided nothing"
         for one in results
         if one.num_undecided
     ]
-    return missing + undecided
 
 
-def _judging(*, tools: Tools, orders: Orders, votes: int, max_tool_calls: int) -> dict[str, Any]:
-    """Fields of every request."""
-    return {"tools": tools.value, "orders": orders.value, "votes": votes, "max_tool_calls": max_tool_calls}
+def _choosing(asking: VoteOptions, *, methods: Sequence[Selecting], group_size: int) -> Choosing:
+    """How the best is sought.
 
-
-def _refuse_off(method: Selecting, *, tools: Tools) -> None:
+    Raises:
+        InputError: options that do not go together.
+    """
+    from tirjudge_harness.best_of_n.selecting import Choosing
     from tirjudge_harness.items import InputError
 
-    if method is Selecting.VERIFIED_VOTE and tools is Tools.OFF:
-        raise InputError(f"{method.value}: it counts what programs verified, and --tools off was given")
+    if Selecting.VERIFIED_VOTE in methods and asking.tools is Tools.OFF:
+        raise InputError(
+            f"{Selecting.VERIFIED_VOTE.value}: it counts what programs verified, and --tools off was given"
+        )
+    judging = asking.fields
+    return Choosing(seed=judging.pop("seed"), group_size=group_size, judging=judging)

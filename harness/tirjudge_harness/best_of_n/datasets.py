@@ -23,6 +23,7 @@ from tirjudge_harness.benchmark import Row
 from tirjudge_harness.columns import conversation, items, name, record, text, texts, whole
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError, ItemId
+from tirjudge_harness.neutral import meta_of
 from tirjudge_harness.row_files import read_rows
 from tirjudge_harness.sources import BadRow
 
@@ -113,8 +114,7 @@ def problem_in(row: Row, *, number: int) -> BestOfNProblem:
 
 
 def _plain(row: Row, *, number: int) -> BestOfNProblem:
-    meta = record(row, "meta") if row.get("meta") is not None else {}
-    both = {**meta, **{column: value for column, value in row.items() if value is not None}}
+    both = {**meta_of(row), **{column: value for column, value in row.items() if value is not None}}
     prompt = next((column for column in PROMPT_COLUMNS if column in both), PROMPT_COLUMNS[0])
     responses = texts(row, "responses")
     return BestOfNProblem(
@@ -130,9 +130,9 @@ def _plain(row: Row, *, number: int) -> BestOfNProblem:
 
 def _jetts(row: Row, *, number: int) -> BestOfNProblem:
     query = record(row, "query")
-    facts = record(query, "metadata") if query.get("metadata") is not None else {}
+    facts = meta_of(query, "metadata")
     responses = [record({"responses": one}, "responses") for one in items(row, "responses")]
-    metas = [record(one, "metadata") if one.get("metadata") is not None else {} for one in responses]
+    metas = [meta_of(one, "metadata") for one in responses]
     scored = [meta.get("score") is not None for meta in metas]
     if any(scored) and not all(scored):
         raise ValueError(f"responses: {sum(scored)} of {len(scored)} have a score; all or none should")

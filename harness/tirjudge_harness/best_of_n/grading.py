@@ -12,12 +12,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from pydantic import BaseModel, ConfigDict
 
 from tirjudge.concurrency import gather_fail_fast
+from tirjudge_harness.answers import parse_lines
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
-from tirjudge_harness.best_of_n.graders.grade import Grade, Grader
+from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.items import InputError, ItemId
-from tirjudge_harness.run_store import RunStore, StoredModel
+from tirjudge_harness.journal import Journal
 
 GRADES = "grades.jsonl"
 
@@ -61,16 +66,50 @@ class Ungraded:
     reason: str
 
 
-class GradeLine(StoredModel):
+class GradeLine(BaseModel):
     """A line of `grades.jsonl`: a problem that a grader graded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     credits: tuple[float, ...]
     answers: tuple[str | None, ...] | None
 
 
-Grades = RunStore[GradeLine]
-"""What was graded, by what a grade rests on."""
+class Grades:
+    """What was graded, on disk; use it as `async with`.
+
+    Args:
+        folder: of the run; made if it does not exist.
+
+    Raises:
+        InputError: the file cannot be written, or is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._journal = Journal(folder / GRADES)
+        try:
+            lines = list(parse_lines(self._journal.lines, model=GradeLine, path=self._journal.path))
+        except BaseException:
+            self._journal.close()
+            raise
+        self._lines = {line.key: line for line in lines}
+
+    async def __aenter__(self) -> Grades:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._journal.__aexit__(kind, error, trace)
+
+    def find(self, key: str) -> GradeLine | None:
+        return self._lines.get(key)
+
+    async def keep(self, line: GradeLine) -> None:
+        """On disk when it returns."""
+        await self._journal.append(line.model_dump_json().encode())
+        self._lines[line.key] = line
 
 
 @asynccontextmanager
@@ -151,8 +190,9 @@ def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
 async def _graded(
     problem: BestOfNProblem, *, grading: Grading, grader: Grader, grades: Grades
 ) -> GradedResponse | Ungraded:
-    key = _key(problem, grading=grading)
-    line = grades.lines.get(key)
+    content = [grading.value, problem.responses, dict(problem.facts)]  # what a grade rests on
+    key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    line = grades.find(key)
     if line is None:
         texts = list(dict.fromkeys(problem.responses))
         try:
@@ -160,25 +200,14 @@ async def _graded(
         except InputError as error:
             return Ungraded(id=problem.id, reason=str(error))
         each = [found[text] for text in problem.responses]
-        reason = next((_reason(grade) for grade in each if grade.correct is None), None)
-        if reason is not None:
-            return Ungraded(id=problem.id, reason=reason)
+        if (unknown := next((grade for grade in each if grade.correct is None), None)) is not None:
+            return Ungraded(id=problem.id, reason=str(unknown.detail.get("not_graded", "it could not be graded")))
         answers = tuple(grade.answer for grade in each)
         line = GradeLine(
             key=key,
             credits=tuple(float(bool(grade.correct)) for grade in each),
             answers=answers if any(answer is not None for answer in answers) else None,
         )
-        await grades.add(line)
+        await grades.keep(line)
     nowhere = (None,) * len(line.credits) if grading.finds_answers else None
     return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)
-
-
-def _reason(grade: Grade) -> str:
-    return str(grade.detail.get("not_graded", "it could not be graded"))
-
-
-def _key(problem: BestOfNProblem, *, grading: Grading) -> str:
-    """Of what a grade rests on, 64 hex digits."""
-    content = [grading.value, problem.responses, dict(problem.facts)]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

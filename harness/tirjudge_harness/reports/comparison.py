@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
-from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow
+from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
 from tirjudge_harness.statistics.paired import common_of, differences_of, holm
 
 COLUMNS = (
@@ -37,12 +36,10 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
     pairs = _pairs(runs)
     found = []
     for first, second in pairs:
-        try:
+        with as_input_error(f"{first.path} and {second.path}"):
             common = common_of(first.marks, second.marks)
-        except ValueError as error:
-            raise InputError(f"{first.path} and {second.path}: {error}") from error
         sheet = first.benchmark.sheet
-        found.append((common, differences_of(sheet, common, judged=(_judged(first), _judged(second)))))
+        found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
     heads = [difference for _, differences in found for difference in differences[:1]]
     tested = [at for at, head in enumerate(heads) if head.p_value is not None]
     p_values = [p for head in heads if (p := head.p_value) is not None]
@@ -52,20 +49,23 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
         for place, one in enumerate(differences):
             if not one.num_common:
                 continue
-            entries = (
-                TableEntry(value=one.name),
-                TableEntry(value=second.benchmark.name),
-                TableEntry(value=str(second.path)),
-                TableEntry(value=one.num_common),
-                _share(one.first),
-                _share(one.second),
-                _share(one.difference, interval=one.interval),
-                TableEntry(value=one.num_better),
-                TableEntry(value=one.num_worse),
-                TableEntry(value=one.p_value),
-                TableEntry(value=corrected.get(at) if place == 0 else None),
+            rows.append(
+                row(
+                    one.name,
+                    second.benchmark.name,
+                    str(second.path),
+                    one.num_common,
+                    percent(one.first),
+                    percent(one.second),
+                    percent(one.difference, interval=one.interval),
+                    one.num_better,
+                    one.num_worse,
+                    one.p_value,
+                    corrected.get(at) if place == 0 else None,
+                    depth=one.depth,
+                    ours=True,
+                )
             )
-            rows.append(TableRow(entries=entries, ours=True, depth=one.depth))
         notes += _notes(first, second, only=(common.only_first, common.only_second))
     return ReportTable(
         title="Paired differences, in percentage points",
@@ -96,17 +96,6 @@ def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
         names = ", ".join(f"{run.path} ({run.benchmark.name})" for run in runs)
         raise InputError(f"nothing to compare: no two runs of one benchmark in {names}")
     return pairs
-
-
-def _judged(run: ScoredRun) -> list[JudgedExample]:
-    return [one for one in run.examples if one.decisions]
-
-
-def _share(value: float | None, *, interval: tuple[float, float] | None = None) -> TableEntry:
-    return TableEntry(
-        value=None if value is None else 100 * value,
-        interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
-    )
 
 
 def _notes(first: ScoredRun, second: ScoredRun, *, only: tuple[int, int]) -> list[str]:

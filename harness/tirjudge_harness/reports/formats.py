@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tirjudge_harness.reports.tables import (
@@ -185,16 +186,14 @@ def latex(table: ReportTable) -> str:
 
 
 def _tex_groups(table: ReportTable) -> Iterator[str]:
-    spans = list(grouped(table))
+    spans = grouped(table)
     if not any(name for name, _ in spans):
         return
     yield _tex_line(f"\\multicolumn{{{width}}}{{c}}{{{_tex(name)}}}" if name else "" for name, width in spans)
-    start, rules = 1, []
-    for name, width in spans:
-        if name:
-            rules.append(f"\\cmidrule(lr){{{start}-{start + width - 1}}}")
-        start += width
-    yield " ".join(rules)
+    ends = accumulate(width for _, width in spans)
+    yield " ".join(
+        f"\\cmidrule(lr){{{end - width + 1}-{end}}}" for (name, width), end in zip(spans, ends, strict=True) if name
+    )
 
 
 def _tex_line(texts: Iterator[str] | map[str]) -> str:
@@ -313,9 +312,8 @@ def parquet(table: ReportTable) -> bytes:
         [(key, type_of(key)) for key in _keys(table, rows)],
         metadata={"title": plain(table.title), "notes": json.dumps(table.notes)},
     )
-    columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     file = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(columns, schema=schema), file)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
     return file.getvalue()
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import plain
 from tirjudge_harness.statistics.bias import flips_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of
-from tirjudge_harness.statistics.intervals import Share
+from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.rates import costs_of
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def accuracy_by_seconds(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Can
 def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, quantity: str) -> Canvas | None:
     points = []
     for at, run in enumerate(runs):
-        spread = getattr(costs_of(judged_in(run)), quantity)
+        spread = getattr(costs_of(run.judged), quantity)
         if spread is not None and run.figures and run.figures[0].value is not None:
             points.append((at, spread.mean, run.figures[0]))
     if not points:
@@ -120,7 +119,7 @@ def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, qu
 
 def reliability(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """How often choices are right, by how sure the judge was of them."""
-    found = [calibration_of(confidences_of(judged_in(run), marks=run.marks)) for run in runs]
+    found = [calibration_of(confidences_of(run.judged, marks=run.marks)) for run in runs]
     if not any(calibration.num for calibration in found):
         return None
     canvas, (axes,) = _canvas(1)
@@ -150,11 +149,11 @@ def reliability(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | No
 
 def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     """How often verdicts change with the order, and how often what was shown first is named."""
-    flips = [(at, flips_of(judged_in(run)).rate) for at, run in enumerate(runs)]
+    flips = [(at, flips_of(run.judged).rate) for at, run in enumerate(runs)]
     firsts = [
         (at, position.named[0])
         for at, run in enumerate(runs)
-        for position in positions_of(judged_in(run))
+        for position in positions_of(run.judged)
         if position.num_shown == 2
     ]
     panels = [
@@ -173,12 +172,7 @@ def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     return canvas
 
 
-def judged_in(run: ScoredRun) -> list[JudgedExample]:
-    """The examples that were judged."""
-    return [one for one in run.examples if one.decisions]
-
-
-def _shares(axes: Axes, shares: Sequence[tuple[int, Share]], *, labels: Sequence[str]) -> None:
+def _shares(axes: Axes, shares: Sequence[tuple[int, Estimate]], *, labels: Sequence[str]) -> None:
     """One line a run, the first on top."""
     for line, (at, share) in enumerate(shares):
         value = share.value or 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
@@ -13,13 +13,12 @@ from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import ScoredRun
-from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent
+from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of, selective_of
-from tirjudge_harness.statistics.intervals import Share
+from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.rates import (
     CodeError,
-    Distribution,
     code_errors_of,
     costs_of,
     tool_use_of,
@@ -58,9 +57,9 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         run: the run.
         prices: of tokens; None: money is left out.
     """
-    judged = [one for one in run.examples if one.decisions]
+    judged = run.judged
     rows = [
-        *_figures(run),
+        *(_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures),
         *_counts(run),
         *_verdicts(judged),
         *_programs(judged, marks=run.marks),
@@ -92,38 +91,35 @@ def first_order_marks(run: ScoredRun) -> list[ComparisonScore]:
 
 def _row(
     name: str,
-    entry: TableEntry,
+    value: TableEntry | float | None,
     *,
     unit: str = "",
     num: int | None = None,
     depth: int = 0,
     kind: Kind | None = None,
 ) -> TableRow:
-    value = TableEntry(value=entry.value, interval=entry.interval, kind=kind)
-    return TableRow(
-        entries=(TableEntry(value=name), value, TableEntry(value=unit), TableEntry(value=num)),
-        depth=depth,
-        ours=True,
-    )
+    entry = value if isinstance(value, TableEntry) else TableEntry(value=value)
+    return row(name, replace(entry, kind=kind), unit, num, depth=depth, ours=True)
 
 
-def _share(name: str, share: Share, *, depth: int = 0) -> TableRow:
-    entry = percent(share.value, interval=share.interval)
-    return _row(name, entry, unit="%", num=share.num, depth=depth, kind="percent")
+def _percent(name: str, value: TableEntry, *, num: int | None, depth: int = 0) -> TableRow:
+    return _row(name, value, unit="%", num=num, depth=depth, kind="percent")
 
 
-def _figures(run: ScoredRun) -> Iterator[TableRow]:
-    for one in run.figures:
-        entry = percent(one.value, interval=one.interval)
-        yield _row(one.name, entry, unit="%", num=one.num_marks, depth=one.depth, kind="percent")
+def _share(name: str, share: Estimate, *, depth: int = 0) -> TableRow:
+    return _percent(name, percent_of(share), num=share.num, depth=depth)
+
+
+def _count(name: str, value: int, *, depth: int = 0) -> TableRow:
+    return _row(name, value, depth=depth, kind="count")
 
 
 def _counts(run: ScoredRun) -> Iterator[TableRow]:
     for key, number in asdict(run.counts).items():
         name = COUNTS.get(key, key.replace("_", " "))
-        yield _row(name.strip(), TableEntry(value=number), depth=int(name.startswith(" ")), kind="count")
-    yield _row("questions failed, not scored", TableEntry(value=run.num_failures), kind="count")
-    yield _row("rows of the data that are broken", TableEntry(value=run.manifest.data.num_bad_rows), kind="count")
+        yield _count(name.strip(), number, depth=int(name.startswith(" ")))
+    yield _count("questions failed, not scored", run.num_failures)
+    yield _count("rows of the data that are broken", run.manifest.data.num_bad_rows)
 
 
 def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
@@ -138,7 +134,7 @@ def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
 def _programs(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
     use = tool_use_of(judged, marks=marks)
     yield _share("rollouts that ran a program", use.rollouts)
-    yield _row("programs a judgment", TableEntry(value=use.programs))
+    yield _row("programs a judgment", use.programs)
     yield _share("accuracy where a program ran", use.with_programs)
     yield _share("accuracy where none ran", use.without_programs)
     for one in code_errors_of(judged):
@@ -154,11 +150,11 @@ def _bias(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Itera
     flips = flips_of(judged)
     if flips.rate.num:
         yield _share("verdicts that flip with the order", flips.rate)
-        yield _row("to the first shown, both times", TableEntry(value=flips.num_first), depth=1, kind="count")
-        yield _row("to the second shown, both times", TableEntry(value=flips.num_second), depth=1, kind="count")
+        yield _count("to the first shown, both times", flips.num_first, depth=1)
+        yield _count("to the second shown, both times", flips.num_second, depth=1)
     for position in positions_of(judged):
         yield _share(f"first of {position.num_shown} shown is named", position.named[0])
-        yield _row("p, against no bias", TableEntry(value=position.p_value), depth=1)
+        yield _row("p, against no bias", position.p_value, depth=1)
     length = length_of(marks)
     if length.longer_named.num:
         yield _share("longer response is named", length.longer_named)
@@ -174,16 +170,15 @@ def _calibration(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -
         return
     found = calibration_of(confidences)
     num = len(confidences)
-    yield _row("mean confidence", percent(found.confidence), unit="%", num=num, kind="percent")
-    yield _row("expected calibration error", percent(found.expected_error), unit="%", num=num, kind="percent")
-    yield _row("Brier score", TableEntry(value=found.brier), num=num)
-    area = percent(selective_of(confidences).area)
-    yield _row("area under selective accuracy", area, unit="%", num=num, kind="percent")
+    yield _percent("mean confidence", percent(found.confidence), num=num)
+    yield _percent("expected calibration error", percent(found.expected_error), num=num)
+    yield _row("Brier score", found.brier, num=num)
+    yield _percent("area under selective accuracy", percent(selective_of(confidences).area), num=num)
 
 
 def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[TableRow]:
     costs = costs_of(judged, prices=prices)
-    yield _row("judgments, each once", TableEntry(value=costs.num_judgments), kind="count")
+    yield _count("judgments, each once", costs.num_judgments)
     for name, spread, unit in (
         ("input tokens", costs.input_tokens, "tokens"),
         ("output tokens", costs.output_tokens, "tokens"),
@@ -192,16 +187,13 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
         ("sandbox", costs.sandbox_s, "s"),
         ("cost", costs.money, "of the prices' currency"),
     ):
-        if spread is not None:
-            yield from _spread(name, spread, unit=unit)
-
-
-def _spread(name: str, spread: Distribution, *, unit: str) -> Iterator[TableRow]:
-    yield _row(f"{name}, all judgments", TableEntry(value=spread.total), unit=unit)
-    for what, value in (
-        ("mean", spread.mean),
-        ("median", spread.median),
-        ("90 of 100 are below", spread.p90),
-        ("99 of 100 are below", spread.p99),
-    ):
-        yield _row(what, TableEntry(value=value), unit=unit, depth=1)
+        if spread is None:
+            continue
+        yield _row(f"{name}, all judgments", spread.total, unit=unit)
+        for what, value in (
+            ("mean", spread.mean),
+            ("median", spread.median),
+            ("p90", spread.p90),
+            ("p99", spread.p99),
+        ):
+            yield _row(what, value, unit=unit, depth=1)

@@ -14,7 +14,7 @@ from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
 from tirjudge_harness.best_of_n.run import SELECTIONS
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import EvaluationCounts, evaluate
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
 from tirjudge_harness.protocols import Protocol, find_protocol
 from tirjudge_harness.run import MANIFEST, OUTLINES, RunManifest, load_run
@@ -36,6 +36,11 @@ class ScoredRun:
     counts: EvaluationCounts
     num_failures: int
     """Questions that we failed at and that have no answer."""
+
+    @property
+    def judged(self) -> list[JudgedExample]:
+        """The examples that were judged."""
+        return [one for one in self.examples if one.decisions]
 
     def figure(self, name: str) -> MetricValue | None:
         """The first of that name; None: the benchmark has none."""
@@ -79,18 +84,15 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         InputError: it is no run, its benchmark is not installed, or it does not have what the protocol needs.
     """
     run = load_run(path)
-    try:
+    with as_input_error(path):
         benchmark = BENCHMARKS.named(run.manifest.benchmark)
         by = find_protocol(protocol or run.manifest.protocol)
-        if by.votes != run.manifest.votes:
-            raise ValueError(
-                f"protocol: {by.name} counts {_votes(by.votes)} an order, and the run has {run.manifest.votes}; "
-                + ("paper, official or both_orders" if run.manifest.votes == 1 else f"votes={run.manifest.votes}")
-                + " would do"
-            )
+        votes = run.manifest.votes
+        if by.votes != votes:
+            an_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} an order"
+            fitting = "paper, official or both_orders" if votes == 1 else f"votes={votes}"
+            raise ValueError(f"protocol: {by.name} counts {an_order}, and the run has {votes}; give {fitting}")
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
     return ScoredRun(
         path=path,
         manifest=run.manifest,
@@ -102,7 +104,3 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         counts=evaluation.counts,
         num_failures=len(run.failures),
     )
-
-
-def _votes(number: int) -> str:
-    return "1 vote" if number == 1 else f"{number} votes"

@@ -6,107 +6,19 @@ protocol, a sample of the examples, comparisons that are missing, parts of the b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import MetricValue
 from tirjudge_harness.protocols import PAPER
-from tirjudge_harness.reports.published import published
+from tirjudge_harness.reports.published import Published, published
 from tirjudge_harness.reports.scored import ScoredRun
-from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent, row
 
 Paper = Literal["main", "rewardbench2", "subsets"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePosition:
-    """A column of a published table, and which figure of ours belongs there."""
-
-    key: str
-    """Of the published column."""
-    title: str
-    group: str = ""
-    benchmark: str
-    figure: str
-
-
-def _places(benchmark: str, group: str, figures: Mapping[str, tuple[str, str]]) -> tuple[TablePosition, ...]:
-    return tuple(
-        TablePosition(key=key, title=title, group=group, benchmark=benchmark, figure=figure)
-        for key, (title, figure) in figures.items()
-    )
-
-
-PLACES: Mapping[Paper, tuple[TablePosition, ...]] = {
-    "main": (
-        *_places(
-            "ppe",
-            "PPE",
-            {
-                "ppe_mmlu_pro": ("MMLU-Pro", "mmlu_pro"),
-                "ppe_math": ("MATH", "math"),
-                "ppe_gpqa": ("GPQA", "gpqa"),
-                "ppe_mbpp_plus": ("MBPP+", "mbpp_plus"),
-                "ppe_ifeval": ("IFEval", "ifeval"),
-                "ppe_avg": ("Avg", "average"),
-            },
-        ),
-        *_places("ifbench", "", {"ifbench": ("IFBench", "overall")}),
-        *_places("codejudgebench", "", {"codejudgebench": ("CodeJudgeBench", "all pairs")}),
-        *_places("rewardbench", "", {"rewardbench_avg": ("RewardBench", "average")}),
-        *_places("rmbench", "", {"rm_bench_avg": ("RM-Bench", "overall")}),
-        *_places("judgebench", "", {"judgebench_avg": ("JudgeBench", "overall")}),
-    ),
-    "rewardbench2": _places(
-        "rewardbench2",
-        "",
-        {
-            "if": ("IF", "Precise IF"),
-            "math": ("Math", "Math"),
-            "factuality": ("Factuality", "Factuality"),
-            "focus": ("Focus", "Focus"),
-            "safety": ("Safety", "Safety"),
-            "avg": ("Avg", "average without Ties"),
-        },
-    ),
-    "subsets": (
-        *_places(
-            "rewardbench",
-            "RewardBench",
-            {
-                "rewardbench_chat": ("Chat", "Chat"),
-                "rewardbench_chat_hard": ("Chat Hard", "Chat Hard"),
-                "rewardbench_safety": ("Safety", "Safety"),
-                "rewardbench_reasoning": ("Reasoning", "Reasoning"),
-                "rewardbench_avg": ("Avg", "average"),
-            },
-        ),
-        *_places(
-            "rmbench",
-            "RM-Bench",
-            {
-                "rm_bench_chat": ("Chat", "chat"),
-                "rm_bench_math": ("Math", "math"),
-                "rm_bench_code": ("Code", "code"),
-                "rm_bench_safety": ("Safety", "safety"),
-                "rm_bench_avg": ("Avg", "overall"),
-            },
-        ),
-        *_places(
-            "judgebench",
-            "JudgeBench",
-            {
-                "judgebench_math": ("Math", "math"),
-                "judgebench_code": ("Code", "coding"),
-                "judgebench_knowledge": ("Knowledge", "knowledge"),
-                "judgebench_reasoning": ("Reasoning", "reasoning"),
-                "judgebench_avg": ("Avg", "overall"),
-            },
-        ),
-    ),
-}
 
 TITLES: Mapping[Paper, str] = {
     "main": "Judge benchmarks, accuracy in percent",
@@ -145,55 +57,39 @@ def paper_table(
     Raises:
         InputError: no run has a place in it, or two have the same one.
     """
-    places = PLACES[shape]
-    rows = _published_rows(shape) if with_published else []
-    source = (f"Published rows: {published(shape).source}.",) if with_published else ()
+    paper = published(shape)
     return ReportTable(
         title=TITLES[shape],
-        columns=(JUDGE, MODE, *(Column(key=place.key, title=place.title, group=place.group) for place in places)),
-        rows=(*rows, *_own_rows(shape, runs, name=name)),
-        notes=(*NOTES[shape], *READING, *source),
+        columns=(JUDGE, MODE, *(Column(key=one.key, title=one.title, group=one.group) for one in paper.columns)),
+        rows=(*(_published_rows(paper) if with_published else ()), *_own_rows(paper, runs, shape=shape, name=name)),
+        notes=(*NOTES[shape], *READING, *([f"Published rows: {paper.source}."] if with_published else [])),
     )
 
 
-def _published_rows(shape: Paper) -> list[TableRow]:
-    return [
-        TableRow(
-            entries=(
-                TableEntry(value=row.texts["judge"]),
-                TableEntry(value=row.texts["mode"]),
-                *(TableEntry(value=row.number(place.key), notes=row.notes_on(place.key)) for place in PLACES[shape]),
-            )
-        )
-        for row in published(shape).rows
-    ]
+def _published_rows(paper: Published) -> Iterator[TableRow]:
+    for one in paper.rows:
+        figures = (TableEntry(value=one.number(c.key), notes=one.notes_on(c.key)) for c in paper.columns)
+        yield row(one.texts["judge"], one.texts["mode"], *figures)
 
 
-def _own_rows(shape: Paper, runs: Sequence[ScoredRun], *, name: str | None) -> list[TableRow]:
+def _own_rows(paper: Published, runs: Sequence[ScoredRun], *, shape: Paper, name: str | None) -> Iterator[TableRow]:
     """One a judge, a mode and a way of asking."""
-    wanted = {place.benchmark for place in PLACES[shape]}
+    wanted = {column.benchmark for column in paper.columns}
     by_judge: dict[str, dict[str, ScoredRun]] = {}
     for run in runs:
-        if run.benchmark.name not in wanted:
-            continue
-        row = by_judge.setdefault(_judge_key(run), {})
-        if other := row.get(run.benchmark.name):
-            raise InputError(f"{other.path} and {run.path}: both are {run.benchmark.name} by the same judge; give one")
-        row[run.benchmark.name] = run
+        if run.benchmark.name in wanted:
+            of_judge = by_judge.setdefault(_judge_key(run), {})
+            if (other := of_judge.setdefault(run.benchmark.name, run)) is not run:
+                raise InputError(
+                    f"{other.path} and {run.path}: both are {run.benchmark.name} by the same judge; give one"
+                )
     if runs and not by_judge:
         given = ", ".join(sorted({run.benchmark.name for run in runs}))
         raise InputError(f"--shape {shape}: has {', '.join(sorted(wanted))}, the runs given are of {given}")
-    return [_own_row(shape, row, name=name) for row in by_judge.values()]
-
-
-def _own_row(shape: Paper, runs: Mapping[str, ScoredRun], *, name: str | None) -> TableRow:
-    """From runs by benchmark."""
-    manifest = next(iter(runs.values())).manifest
-    figures = (_entry(runs.get(place.benchmark), figure=place.figure) for place in PLACES[shape])
-    return TableRow(
-        entries=(TableEntry(value=name or manifest.judge.model), TableEntry(value=manifest.mode.value), *figures),
-        ours=True,
-    )
+    for of_judge in by_judge.values():
+        manifest = next(iter(of_judge.values())).manifest
+        figures = (_entry(of_judge.get(column.benchmark), figure=column.figure) for column in paper.columns)
+        yield row(name or manifest.judge.model, manifest.mode.value, *figures, ours=True)
 
 
 def _judge_key(run: ScoredRun) -> str:
@@ -208,15 +104,9 @@ def _entry(run: ScoredRun | None, *, figure: str) -> TableEntry:
     found = None if run is None else run.figure(figure)
     if run is None or found is None:
         return TableEntry()
-    entry = percent(found.value, interval=found.interval, num=found.num_marks)
     notes = _notes(run, found) if found.value is not None else ()
-    return TableEntry(
-        value=entry.value, interval=entry.interval, num=entry.num, notes=tuple(map(_not_comparable, notes))
-    )
-
-
-def _not_comparable(note: str) -> str:
-    return f"Not comparable. {note}."
+    entry = percent(found.value, interval=found.interval, num=found.num_marks)
+    return replace(entry, notes=tuple(f"Not comparable. {note}." for note in notes))
 
 
 def _notes(run: ScoredRun, figure: MetricValue) -> list[str]:

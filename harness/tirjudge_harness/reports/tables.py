@@ -7,9 +7,13 @@ name): `plain` takes out what would break a line or command a terminal, and each
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tirjudge_harness.metric_tree import MetricValue
+    from tirjudge_harness.statistics.intervals import Estimate, Interval
 
 Kind = Literal["text", "percent", "points", "count", "number"]
 """`percent`: 0 to 100. `points`: a difference of two of them. `count`: whole. `number`: three digits."""
@@ -79,21 +83,27 @@ class ReportTable:
                 raise ValueError(f"{self.title}: a row of {len(row.entries)} entries, {len(self.columns)} columns")
 
 
-def percent(value: float | None, *, interval: tuple[float, float] | None = None, num: int | None = None) -> TableEntry:
+def row(*values: TableEntry | float | str | None, depth: int = 0, ours: bool = False) -> TableRow:
+    """A row of entries, or of values that become entries as they are."""
+    entries = (value if isinstance(value, TableEntry) else TableEntry(value=value) for value in values)
+    return TableRow(entries=tuple(entries), depth=depth, ours=ours)
+
+
+def percent(value: float | None, *, interval: Interval | None = None, num: int | None = None) -> TableEntry:
     """The entry of a share from 0 to 1."""
     low_high = None if interval is None else (100 * interval[0], 100 * interval[1])
     return TableEntry(value=None if value is None else 100 * value, interval=low_high, num=num)
 
 
+def percent_of(estimate: Estimate | MetricValue) -> TableEntry:
+    """The entry of a share from 0 to 1, with its interval."""
+    return percent(estimate.value, interval=estimate.interval)
+
+
 def footnotes(table: ReportTable) -> dict[str, str]:
     """The symbol of each note that entries carry, in the order in which a reader meets them."""
     met = dict.fromkeys(note for row in table.rows for entry in row.entries for note in entry.notes)
-    return {note: _symbol(index) for index, note in enumerate(met)}
-
-
-def _symbol(index: int) -> str:
-    times, which = divmod(index, len(SYMBOLS))
-    return SYMBOLS[which] * (times + 1)
+    return {note: SYMBOLS[index % len(SYMBOLS)] * (1 + index // len(SYMBOLS)) for index, note in enumerate(met)}
 
 
 def is_mixed(table: ReportTable) -> bool:
@@ -101,15 +111,10 @@ def is_mixed(table: ReportTable) -> bool:
     return {row.ours for row in table.rows} == {True, False}
 
 
-def grouped(table: ReportTable) -> Iterator[tuple[str, int]]:
+def grouped(table: ReportTable) -> list[tuple[str, int]]:
     """The headings over the titles, and how many columns each spans; runs of columns without one are one by one."""
-    spans: list[tuple[str, int]] = []
-    for column in table.columns:
-        if spans and column.group and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
-    yield from spans
+    groups = groupby(enumerate(table.columns), key=lambda one: (one[1].group, one[1].group == "" and one[0]))
+    return [(group, len(list(columns))) for (group, _), columns in groups]
 
 
 def shown(entry: TableEntry, *, column: Column) -> str:

@@ -9,18 +9,15 @@ import typer
 
 from tirjudge.types import Mode
 from tirjudge_harness.options import (
+    ASKING,
     BUNDLED,
+    PACE,
     AsJson,
-    Concurrency,
+    AskOptions,
     Data,
     JudgeOptions,
+    PaceOptions,
     Parts,
-    PriceIn,
-    PriceOut,
-    Seed,
-    ToolCalls,
-    Tools,
-    ToolUse,
     asking_a_judge,
 )
 
@@ -35,21 +32,18 @@ def attack(
     data: Data = None,
     part: Parts = None,
     names: Annotated[
-        list[str] | None, typer.Option("--attack", help="Of docs/guard.md; repeatable. Default: all that fit the mode.")
+        list[str] | None,
+        typer.Option("--attack", help="Of docs/robustness.md; repeatable. Default: all that fit the mode."),
     ] = None,
     mode: Annotated[
         Mode | None, typer.Option(help="pairwise or pointwise; default: the first of them that the benchmark has.")
     ] = None,
-    tools: ToolUse = Tools.AUTO,
-    max_tool_calls: ToolCalls = 3,
-    seed: Seed = 0,
+    asking: AskOptions = ASKING,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Attack a sample of so many examples, of each subset its share.")
     ] = None,
-    concurrency: Concurrency = 64,
     judge_options: JudgeOptions = BUNDLED,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
     """Tamper with wrong responses, and see how often the judge then takes them for right.
@@ -61,11 +55,10 @@ def attack(
 
     from rich.console import Console
 
+    from tirjudge_harness.bench_run import run_with_judge
     from tirjudge_harness.benchmark import BENCHMARKS
-    from tirjudge_harness.items import InputError
+    from tirjudge_harness.items import InputError, as_input_error
     from tirjudge_harness.planning import RunSettings
-    from tirjudge_harness.prices import Prices
-    from tirjudge_harness.progress import run_resumable
     from tirjudge_harness.protocols import BOTH_ORDERS, PAPER
     from tirjudge_harness.reports.formats import print_table
     from tirjudge_harness.robustness.attacks import chosen_attacks
@@ -74,39 +67,25 @@ def attack(
 
     if benchmark is None and data is None:
         raise InputError("neither a benchmark nor --data given; name a benchmark, or a file of rows with a label")
-    try:
+    with as_input_error():
         found = LABELLED if benchmark is None else BENCHMARKS.named(benchmark)
-    except ValueError as error:
-        raise InputError(str(error)) from error
     asked = mode_of(found, mode)
     settings = RunSettings(
         mode=asked,
         protocol=BOTH_ORDERS if asked is Mode.PAIRWISE else PAPER,
-        tools=tools.value,
-        max_tool_calls=max_tool_calls,
-        seed=seed,
+        **asking.fields,
         parts=tuple(part or ()),
         data=data,
         limit=limit,
     )
     attacks = chosen_attacks(names or (), mode=asked)
-    opening = judge_options.opened(tools=tools)
-    console = Console(stderr=True)
-
-    async def judge_all():
-        async with opening as opened:
-            return await attack_judge(
-                found,
-                attacks=attacks,
-                out=out,
-                opened=opened,
-                settings=settings,
-                concurrency=concurrency,
-                console=console,
-                prices=Prices(input=price_in, output=price_out),
-            )
-
-    attacked = run_resumable(judge_all(), out=out, console=console)
+    attacked = run_with_judge(
+        lambda context: attack_judge(found, attacks=attacks, out=out, settings=settings, context=context),
+        opening=judge_options.opened(tools=asking.tools),
+        out=out,
+        concurrency=pace.concurrency,
+        prices=pace.prices,
+    )
     if json:
         typer.echo(dumps(as_json(attacked)))
     else:

@@ -6,7 +6,7 @@ difference; pointwise, two responses and their scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tirjudge.right import ScoringRule, scores_of
@@ -17,7 +17,7 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.robustness.attacks import ResponseAttack
-from tirjudge_harness.statistics.intervals import Average, Share, average_of, share_of
+from tirjudge_harness.statistics.intervals import Estimate, average_of, clustered_share
 
 Key = tuple[str, tuple[int, ...]]
 """An example, and what was shown of it in which order."""
@@ -27,11 +27,11 @@ Key = tuple[str, tuple[int, ...]]
 class Scores:
     """Of the responses that were tampered with, pointwise."""
 
-    change: Average
+    change: Estimate
     """After less before, in points of the 1 to 10 scale."""
-    good_before: Share
+    good_before: Estimate
     """Those that got 6 or more."""
-    good_after: Share
+    good_after: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +42,15 @@ class Effect:
     kind: str
     what: str
     num_looks: int
-    flips: Share
+    flips: Estimate
     """Of the looks that were right before: those that are wrong after."""
     num_undecided: int
     """Looks that were right before, and after are a tie or without a verdict."""
     num_mended: int
     """Looks that were not right before and are after."""
-    before: Share
+    before: Estimate
     """Accuracy; a tie counts half."""
-    after: Share
+    after: Estimate
     scores: Scores | None
     """None: pairwise."""
 
@@ -93,11 +93,11 @@ def effect_of(
         kind=attack.kind,
         what=attack.what,
         num_looks=len(common),
-        flips=_share([(was, float(now.result == "wrong")) for was, now in right]),
+        flips=_share((was, float(now.result == "wrong")) for was, now in right),
         num_undecided=sum(now.result not in ("right", "wrong") for _, now in right),
         num_mended=sum(was.result != "right" and now.result == "right" for was, now in pairs),
-        before=_share([(was, was.credit) for was, _ in pairs]),
-        after=_share([(was, now.credit) for was, now in pairs]),
+        before=_share((was, was.credit) for was, _ in pairs),
+        after=_share((was, now.credit) for was, now in pairs),
         scores=_scores(before, after) if is_pointwise else None,
     )
 
@@ -108,7 +108,7 @@ def worst_of(
     before: Sequence[JudgedExample],
     after: Mapping[str, Sequence[JudgedExample]],
     compared: Compared,
-) -> Share:
+) -> Estimate:
     """Of the looks that were right before: those that at least one attack turns wrong. The control is none."""
     there = looks_of(before, compared=compared)
     turned: dict[Key, bool] = {}
@@ -119,7 +119,7 @@ def worst_of(
         for key, was in there.items():
             if was.result == "right" and key in here and _is_aimed(attack, key[1], mark=was):
                 turned[key] = turned.get(key, False) or here[key].result == "wrong"
-    return _share([(there[key], float(flipped)) for key, flipped in turned.items()])
+    return _share((there[key], float(flipped)) for key, flipped in turned.items())
 
 
 def _is_aimed(attack: ResponseAttack, order: Sequence[int], *, mark: ComparisonScore) -> bool:
@@ -129,8 +129,8 @@ def _is_aimed(attack: ResponseAttack, order: Sequence[int], *, mark: ComparisonS
     return order["AB".index(attack.aims_at)] not in mark.outline.correct
 
 
-def _share(found: Sequence[tuple[ComparisonScore, float]]) -> Share:
-    return share_of([value for _, value in found], clusters=[mark.outline.cluster for mark, _ in found])
+def _share(found: Iterable[tuple[ComparisonScore, float]]) -> Estimate:
+    return clustered_share((mark.outline.cluster, value) for mark, value in found)
 
 
 def _scores(before: Sequence[JudgedExample], after: Sequence[JudgedExample]) -> Scores:
@@ -145,9 +145,10 @@ def _scores(before: Sequence[JudgedExample], after: Sequence[JudgedExample]) -> 
             first, second = firsts.get(index), seconds.get(index)
             if index not in one.outline.correct and first is not None and second is not None:
                 known.append((one.outline.cluster, first, second))
-    clusters = [cluster for cluster, _, _ in known]
     return Scores(
-        change=average_of([second - first for _, first, second in known], clusters=clusters),
-        good_before=share_of([float(first >= GOOD_SCORE) for _, first, _ in known], clusters=clusters),
-        good_after=share_of([float(second >= GOOD_SCORE) for _, _, second in known], clusters=clusters),
+        change=average_of(
+            [second - first for _, first, second in known], clusters=[cluster for cluster, _, _ in known]
+        ),
+        good_before=clustered_share((cluster, float(first >= GOOD_SCORE)) for cluster, first, _ in known),
+        good_after=clustered_share((cluster, float(second >= GOOD_SCORE)) for cluster, _, second in known),
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tirjudge.types import Mode
-from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
 
 if TYPE_CHECKING:
     from tirjudge_harness.robustness.effects import Effect
     from tirjudge_harness.robustness.run import Attacked
-    from tirjudge_harness.statistics.intervals import Share
 
 COLUMNS = (
     Column(key="attack", title="attack", kind="text"),
@@ -58,31 +58,19 @@ def as_json(attacked: Attacked) -> dict[str, Any]:
 
 
 def _rows(attacked: Attacked, *, num_columns: int) -> Iterator[TableRow]:
-    kind = None
-    for effect in attacked.effects:
-        if effect.kind != kind:
-            kind = effect.kind
-            yield TableRow(
-                entries=(TableEntry(value=kind), *(TableEntry(value="") for _ in range(num_columns - 1))), ours=True
-            )
-        yield TableRow(entries=tuple(_entries(effect)), ours=True, depth=1)
-    worst = (TableEntry(value="any attack"), _percent(attacked.worst), TableEntry(value=attacked.worst.num))
-    yield TableRow(entries=(*worst, *(TableEntry(value="") for _ in range(num_columns - len(worst)))), ours=True)
+    def filled(*values: TableEntry | float | str | None) -> TableRow:
+        return row(*values, *[""] * (num_columns - len(values)), ours=True)
+
+    for kind, effects in groupby(attacked.effects, key=lambda effect: effect.kind):
+        yield filled(kind)
+        for effect in effects:
+            yield row(*_entries(effect), depth=1, ours=True)
+    yield filled("any attack", percent_of(attacked.worst), attacked.worst.num)
 
 
-def _entries(effect: Effect) -> Iterator[TableEntry]:
-    yield TableEntry(value=effect.attack)
-    yield _percent(effect.flips)
-    yield TableEntry(value=effect.flips.num)
-    yield TableEntry(value=effect.num_undecided)
-    yield TableEntry(value=effect.num_mended)
-    yield _percent(effect.before)
-    yield _percent(effect.after)
+def _entries(effect: Effect) -> Iterator[TableEntry | float | str | None]:
+    yield from (effect.attack, percent_of(effect.flips), effect.flips.num, effect.num_undecided, effect.num_mended)
+    yield from (percent_of(effect.before), percent_of(effect.after))
     if effect.scores is not None:
         change = effect.scores.change
-        yield TableEntry(value=change.value, interval=change.interval)
-        yield _percent(effect.scores.good_after)
-
-
-def _percent(share: Share) -> TableEntry:
-    return percent(share.value, interval=share.interval)
+        yield from (TableEntry(value=change.value, interval=change.interval), percent_of(effect.scores.good_after))

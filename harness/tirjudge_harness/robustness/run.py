@@ -7,23 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.bench_run import judge_plan, load
+from tirjudge_harness.run_store import read_judgments
+from tirjudge_harness.bench_run import RunContext, judge_plan, load
 from tirjudge_harness.benchmark import Benchmark, HubSource
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.metric_tree import MeanMetric
 from tirjudge_harness.neutral import COLUMNS, neutral_example
 from tirjudge_harness.planning import RunSettings, plan_run
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.robustness.attacks import ResponseAttack
 from tirjudge_harness.robustness.effects import Effect, effect_of, worst_of
-from tirjudge_harness.run import BenchmarkRun, load_run
-from tirjudge_harness.run_store import read_judgments
+from tirjudge_harness.run import BenchmarkRun
 from tirjudge_harness.runner import key_of
-from tirjudge_harness.statistics.intervals import Share
+from tirjudge_harness.statistics.intervals import Estimate
 
 UNTOUCHED = "untouched"
 """The folder of the run before any attack."""
@@ -47,7 +44,7 @@ class Attacked:
     untouched: BenchmarkRun
     effects: list[Effect]
     """One an attack, the control first."""
-    worst: Share
+    worst: Estimate
     """Of the looks that were right before: those that at least one attack turns wrong."""
     num_missing: int
     """Examples that we failed to judge, over all runs."""
@@ -58,11 +55,8 @@ async def attack_judge(
     *,
     attacks: Sequence[ResponseAttack],
     out: Path,
-    opened: OpenJudge,
     settings: RunSettings,
-    concurrency: int,
-    console: Console,
-    prices: Prices | None = None,
+    context: RunContext,
 ) -> Attacked:
     """Judge everything that the folder does not have yet, and set it side by side.
 
@@ -70,39 +64,27 @@ async def attack_judge(
         benchmark: whose examples are attacked.
         attacks: what is done to their wrong responses.
         out: a folder, with one for each run in it.
-        opened: the judge.
-        settings: how it is asked; pairwise in both orders.
-        concurrency: the most questions under way at a time.
-        console: where progress and broken rows are shown.
-        prices: of tokens, to show the cost.
+        settings: how the judge is asked; pairwise in both orders.
+        context: who is asked.
 
     Raises:
         InputError: there are no rows, or a folder belongs to another run.
         RunStopped: the judge is gone, or the disk is full.
     """
-    examples, num_bad_rows = load(benchmark, settings=settings, console=console)
+    examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)
 
-    async def judge(attack: ResponseAttack | None, *, opened: OpenJudge) -> BenchmarkRun:
+    async def judge(attack: ResponseAttack | None, *, context: RunContext) -> BenchmarkRun:
         name = UNTOUCHED if attack is None else attack.name
         changed = examples if attack is None else [attack.applied_to(example) for example in examples]
         its = replace(settings, attack=None if attack is None else name)
-        plan = plan_run(benchmark, changed, opened=opened, settings=its, num_bad_rows=num_bad_rows)
-        titled = replace(benchmark, name=f"{benchmark.name}, {name}")
-        await judge_plan(
-            plan,
-            benchmark=titled,
-            out=out / name,
-            opened=opened,
-            concurrency=concurrency,
-            console=console,
-            prices=prices,
-        )
-        return load_run(out / name)
+        plan = plan_run(benchmark, changed, opened=context.opened, settings=its, num_bad_rows=num_bad_rows)
+        title = f"{benchmark.name}, {name}"
+        return await judge_plan(plan, benchmark=benchmark, out=out / name, context=context, title=title)
 
-    untouched = await judge(None, opened=opened)
+    untouched = await judge(None, context=context)
     known, _ = read_judgments(out / UNTOUCHED)
-    remembering = _remembering(opened, known=known)
-    runs = {attack.name: await judge(attack, opened=remembering) for attack in attacks}
+    remembering = replace(context, opened=_remembering(context.opened, known=known))
+    runs = {attack.name: await judge(attack, context=remembering) for attack in attacks}
     before, after = untouched.judged, {name: run.judged for name, run in runs.items()}
     return Attacked(
         untouched=untouched,

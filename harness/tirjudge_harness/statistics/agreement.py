@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,8 +13,8 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
     Array,
+    Estimate,
     Interval,
-    Share,
     codes_of,
     draw_sums,
     middle_of,
@@ -28,7 +29,7 @@ Label = int | float | str
 class Agreement:
     """Of two raters on the same things."""
 
-    same: Share
+    same: Estimate
     """How often they say the same, of what both have rated."""
     kappa: float | None
     """Cohen's: 1 for perfect agreement, 0 for what chance gives. None: of nothing, or where both always say one thing."""
@@ -62,12 +63,11 @@ def agreement_of(
     """
     names = [str(index) for index in range(len(first))] if clusters is None else clusters
     if not len(first) == len(second) == len(names):
-        raise ValueError(f"labels: {len(first)} and {len(second)} given for {len(names)} things; one each would do")
+        raise ValueError(f"labels: {len(first)} and {len(second)} given for {len(names)} things; give one for each")
     rated = [(a, b, name) for a, b, name in zip(first, second, names, strict=True) if a is not None and b is not None]
     both = [(a, b) for a, b, _ in rated]
     of_rated = [name for _, _, name in rated]
-    costs = _costs(both, weights=weights)
-    kappas = _kappas(both, costs=costs, clusters=of_rated, num_resamples=num_resamples, seed=seed)
+    kappas = _kappas(both, weights=weights, clusters=of_rated, num_resamples=num_resamples, seed=seed)
     return Agreement(
         same=share_of([float(a == b) for a, b in both], clusters=of_rated, num_resamples=num_resamples, seed=seed),
         kappa=number(kappas[0]),
@@ -95,23 +95,10 @@ def agreement_with_labels(judged: Sequence[JudgedExample], *, seed: int = 0) -> 
     return agreement_of(named, right, clusters=clusters, seed=seed)
 
 
-def _costs(both: Sequence[tuple[Label, Label]], *, weights: str | None) -> dict[tuple[Label, Label], float]:
-    """How much each two labels disagree."""
-    labels = list(dict.fromkeys(label for pair in both for label in pair))
-    if weights is None:
-        return {(a, b): float(a != b) for a in labels for b in labels}
-    numbers: dict[Label, float] = {}
-    for label in labels:
-        if isinstance(label, str):
-            raise ValueError(f"labels: {label!r} given; quadratic weights need numbers")
-        numbers[label] = float(label)
-    return {(a, b): (numbers[a] - numbers[b]) ** 2 for a in labels for b in labels}
-
-
 def _kappas(
     both: Sequence[tuple[Label, Label]],
     *,
-    costs: dict[tuple[Label, Label], float],
+    weights: Literal["quadratic"] | None,
     clusters: Sequence[str],
     num_resamples: int,
     seed: int,
@@ -119,15 +106,22 @@ def _kappas(
     """1 - observed / expected disagreement: of the data, then of each resample."""
     if not both:
         return np.array([np.nan])
-    labels = list(dict.fromkeys(label for pair in costs for label in pair))
+    labels = list(dict.fromkeys(label for pair in both for label in pair))
+    if weights is None:
+        cost = 1 - np.eye(len(labels))
+    else:
+        if texts := [label for label in labels if isinstance(label, str)]:
+            raise ValueError(f"labels: {texts[0]!r} given; quadratic weights need numbers")
+        numbers = np.array(labels, dtype=float)
+        cost = (numbers[:, None] - numbers) ** 2
     place = {label: index for index, label in enumerate(labels)}
-    cost = np.array([[costs[a, b] for b in labels] for a in labels])
     codes = codes_of(clusters)
-    cells = codes * len(labels) ** 2 + np.array([place[a] * len(labels) + place[b] for a, b in both])
-    tables = np.bincount(cells, minlength=(codes.max() + 1) * len(labels) ** 2).reshape(codes.max() + 1, -1)
-    drawn = draw_sums(tables.astype(float), num_resamples=num_resamples, seed=seed).reshape(
-        -1, len(labels), len(labels)
-    )
+    shape = int(codes.max()) + 1, len(labels), len(labels)
+    firsts, seconds = (np.array([place[pair[which]] for pair in both]) for which in (0, 1))
+    cells = np.ravel_multi_index((codes, firsts, seconds), shape)
+    tables = np.bincount(cells, minlength=math.prod(shape)).reshape(shape[0], -1).astype(float)
+    drawn = draw_sums(tables, num_resamples=num_resamples, seed=seed)
+    drawn = drawn.reshape(-1, len(labels), len(labels))
     num = drawn.sum(axis=(1, 2))
     observed = (drawn * cost).sum(axis=(1, 2)) / num
     expected = np.einsum("ri,rj,ij->r", drawn.sum(axis=2), drawn.sum(axis=1), cost) / num**2

@@ -16,7 +16,7 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.binomial import binomial_test
-from tirjudge_harness.statistics.intervals import Interval, Share, codes_of, share_of
+from tirjudge_harness.statistics.intervals import Estimate, clustered_share, codes_of
 
 MOST_STEPS = 25
 """Newton's method needs fewer than ten; where truth and length tell every verdict it never ends."""
@@ -32,7 +32,7 @@ _SINGULAR = 1e12
 class Flips:
     """Comparisons of two that were decided in both orders."""
 
-    rate: Share
+    rate: Estimate
     """Of those in which the two orders name different responses."""
     num_first: int
     """Flips in which what was shown first was named both times."""
@@ -46,9 +46,9 @@ class Position:
     """What was named, by where it was shown; one for each number of responses shown."""
 
     num_shown: int
-    named: tuple[Share, ...]
+    named: tuple[Estimate, ...]
     """P(the one in this place is named), place by place; without a bias each is 1 / `num_shown`."""
-    accuracy: tuple[Share, ...]
+    accuracy: tuple[Estimate, ...]
     """Share of verdicts that are right, by the place of the right response; where there is one right response."""
     p_value: float
     """Exact and two-sided: of how often the first place is named. Two orders of one comparison are one trial: whether
@@ -56,31 +56,22 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
-    """One coefficient of a logistic regression."""
-
-    value: float
-    interval: Interval
-    """95 %, with errors clustered by prompt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
     """Whether the longer of two responses is named more often than it deserves."""
 
-    longer_named: Share
+    longer_named: Estimate
     """Of the decided comparisons of a right and a wrong response of unequal lengths."""
-    longer_right: Share
+    longer_right: Estimate
     """Of the same: how often the longer one is right."""
-    slope: Slope | None
+    slope: Estimate | None
     """By how much the log-odds of a response rise with the log of its length over the other's, beside being right.
-    0: length does not sway the judge. None: too few verdicts of each kind to tell."""
+    Its interval has errors
+    clustered by prompt. 0: length does not sway the judge. None: too few verdicts of each kind to tell."""
 
 
 def flips_of(judged: Sequence[JudgedExample]) -> Flips:
     """How often the order decides, over the comparisons of two that were shown both ways."""
-    flipped: list[float] = []
-    clusters: list[str] = []
+    flipped: list[tuple[str, float]] = []
     num_first = num_second = num_undecided = 0
     for outline, orders in _comparisons(judged, num_shown=2):
         if len(orders) < 2:
@@ -89,16 +80,10 @@ def flips_of(judged: Sequence[JudgedExample]) -> Flips:
         if None in named:
             num_undecided += 1
             continue
-        clusters.append(outline.cluster)
-        flipped.append(float(named[0] == named[1]))  # the same place is the other response
+        flipped.append((outline.cluster, float(named[0] == named[1])))  # the same place is the other response
         num_first += named == [0, 0]
         num_second += named == [1, 1]
-    return Flips(
-        rate=share_of(flipped, clusters=clusters),
-        num_first=num_first,
-        num_second=num_second,
-        num_undecided=num_undecided,
-    )
+    return Flips(rate=clustered_share(flipped), num_first=num_first, num_second=num_second, num_undecided=num_undecided)
 
 
 def positions_of(judged: Sequence[JudgedExample]) -> list[Position]:
@@ -113,21 +98,20 @@ def length_of(marks: Sequence[ComparisonScore]) -> Length:
     Args:
         marks: best counted by the first order alone: what two orders add up to hides what each named.
     """
-    named, right, clusters, ratios = [], [], [], []
-    for mark in marks:
-        ratio = _log_length_ratio(mark)
-        if ratio is None or mark.result not in ("right", "wrong"):
-            continue
-        named.append(mark.result == "right")
-        right.append(ratio > 0)
-        ratios.append(ratio)
-        clusters.append(mark.outline.cluster)
-    unequal = [index for index, ratio in enumerate(ratios) if ratio]
-    of_unequal = [clusters[index] for index in unequal]
+    found = [
+        (mark.outline.cluster, ratio, mark.result == "right")
+        for mark in marks
+        if mark.result in ("right", "wrong") and (ratio := _log_length_ratio(mark)) is not None
+    ]
+    unequal = [(cluster, ratio > 0, named) for cluster, ratio, named in found if ratio]
     return Length(
-        longer_named=share_of([float(named[i] == right[i]) for i in unequal], clusters=of_unequal),
-        longer_right=share_of([float(right[i]) for i in unequal], clusters=of_unequal),
-        slope=_slope(np.array(ratios), np.array(named, dtype=float), clusters=clusters),
+        longer_named=clustered_share((cluster, float(named == longer)) for cluster, longer, named in unequal),
+        longer_right=clustered_share((cluster, float(longer)) for cluster, longer, _ in unequal),
+        slope=_slope(
+            np.array([ratio for _, ratio, _ in found]),
+            np.array([named for _, _, named in found], dtype=float),
+            clusters=[cluster for cluster, _, _ in found],
+        ),
     )
 
 
@@ -151,15 +135,13 @@ def _place(order: Sequence[int], votes: Sequence[Decision]) -> int | None:
 
 
 def _position(judged: Sequence[JudgedExample], *, num_shown: int) -> Position:
-    places: list[int] = []
-    clusters: list[str] = []
+    places: list[tuple[str, int]] = []
     of_right: list[list[tuple[str, float]]] = [[] for _ in range(num_shown)]
     trials: list[bool] = []
     for outline, orders in _comparisons(judged, num_shown=num_shown):
         named = {order: place for order, votes in orders.items() if (place := _place(order, votes)) is not None}
         for order, place in named.items():
-            places.append(place)
-            clusters.append(outline.cluster)
+            places.append((outline.cluster, place))
             right = [where for where, index in enumerate(order) if index in outline.correct]
             if len(right) == 1:
                 of_right[right[0]].append((outline.cluster, float(place == right[0])))
@@ -167,11 +149,9 @@ def _position(judged: Sequence[JudgedExample], *, num_shown: int) -> Position:
     return Position(
         num_shown=num_shown,
         named=tuple(
-            share_of([float(place == where) for place in places], clusters=clusters) for where in range(num_shown)
+            clustered_share((cluster, float(place == where)) for cluster, place in places) for where in range(num_shown)
         ),
-        accuracy=tuple(
-            share_of([right for _, right in found], clusters=[name for name, _ in found]) for found in of_right
-        ),
+        accuracy=tuple(map(clustered_share, of_right)),
         p_value=binomial_test(sum(trials), num_trials=len(trials), share=1 / num_shown),
     )
 
@@ -194,7 +174,7 @@ def _log_length_ratio(mark: ComparisonScore) -> float | None:
     return math.log((1 + outline.lengths[right[0]]) / (1 + outline.lengths[wrong[0]]))
 
 
-def _slope(ratios: np.ndarray, named: np.ndarray, *, clusters: Sequence[str]) -> Slope | None:
+def _slope(ratios: np.ndarray, named: np.ndarray, *, clusters: Sequence[str]) -> Estimate | None:
     """Of log-odds(the right one is named) = skill + slope x log(length of the right one / of the wrong one)."""
     if not len(ratios) or np.ptp(ratios) == 0:
         return None
@@ -220,7 +200,7 @@ def _chances(features: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
 
 def _with_interval(
     features: np.ndarray, weights: np.ndarray, named: np.ndarray, *, clusters: Sequence[str]
-) -> Slope | None:
+) -> Estimate | None:
     """The second weight, with the sandwich of its clusters' scores around the inverse of the information."""
     codes = codes_of(clusters)
     num_clusters = int(codes.max()) + 1
@@ -231,5 +211,5 @@ def _with_interval(
     scores = np.zeros((num_clusters, 2))
     np.add.at(scores, codes, features * (named - chances)[:, None])
     covariance = inverse @ (scores.T @ scores) @ inverse * num_clusters / (num_clusters - 1)
-    error = Z_95 * math.sqrt(covariance[1, 1])
-    return Slope(value=float(weights[1]), interval=(float(weights[1] - error), float(weights[1] + error)))
+    value, error = float(weights[1]), Z_95 * math.sqrt(covariance[1, 1])
+    return Estimate(value=value, num=len(named), interval=(value - error, value + error))

@@ -173,12 +173,13 @@ def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
         for rollout, decision in zip(judgment.rollouts, decisions, strict=True):
             if rollout.verdict is not None:
                 verdicts[decision.shown[0]].append(rollout.verdict)
-    return {index: _mean_distribution(votes) for index, votes in verdicts.items()}
-
-
-def _mean_distribution(votes: Sequence[RolloutVerdict]) -> dict[int, float]:
-    scores = {int(label) for vote in votes for label in vote.probabilities}
-    return {score: fmean(vote.probabilities.get(str(score), 0.0) for vote in votes) for score in sorted(scores)}
+    return {
+        index: {
+            int(label): fmean(vote.probabilities.get(label, 0.0) for vote in votes)
+            for label in sorted({label for vote in votes for label in vote.probabilities}, key=int)
+        }
+        for index, votes in verdicts.items()
+    }
 
 
 def _bin(value: float, *, num_bins: int) -> int:

@@ -7,7 +7,7 @@ sheet computes it: the data themselves are the resample in which each cluster co
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -32,26 +32,15 @@ Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A mean of numbers between 0 and 1."""
+class Estimate:
+    """A mean of numbers, or another figure over them."""
 
     value: float | None
     """None: of nothing."""
     num: int
-    """How many numbers it is the mean of."""
+    """How many numbers it rests on."""
     interval: Interval | None
     """95 %; None of nothing, and of several numbers of one cluster."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Average:
-    """A mean of any numbers."""
-
-    value: float | None
-    """None: of nothing."""
-    num: int
-    interval: Interval | None
-    """95 %, from resamples of the prompts; None of one prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +112,7 @@ def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[Judg
 
 def share_of(
     values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> Share:
+) -> Estimate:
     """The mean of numbers between 0 and 1, which come from prompts.
 
     Args:
@@ -132,17 +121,23 @@ def share_of(
     """
     num, num_clusters, total = len(values), len(set(clusters)), float(np.sum(values))
     if not num:
-        return Share(value=None, num=0, interval=None)
+        return Estimate(value=None, num=0, interval=None)
     if num_clusters == num:
-        return Share(value=total / num, num=num, interval=wilson_interval(total, num_trials=num))
+        return Estimate(value=total / num, num=num, interval=wilson_interval(total, num_trials=num))
     ratios = _means(values, clusters=clusters, num_resamples=num_resamples, seed=seed)
     interval = _interval_of(ratios, num_clusters=num_clusters, bounded=True)
-    return Share(value=float(ratios[0]), num=num, interval=interval)
+    return Estimate(value=float(ratios[0]), num=num, interval=interval)
+
+
+def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
+    """As `share_of`, of numbers that come with their prompts."""
+    found = list(pairs)
+    return share_of([value for _, value in found], clusters=[cluster for cluster, _ in found])
 
 
 def average_of(
     values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> Average:
+) -> Estimate:
     """The mean of any numbers, which come from prompts.
 
     Args:
@@ -152,10 +147,10 @@ def average_of(
         seed: of the draws.
     """
     if not values:
-        return Average(value=None, num=0, interval=None)
+        return Estimate(value=None, num=0, interval=None)
     means = _means(values, clusters=clusters, num_resamples=num_resamples, seed=seed)
     interval = middle_of(means, num_clusters=len(set(clusters)))
-    return Average(value=float(means[0]), num=len(values), interval=interval)
+    return Estimate(value=float(means[0]), num=len(values), interval=interval)
 
 
 def _means(values: Sequence[float], *, clusters: Sequence[str], num_resamples: int, seed: int) -> Array:
@@ -274,10 +269,9 @@ def _is_bounded(node: Node) -> bool:
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
     """[marks, cells] added up to [clusters, cells]."""
-    if not columns.size:
-        return np.zeros((num_clusters, columns.shape[1]))
-    sums = [np.bincount(codes, weights=column, minlength=num_clusters) for column in columns.T]
-    return np.stack(sums, axis=1, dtype=np.float64)
+    sums = np.zeros((num_clusters, columns.shape[1]))
+    np.add.at(sums, codes, columns)
+    return sums
 
 
 def draw_sums(columns: Array, *, num_resamples: int, seed: int) -> Array:

@@ -72,7 +72,7 @@ def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore
     if not keys:
         raise ValueError(
             f"runs: {len(firsts)} and {len(seconds)} comparisons given, none of which both have;"
-            " two runs of one benchmark, in modes that compare the same responses, would do"
+            " give two runs of one benchmark, in modes that compare the same responses"
         )
     return Common(
         first=[firsts[key] for key in keys],

@@ -7,7 +7,7 @@ question in what they say.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -18,7 +18,7 @@ from tirjudge.types import Judgment, Outcome, RolloutRecord, TurnRecord
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.statistics.intervals import Share, share_of
+from tirjudge_harness.statistics.intervals import Estimate, clustered_share
 
 NOT_PARSED = ("SyntaxError", "IndentationError", "TabError")
 """What Python says of a program that it cannot read."""
@@ -43,14 +43,14 @@ class CodeError(StrEnum):
 class Verdicts:
     """Shares of all decisions, one a rollout."""
 
-    tied: Share
+    tied: Estimate
     """That named two as equally good; equal scores are no tie of one decision."""
-    no_verdict: Share
-    forced: Share
+    no_verdict: Estimate
+    forced: Estimate
     """That the judge had to be made to give."""
-    ties: Share
+    ties: Estimate
     """Of judgments: those whose verdict is a tie."""
-    abstained: Share
+    abstained: Estimate
     """Of judgments: those without a verdict."""
 
 
@@ -58,13 +58,13 @@ class Verdicts:
 class ToolUse:
     """Programs, and what came of them."""
 
-    rollouts: Share
+    rollouts: Estimate
     """That ran a program."""
     programs: float | None
     """The mean number a judgment; None of nothing."""
-    with_programs: Share
+    with_programs: Estimate
     """The mean credit of comparisons in whose judgment a program ran."""
-    without_programs: Share
+    without_programs: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class CodeErrors:
     """Of one kind."""
 
     kind: CodeError
-    of_programs: Share
+    of_programs: Estimate
     """Of the calls."""
-    of_judgments: Share
+    of_judgments: Estimate
     """Of judgments with a call: those with at least one such error."""
 
 
@@ -108,16 +108,14 @@ class Costs:
 
 def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:
     """How often there is no plain verdict."""
-    decisions = [(decision, one.outline.cluster) for one in judged for decision in one.decisions]
-    clusters = [cluster for _, cluster in decisions]
-    judgments = [(judgment.verdict.status, one.outline.cluster) for one in judged for judgment in one.judgments]
-    of_judgments = [cluster for _, cluster in judgments]
+    decisions = [(one.outline.cluster, decision) for one in judged for decision in one.decisions]
+    statuses = [(one.outline.cluster, judgment.verdict.status) for one in judged for judgment in one.judgments]
     return Verdicts(
-        tied=share_of([float(decision.tied) for decision, _ in decisions], clusters=clusters),
-        no_verdict=share_of([float(not decision.has_verdict) for decision, _ in decisions], clusters=clusters),
-        forced=share_of([float(decision.forced) for decision, _ in decisions], clusters=clusters),
-        ties=share_of([float(status == "tie") for status, _ in judgments], clusters=of_judgments),
-        abstained=share_of([float(status == "abstained") for status, _ in judgments], clusters=of_judgments),
+        tied=clustered_share((cluster, float(decision.tied)) for cluster, decision in decisions),
+        no_verdict=clustered_share((cluster, float(not decision.has_verdict)) for cluster, decision in decisions),
+        forced=clustered_share((cluster, float(decision.forced)) for cluster, decision in decisions),
+        ties=clustered_share((cluster, float(status == "tie")) for cluster, status in statuses),
+        abstained=clustered_share((cluster, float(status == "abstained")) for cluster, status in statuses),
     )
 
 
@@ -130,37 +128,34 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
         judged: one run.
         marks: what its comparisons earned.
     """
-    rollouts = [(rollout, one.outline.cluster) for one in judged for j in one.judgments for rollout in j.rollouts]
-    used = _used(judged)
-    credits: dict[bool, list[ComparisonScore]] = {True: [], False: []}
+    rollouts = [(one.outline.cluster, rollout) for one in judged for j in one.judgments for rollout in j.rollouts]
+    used: dict[str, list[tuple[frozenset[int], bool]]] = defaultdict(list)
+    for one in judged:
+        for judgment, decisions in one.by_judgment():
+            shown = frozenset(index for decision in decisions for index in decision.shown)
+            used[one.outline.id].append((shown, any(map(_ran, judgment.rollouts))))
+    credits: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for mark in marks:
         about = [ran for shown, ran in used[mark.outline.id] if shown <= set(mark.compared)]
         if about:
-            credits[any(about)].append(mark)
-    unique = _unique(judged)
+            credits[any(about)].append((mark.outline.cluster, mark.credit))
+    num_programs = [sum(map(_is_program, _calls(judgment))) for judgment, _ in _unique(judged)]
     return ToolUse(
-        rollouts=share_of([float(_ran(rollout)) for rollout, _ in rollouts], clusters=[name for _, name in rollouts]),
-        programs=fmean(_num_programs(judgment) for judgment in unique) if unique else None,
-        with_programs=_mean_credit(credits[True]),
-        without_programs=_mean_credit(credits[False]),
+        rollouts=clustered_share((cluster, float(_ran(rollout))) for cluster, rollout in rollouts),
+        programs=fmean(num_programs) if num_programs else None,
+        with_programs=clustered_share(credits[True]),
+        without_programs=clustered_share(credits[False]),
     )
 
 
 def code_errors_of(judged: Sequence[JudgedExample]) -> list[CodeErrors]:
     """How calls fail, kind by kind."""
-    calls: list[tuple[CodeError | None, str]] = []
-    judgments: list[tuple[set[CodeError | None], str]] = []
-    for judgment, cluster in _unique_with_clusters(judged):
-        kinds = [kind_of(turn) for rollout in judgment.rollouts for turn in _calls(rollout)]
-        calls += [(kind, cluster) for kind in kinds]
-        if kinds:
-            judgments.append((set(kinds), cluster))
-    of_calls, of_judgments = [name for _, name in calls], [name for _, name in judgments]
+    found = [(cluster, [kind_of(turn) for turn in _calls(judgment)]) for judgment, cluster in _unique(judged)]
     return [
         CodeErrors(
             kind=kind,
-            of_programs=share_of([float(found is kind) for found, _ in calls], clusters=of_calls),
-            of_judgments=share_of([float(kind in found) for found, _ in judgments], clusters=of_judgments),
+            of_programs=clustered_share((cluster, float(each is kind)) for cluster, kinds in found for each in kinds),
+            of_judgments=clustered_share((cluster, float(kind in kinds)) for cluster, kinds in found if kinds),
         )
         for kind in CodeError
     ]
@@ -187,29 +182,22 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
 
     Args:
         judged: one run.
-        prices: None: money is not counted.
+        prices: None: money is not counted. Each token counts once: an endpoint may bill every turn anew.
     """
-    judgments = _unique(judged)
-    money = [price_of(judgment, prices=prices or Prices()) for judgment in judgments]
+    prices = prices or Prices()
+    usages = [judgment.usage for judgment, _ in _unique(judged)]
+    timings = [judgment.timing for judgment, _ in _unique(judged)]
+    money = [prices.cost_of(input_tokens=u.input_tokens, output_tokens=u.output_tokens) for u in usages]
     return Costs(
-        num_judgments=len(judgments),
-        input_tokens=spread_of([judgment.usage.input_tokens for judgment in judgments]),
-        output_tokens=spread_of([judgment.usage.output_tokens for judgment in judgments]),
-        tool_calls=spread_of([judgment.usage.tool_calls for judgment in judgments]),
-        latency_s=spread_of([judgment.timing.total_s for judgment in judgments]),
-        engine_s=spread_of([judgment.timing.engine_s for judgment in judgments]),
-        sandbox_s=spread_of([judgment.timing.sandbox_s for judgment in judgments]),
+        num_judgments=len(usages),
+        input_tokens=spread_of([usage.input_tokens for usage in usages]),
+        output_tokens=spread_of([usage.output_tokens for usage in usages]),
+        tool_calls=spread_of([usage.tool_calls for usage in usages]),
+        latency_s=spread_of([timing.total_s for timing in timings]),
+        engine_s=spread_of([timing.engine_s for timing in timings]),
+        sandbox_s=spread_of([timing.sandbox_s for timing in timings]),
         money=spread_of([price for price in money if price is not None]),
     )
-
-
-def price_of(judgment: Judgment, *, prices: Prices) -> float | None:
-    """What the tokens of a judgment cost, each once; an endpoint that bills every turn's whole prompt takes more.
-
-    None: no price is known.
-    """
-    usage = judgment.usage
-    return prices.cost_of(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
 
 
 def spread_of(values: Sequence[float]) -> Distribution | None:
@@ -221,38 +209,20 @@ def spread_of(values: Sequence[float]) -> Distribution | None:
     return Distribution(total=total, mean=total / len(values), median=float(median), p90=float(p90), p99=float(p99))
 
 
-def _calls(rollout: RolloutRecord) -> Iterator[TurnRecord]:
+def _calls(judgment: Judgment) -> Iterator[TurnRecord]:
     """The turns that asked for a program to be run."""
-    return (turn for turn in rollout.turns if turn.outcome is not None)
+    return (turn for rollout in judgment.rollouts for turn in rollout.turns if turn.outcome is not None)
+
+
+def _is_program(turn: TurnRecord) -> bool:
+    return turn.outcome not in (None, Outcome.REFUSED)
 
 
 def _ran(rollout: RolloutRecord) -> bool:
-    return any(turn.outcome is not Outcome.REFUSED for turn in _calls(rollout))
+    return any(map(_is_program, rollout.turns))
 
 
-def _num_programs(judgment: Judgment) -> int:
-    return sum(turn.outcome is not Outcome.REFUSED for rollout in judgment.rollouts for turn in _calls(rollout))
-
-
-def _used(judged: Sequence[JudgedExample]) -> Mapping[str, list[tuple[frozenset[int], bool]]]:
-    """By example: what was shown in each judgment, and whether a program ran."""
-    used: dict[str, list[tuple[frozenset[int], bool]]] = defaultdict(list)
-    for one in judged:
-        for judgment, decisions in one.by_judgment():
-            shown = frozenset(index for decision in decisions for index in decision.shown)
-            used[one.outline.id].append((shown, any(map(_ran, judgment.rollouts))))
-    return used
-
-
-def _mean_credit(marks: Sequence[ComparisonScore]) -> Share:
-    return share_of([mark.credit for mark in marks], clusters=[mark.outline.cluster for mark in marks])
-
-
-def _unique(judged: Sequence[JudgedExample]) -> list[Judgment]:
-    return [judgment for judgment, _ in _unique_with_clusters(judged)]
-
-
-def _unique_with_clusters(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
+def _unique(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
     """Each judgment once, with the prompt that first asked for it."""
     found: dict[str, tuple[Judgment, str]] = {}
     for one in judged:

@@ -19,7 +19,7 @@ USE = """
 import sys
 from pathlib import Path
 from tirjudge.types import Mode
-from tirjudge_harness.benchmark import asked_of, BENCHMARKS
+from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge.right import Decision
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
@@ -29,7 +29,7 @@ from tirjudge_harness.sources import load_examples
 quiz = BENCHMARKS.named("quiz")
 judged = []
 for example in load_examples(quiz, data=Path("quiz.jsonl"), on_bad=lambda row: sys.exit(str(row))):
-    asked = asked_of(quiz, example.outline, mode=Mode.PAIRWISE)
+    asked = quiz.asked(example.outline, mode=Mode.PAIRWISE)
     print(example.outline.id, example.outline.tags["difficulty"], asked)
     # The judge always names what is shown first.
     shown = [order for pair in asked for order in (pair, pair[::-1])]

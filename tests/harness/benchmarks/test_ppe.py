@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge_harness.benchmark import asked_of
 from tirjudge_harness.benchmarks.ppe import BENCHMARK, BEST_OF_K
 from tirjudge_harness.benchmarks.ppe_curves import area_under_roc, best_of_k, ideal_best_of_k, loss, mean_curve
 
@@ -62,7 +61,7 @@ def test_pairs_that_tell_nothing_are_a_broken_row(load, bad, pairs: Any, problem
 
 def test_best_of_k_scores_every_response_once_and_still_counts_the_pairs(load, rated, figures) -> None:
     (example,) = load(BEST_OF_K, [row("q")], part="math")
-    assert asked_of(BEST_OF_K, example.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,)]
+    assert BEST_OF_K.asked(example.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,)]
     values = figures(BEST_OF_K, [rated(example, 5, 7, 5)])
     # Pairs (0, 1) twice wrong, (2, 0) even. The right one is above none, and level with one of two.
     assert values["average"] == pytest.approx((0 + 0.5 + 0) / 3)

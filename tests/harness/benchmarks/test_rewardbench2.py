@@ -5,7 +5,6 @@ from math import tanh
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge_harness.benchmark import asked_of
 from tirjudge_harness.benchmarks.rewardbench2 import BENCHMARK, TASKS, ties_score
 
 
@@ -31,10 +30,10 @@ def ties(number: int) -> list[dict[str, object]]:
 def test_four_responses_are_compared_at_once_and_ties_are_only_rated(load) -> None:
     example, _, tied = load(BENCHMARK, [row(1), *ties(5)])
     assert example.outline.correct == (0,)
-    assert asked_of(BENCHMARK, example.outline, mode=Mode.LISTWISE) == [(0, 1, 2, 3)]
+    assert BENCHMARK.asked(example.outline, mode=Mode.LISTWISE) == [(0, 1, 2, 3)]
     assert tied.outline.correct == (0, 1, 2)
-    assert asked_of(BENCHMARK, tied.outline, mode=Mode.LISTWISE) == []
-    assert asked_of(BENCHMARK, tied.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,), (3,)]
+    assert BENCHMARK.asked(tied.outline, mode=Mode.LISTWISE) == []
+    assert BENCHMARK.asked(tied.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,), (3,)]
 
 
 def test_companions_are_one_cluster(load) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tirjudge.types import Mode
-from tirjudge_harness.benchmark import asked_of
 from tirjudge_harness.benchmarks.rmbench import BENCHMARK
 from tirjudge_harness.protocols import PAPER
 from tirjudge_harness.sources import load_examples
@@ -27,8 +26,8 @@ def test_every_right_answer_meets_every_wrong_one(load) -> None:
     (example,) = load(BENCHMARK, [row(8)])
     assert (example.outline.id, example.outline.correct) == ("chat/8", (0, 1, 2))
     nine = [(right, wrong) for right in (0, 1, 2) for wrong in (3, 4, 5)]
-    assert asked_of(BENCHMARK, example.outline, mode=Mode.PAIRWISE) == nine
-    assert asked_of(BENCHMARK, example.outline, mode=Mode.POINTWISE) == [(index,) for index in range(6)]
+    assert BENCHMARK.asked(example.outline, mode=Mode.PAIRWISE) == nine
+    assert BENCHMARK.asked(example.outline, mode=Mode.POINTWISE) == [(index,) for index in range(6)]
 
 
 def test_both_kinds_of_safety_are_one_domain(load) -> None:

@@ -12,7 +12,7 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import Mean, Node
 from tirjudge_harness.reports.published import published
 from tirjudge_harness.reports.scored import ScoredRun, score_run
-from tirjudge_harness.reports.shapes import PLACES, Paper, paper_table
+from tirjudge_harness.reports.shapes import Paper, paper_table
 from tirjudge_harness.reports.tables import ReportTable, TableEntry, TableRow
 
 SHAPES: tuple[Paper, ...] = ("main", "rewardbench2", "subsets")
@@ -34,11 +34,11 @@ def names_in(nodes: Sequence[Node]) -> set[str]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_place_is_a_published_column_and_a_figure_of_a_benchmark(shape: Paper) -> None:
-    for place in PLACES[shape]:
+    for place in published(shape).columns:
         assert place.key in published(shape).rows[0].texts
         assert place.figure in names_in(BENCHMARKS.named(place.benchmark).sheet)
     figures = {key for key in published(shape).rows[0].texts if key not in ("judge", "mode", "training_pairs", "notes")}
-    assert figures == {place.key for place in PLACES[shape]}
+    assert figures == {place.key for place in published(shape).columns}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

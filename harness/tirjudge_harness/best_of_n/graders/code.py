@@ -19,6 +19,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -35,78 +36,10 @@ LIMITS = Limits(
 """Of one program with its tests; wide, as those of the benchmarks' own evaluations are."""
 
 PACKAGES: Mapping[str, str] = MappingProxyType(
-    {
-        "blake3": "blake3",
-        "bs4": "beautifulsoup4",
-        "chardet": "chardet",
-        "Crypto": "pycryptodome",
-        "cryptography": "cryptography",
-        "cv2": "opencv-python-headless",
-        "dateutil": "python-dateutil",
-        "django": "django",
-        "docx": "python-docx",
-        "docxtpl": "docxtpl",
-        "faker": "faker",
-        "flask": "flask",
-        "flask_login": "flask-login",
-        "flask_mail": "flask-mail",
-        "flask_restful": "flask-restful",
-        "flask_wtf": "flask-wtf",
-        "folium": "folium",
-        "gensim": "gensim",
-        "geopandas": "geopandas",
-        "geopy": "geopy",
-        "holidays": "holidays",
-        "keras": "keras",
-        "Levenshtein": "levenshtein",
-        "librosa": "librosa",
-        "lxml": "lxml",
-        "matplotlib": "matplotlib",
-        "mechanize": "mechanize",
-        "natsort": "natsort",
-        "networkx": "networkx",
-        "nltk": "nltk",
-        "numba": "numba",
-        "numpy": "numpy",
-        "openpyxl": "openpyxl",
-        "pandas": "pandas",
-        "PIL": "pillow",
-        "prettytable": "prettytable",
-        "psutil": "psutil",
-        "pyfakefs": "pyfakefs",
-        "pyquery": "pyquery",
-        "pytesseract": "pytesseract",
-        "pytest": "pytest",
-        "python_http_client": "python-http-client",
-        "pytz": "pytz",
-        "regex": "regex",
-        "requests": "requests",
-        "requests_mock": "requests-mock",
-        "rsa": "rsa",
-        "scipy": "scipy",
-        "seaborn": "seaborn",
-        "selenium": "selenium",
-        "sendgrid": "sendgrid",
-        "shapely": "shapely",
-        "skimage": "scikit-image",
-        "sklearn": "scikit-learn",
-        "soundfile": "soundfile",
-        "statsmodels": "statsmodels",
-        "sympy": "sympy",
-        "tensorflow": "tensorflow",
-        "textblob": "textblob",
-        "texttable": "texttable",
-        "unidecode": "unidecode",
-        "werkzeug": "werkzeug",
-        "wikipedia": "wikipedia",
-        "wordcloud": "wordcloud",
-        "wordninja": "wordninja",
-        "wtforms": "wtforms",
-        "xlrd": "xlrd",
-        "xlwt": "xlwt",
-        "xmltodict": "xmltodict",
-        "yaml": "pyyaml",
-    }
+    dict(
+        line.split()
+        for line in resources.files(__package__ or "").joinpath("code_packages.txt").read_text().splitlines()
+    )
 )
 """Import name -> distribution of what BigCodeBench's programs and tests use. Those that are not installed are missing."""
 

@@ -69,4 +69,4 @@ def require(*modules: str) -> None:
     """
     lacking = [module for module in modules if find_spec(module) is None]
     if lacking:
-        raise InputError(f"{', '.join(lacking)}: not installed; `pip install 'tirjudge[bench]'` would do")
+        raise InputError(f"{', '.join(lacking)}: not installed; run pip install 'tirjudge[bench]'")

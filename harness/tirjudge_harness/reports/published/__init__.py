@@ -1,7 +1,8 @@
 """Published tables, as printed, with what a reader has to know before setting a figure beside them.
 
-A table is a CSV whose first line names its source. Its `notes` are keys of `notes.csv`, where each note says which figures
-it speaks of (`judgebench_*`: all whose names begin so) and whether they can be compared with figures measured here.
+A table is a CSV whose first line names its source; `columns.csv` says which figure of ours belongs in which column. Its
+`notes` are keys of `notes.csv`, where each note says which figures it speaks of (`judgebench_*`: all whose names begin so)
+and whether they can be compared with figures measured here.
 """
 
 from __future__ import annotations
@@ -53,10 +54,26 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedColumn:
+    """A column of a published table, and which figure of ours belongs there."""
+
+    key: str
+    """Of the published column."""
+    title: str
+    group: str
+    """What several neighbouring columns have over their titles; empty: nothing."""
+    benchmark: str
+    """Empty: best-of-N."""
+    figure: str
+    """Of the benchmark; of best-of-N a strategy or a baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """One published table."""
 
     source: str
+    columns: tuple[PublishedColumn, ...]
     rows: tuple[PublishedRow, ...]
 
 
@@ -69,7 +86,12 @@ def published(table: PublishedTable) -> Published:
         PublishedRow(texts=row, notes=tuple(notes[key] for key in row["notes"].split()))
         for row in csv.DictReader(lines)
     )
-    return Published(source=head.removeprefix(SOURCE), rows=tuple(rows))
+    columns = (
+        PublishedColumn(**{key: value for key, value in row.items() if key != "table"})
+        for row in csv.DictReader(_lines("columns.csv"))
+        if row["table"] == table
+    )
+    return Published(source=head.removeprefix(SOURCE), columns=tuple(columns), rows=tuple(rows))
 
 
 @cache

@@ -40,6 +40,22 @@ _POSTSCRIPTS = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\
 _FENCE = re.compile(r"\A```(?:json|Json|JSON)?")
 
 
+_CHECKS: dict[str, Check] = {}
+
+CHECKS: Mapping[str, Check] = MappingProxyType(_CHECKS)
+"""Kind -> whether a response follows it; what the kind leaves open (a number, a word) comes as keyword arguments."""
+
+
+def _check(kind: str) -> Callable[[Check], Check]:
+    """The function below is the check of this kind."""
+
+    def add(check: Check) -> Check:
+        _CHECKS[kind] = validate_call(check)
+        return check
+
+    return add
+
+
 def _holds(count: int, relation: Relation, limit: int) -> bool:
     return count >= limit if relation == "at least" else count < limit
 
@@ -47,21 +63,25 @@ def _holds(count: int, relation: Relation, limit: int) -> bool:
 # Keywords
 
 
+@_check("keywords:existence")
 def _existence(response: str, *, keywords: Keywords) -> bool:
     """All keywords occur, whatever their case, also inside longer words."""
     return all(re.search(re.escape(keyword), response, re.IGNORECASE) for keyword in keywords)
 
 
+@_check("keywords:frequency")
 def _frequency(response: str, *, keyword: Keyword, frequency: Count, relation: Relation) -> bool:
     """Occurrences that do not overlap, whatever their case, also inside longer words."""
     return _holds(len(re.findall(re.escape(keyword), response, re.IGNORECASE)), relation, frequency)
 
 
+@_check("keywords:forbidden_words")
 def _forbidden_words(response: str, *, forbidden_words: Keywords) -> bool:
     """None occurs as a word of its own, whatever its case."""
     return not any(re.search(rf"\b{re.escape(word)}\b", response, re.IGNORECASE) for word in forbidden_words)
 
 
+@_check("keywords:letter_frequency")
 def _letter_frequency(
     response: str,
     *,
@@ -76,18 +96,22 @@ def _letter_frequency(
 # Language and case
 
 
+@_check("language:response_language")
 def _response_language(response: str, *, language: OneText) -> bool:
     return is_in_language(response, language)
 
 
+@_check("change_case:english_capital")
 def _english_capital(response: str) -> bool:
     return response.isupper() and is_in_language(response, "en")
 
 
+@_check("change_case:english_lowercase")
 def _english_lowercase(response: str) -> bool:
     return response.islower() and is_in_language(response, "en")
 
 
+@_check("change_case:capital_word_frequency")
 def _capital_word_frequency(response: str, *, capital_frequency: Count, capital_relation: Relation) -> bool:
     return _holds(count_capital_words(response), capital_relation, capital_frequency)
 
@@ -95,19 +119,23 @@ def _capital_word_frequency(response: str, *, capital_frequency: Count, capital_
 # Length
 
 
+@_check("length_constraints:number_sentences")
 def _number_sentences(response: str, *, num_sentences: Count, relation: Relation) -> bool:
     return _holds(count_sentences(response), relation, num_sentences)
 
 
+@_check("length_constraints:number_words")
 def _number_words(response: str, *, num_words: Count, relation: Relation) -> bool:
     return _holds(count_words(response), relation, num_words)
 
 
+@_check("length_constraints:number_paragraphs")
 def _number_paragraphs(response: str, *, num_paragraphs: Count) -> bool:
     """Paragraphs are parted by `***`; nothing but the first and the last may be blank, and then does not count."""
     return _num_parts(response.split("***")) == num_paragraphs
 
 
+@_check("length_constraints:nth_paragraph_first_word")
 def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_paragraph: int, first_word: OneText) -> bool:
     """Paragraphs are parted by a blank line. Blank ones do not count, but take a place in the order."""
     paragraphs = response.split("\n\n")
@@ -124,12 +152,14 @@ def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_parag
 # Content and format
 
 
+@_check("detectable_content:number_placeholders")
 def _number_placeholders(response: str, *, num_placeholders: Count) -> bool:
     """At least so many texts in square brackets, each on one line."""
     found = sum("[" in part for line in response.split("\n") for part in line.split("]")[:-1])
     return found >= num_placeholders
 
 
+@_check("detectable_content:postscript")
 def _postscript(response: str, *, postscript_marker: OneText) -> bool:
     """The marker occurs, whatever its case; in P.S. and P.P.S a space may stand between the letters."""
     pattern = _POSTSCRIPTS.get(postscript_marker.strip())
@@ -138,27 +168,32 @@ def _postscript(response: str, *, postscript_marker: OneText) -> bool:
     return pattern.search(response.lower()) is not None
 
 
+@_check("detectable_format:number_bullet_lists")
 def _number_bullet_lists(response: str, *, num_bullets: Count) -> bool:
     """Exactly so many lines that begin with one `*`, or with `-`."""
     return len(_STARRED_ITEM.findall(response)) + len(_DASHED_ITEM.findall(response)) == num_bullets
 
 
+@_check("detectable_format:constrained_response")
 def _constrained_response(response: str) -> bool:
     """One of three sentences occurs."""
     return any(sentence in response for sentence in _CONSTRAINED_RESPONSES)
 
 
+@_check("detectable_format:number_highlighted_sections")
 def _number_highlighted_sections(response: str, *, num_highlights: Count) -> bool:
     """At least so many texts between stars, or between double stars, each on one line and not blank."""
     found = [*_HIGHLIGHT.findall(response), *_BOLD.findall(response)]
     return sum(bool(text.strip()) for text in found) >= num_highlights
 
 
+@_check("detectable_format:multiple_sections")
 def _multiple_sections(response: str, *, section_spliter: OneText, num_sections: Count) -> bool:
     """At least so many times the word with a number behind it."""
     return len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", response)) >= num_sections
 
 
+@_check("detectable_format:json_format")
 def _json_format(response: str) -> bool:
     """All of it is JSON, perhaps in a code block."""
     text = _FENCE.sub("", response.strip(), count=1).removesuffix("```").strip()
@@ -169,6 +204,7 @@ def _json_format(response: str) -> bool:
     return True
 
 
+@_check("detectable_format:title")
 def _title(response: str) -> bool:
     """A line has `<<a title>>`, not a blank one."""
     for line in response.split("\n"):
@@ -181,6 +217,7 @@ def _title(response: str) -> bool:
 # Combination, start and end
 
 
+@_check("combination:two_responses")
 def _two_responses(response: str) -> bool:
     """Two different texts parted by six stars; what stands before the first stars or after the last may be blank."""
     parts = response.split("******")
@@ -188,21 +225,25 @@ def _two_responses(response: str) -> bool:
     return _num_parts(parts) == 2 and filled[0] != filled[1]
 
 
+@_check("combination:repeat_prompt")
 def _repeat_prompt(response: str, *, prompt_to_repeat: OneText) -> bool:
     """The response begins with the request, whatever its case."""
     return response.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
+@_check("startend:end_checker")
 def _end_checker(response: str, *, end_phrase: OneText) -> bool:
     """The response ends with the phrase, whatever its case, perhaps in quotation marks."""
     return response.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
+@_check("startend:quotation")
 def _quotation(response: str) -> bool:
     text = response.strip()
     return len(text) > 1 and text[0] == text[-1] == '"'
 
 
+@_check("punctuation:no_comma")
 def _no_comma(response: str) -> bool:
     return "," not in response
 
@@ -212,35 +253,3 @@ def _num_parts(parts: Sequence[str]) -> int:
     if not all(part.strip() for part in parts[1:-1]):
         return -1
     return sum(bool(part.strip()) for part in parts)
-
-
-CHECKS: Mapping[str, Check] = MappingProxyType(
-    {
-        "keywords:existence": validate_call(_existence),
-        "keywords:frequency": validate_call(_frequency),
-        "keywords:forbidden_words": validate_call(_forbidden_words),
-        "keywords:letter_frequency": validate_call(_letter_frequency),
-        "language:response_language": validate_call(_response_language),
-        "length_constraints:number_sentences": validate_call(_number_sentences),
-        "length_constraints:number_paragraphs": validate_call(_number_paragraphs),
-        "length_constraints:number_words": validate_call(_number_words),
-        "length_constraints:nth_paragraph_first_word": validate_call(_nth_paragraph_first_word),
-        "detectable_content:number_placeholders": validate_call(_number_placeholders),
-        "detectable_content:postscript": validate_call(_postscript),
-        "detectable_format:number_bullet_lists": validate_call(_number_bullet_lists),
-        "detectable_format:constrained_response": validate_call(_constrained_response),
-        "detectable_format:number_highlighted_sections": validate_call(_number_highlighted_sections),
-        "detectable_format:multiple_sections": validate_call(_multiple_sections),
-        "detectable_format:json_format": validate_call(_json_format),
-        "detectable_format:title": validate_call(_title),
-        "combination:two_responses": validate_call(_two_responses),
-        "combination:repeat_prompt": validate_call(_repeat_prompt),
-        "startend:end_checker": validate_call(_end_checker),
-        "startend:quotation": validate_call(_quotation),
-        "change_case:capital_word_frequency": validate_call(_capital_word_frequency),
-        "change_case:english_capital": validate_call(_english_capital),
-        "change_case:english_lowercase": validate_call(_english_lowercase),
-        "punctuation:no_comma": validate_call(_no_comma),
-    }
-)
-"""Kind -> whether a response follows it; what the kind leaves open (a number, a word) comes as keyword arguments."""

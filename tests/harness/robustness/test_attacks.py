@@ -10,7 +10,7 @@ from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.robustness.attacks import ResponseAttack, chosen_attacks, every_attack
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "guard.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text(encoding="utf-8")
 
 
 def three() -> Example:

@@ -20,6 +20,7 @@ from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge_harness.bench_run import RunContext
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.planning import RunSettings
@@ -87,7 +88,6 @@ async def attacked(
         LABELLED,
         attacks=chosen_attacks(names, mode=mode),
         out=out / "runs",
-        opened=judge,
         settings=RunSettings(
             mode=mode,
             protocol=BOTH_ORDERS if mode is Mode.PAIRWISE else PAPER,
@@ -95,8 +95,7 @@ async def attacked(
             data=write(rows, out=out),
             **fields,
         ),
-        concurrency=4,
-        console=Console(file=io.StringIO()),
+        context=RunContext(opened=judge, concurrency=4, console=Console(file=io.StringIO())),
     )
 
 

@@ -1,0 +1,64 @@
+"""Tables of an evaluation: what a judge earned on a benchmark, and what a file of labelled verdicts adds up to."""
+
+from __future__ import annotations
+
+from tirjudge_harness.evaluation import Evaluation
+from tirjudge_harness.labelled import Labelled
+from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
+from tirjudge_harness.statistics.agreement import Agreement
+
+NAME, VALUE, NUM = (
+    Column(key="figure", title="", kind="text"),
+    Column(key="value", title="% (95 %)", ends=True),
+    Column(key="num", title="n", kind="count"),
+)
+
+
+def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
+    """The figures of a benchmark."""
+    return ReportTable(
+        title=title,
+        columns=(NAME, VALUE, NUM),
+        rows=tuple(row(one.name, percent_of(one), one.num_marks, depth=one.depth) for one in evaluation.figures),
+        notes=(_counted(evaluation),),
+    )
+
+
+def labelled_tables(labelled: Labelled, *, title: str) -> list[ReportTable]:
+    """Accuracy by each rule, and agreement where there is some."""
+    evaluations = labelled.by_rule
+    notes = [f"{rule}: {_counted(evaluation)}" for rule, evaluation in evaluations.items()]
+    if labelled.num_unlabelled:
+        notes.append(f"{labelled.num_unlabelled} examples without one right response are in no accuracy")
+    accuracy = ReportTable(
+        title=f"{title}, accuracy in %",
+        columns=(NAME, *(Column(key=rule, title=rule) for rule in evaluations), NUM),
+        rows=tuple(
+            row(figures[0].name or "(none)", *map(percent_of, figures), figures[0].num_marks)
+            for figures in zip(*(evaluation.figures for evaluation in evaluations.values()), strict=True)
+        ),
+        notes=tuple(notes),
+    )
+    kappa = Column(key="kappa", title="kappa", kind="number")
+    rows = []
+    if labelled.agreement is not None:
+        rows.append(_agreement("first look and label", labelled.agreement))
+    if (both := labelled.both_orders) is not None:
+        rows.append(_agreement("first order and second", both.agreement))
+        rows.append(row("flips, of decided", percent_of(both.flips.rate), None, both.flips.rate.num))
+    columns = (NAME, Column(key="value", title="%"), kappa, NUM)
+    return [accuracy, *([ReportTable(title="Agreement", columns=columns, rows=tuple(rows))] if rows else [])]
+
+
+def _agreement(name: str, agreement: Agreement) -> TableRow:
+    kappa = TableEntry(value=agreement.kappa, interval=agreement.interval)
+    return row(name, percent_of(agreement.same), kappa, agreement.same.num)
+
+
+def _counted(evaluation: Evaluation) -> str:
+    counts = evaluation.counts
+    forced = f"; {counts.forced} of {counts.decisions} decisions forced" if counts.forced else ""
+    return (
+        f"{counts.marks} comparisons of {counts.examples} examples: {counts.right} right, {counts.wrong} wrong, "
+        f"{counts.ties} ties, {counts.no_verdict} without a verdict; {counts.missing} missing{forced}"
+    )
