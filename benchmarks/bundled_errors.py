@@ -17,8 +17,9 @@ from reporting import Out, report
 from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Judgment
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import EVALUATION_SEED
@@ -48,7 +49,7 @@ async def ordered_wrong(folder: Path, *, items: int) -> list[Judgment]:
     engine = EmbeddedEngine.load(folder)
     try:
         async with SandboxPool() as pool:
-            judge = Judge(engine=engine, sandbox=pool, profile=load_profile(folder))
+            judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=load_profile(folder))
             asking = (judge.judge(request) for request, _ in drawn)
             judgments = await map_concurrently(asking, num_at_once=CONCURRENCY)
     finally:

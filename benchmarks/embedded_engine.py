@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import typer
 from reporting import Out, report
 
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 
 PROMPT_TOKENS, NEW_TOKENS = 300, 128
 CONCURRENCIES = (1, 16)

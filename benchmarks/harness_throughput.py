@@ -32,7 +32,7 @@ import typer
 
 from tirjudge.client import AsyncClient
 from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.opening import Model
+from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.types import Completion, JudgeRequest, Judgment, Mode, Sampling
 from tirjudge.weights_lock import WeightsLock
@@ -83,7 +83,7 @@ def serve(turn_s: float, concurrency: int) -> None:
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:
         yield Model(
-            engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), gate=WeightsLock(version="scripted")
+            engine=Engine(turn_s=turn_s), profile=Profile(name="scripted"), weights=WeightsLock(version="scripted")
         )
 
     serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]

@@ -25,11 +25,12 @@ from typing import Any
 
 import httpx2
 
+from tirjudge.engines.base import Tokenizer
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge, content_order
-from tirjudge.loop import Tokenizer
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.run_store import JudgmentStore
@@ -139,7 +140,9 @@ async def through_collector(
 async def through_server(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
     engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
     recording = RecordingEngine(engine)
-    service = JudgeService(Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint())))
+    service = JudgeService(
+        Judge(engine=recording, tools=[PythonTool(pool)], profile=load_profile(bundled_checkpoint()))
+    )
     transport = httpx2.ASGITransport(app=create_app(service))
     places = asyncio.Semaphore(8)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
@@ -159,7 +162,7 @@ async def through_server(requests: Sequence[JudgeRequest], *, pool: SandboxPool)
 async def through_harness(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
     engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
     recording = RecordingEngine(engine)
-    judge = Judge(engine=recording, sandbox=pool, profile=load_profile(bundled_checkpoint()))
+    judge = Judge(engine=recording, tools=[PythonTool(pool)], profile=load_profile(bundled_checkpoint()))
     failures: list[Any] = []
 
     def done(number: int, answer: Any) -> None:

@@ -38,9 +38,9 @@ from benchmarks.reporting import Out, report
 from tests.vllm.judging import Asked, Recorded, judge_all
 from tests.vllm.server import VLLMServer, bundled_judge_server
 from tirjudge.concurrency import map_concurrently
+from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.loop import Engine, Tokenizer
-from tirjudge.opening import bundled_checkpoint, fingerprint
+from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.request_context import cache_salt, coming_from
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool

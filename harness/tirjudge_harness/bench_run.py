@@ -12,7 +12,6 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.examples import Example
@@ -25,6 +24,7 @@ from tirjudge_harness.progress import RunProgress, run_resumable
 from tirjudge_harness.protocols import find_protocol
 from tirjudge_harness.row_files import is_row_file
 from tirjudge_harness.run import BenchmarkRun, create_or_resume, judged_of, load_run
+from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 
 SHOWN_BAD_ROWS = 20

@@ -113,8 +113,8 @@ class Output(RunStore[OutputRecord]):
                 )
         for askers in self._askers.values():
             found = next((judged[item.id] for item in askers if item.id in judged), None)
-            for item in askers if found is not None else ():
-                judged.setdefault(item.id, found)
+            if found is not None:
+                judged |= {item.id: judged.get(item.id, found) for item in askers}
         self.lines = {id: self._record(items[id], judgment=judgment) for id, judgment in judged.items()}
         counting = jsonl(self.lines.values()).splitlines()
         if self._journal.lines != counting:

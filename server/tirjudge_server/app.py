@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from tirjudge.concurrency import background
-from tirjudge.opening import Model
+from tirjudge.model import Model
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
 from tirjudge_server.dialects import DIALECTS, DialectSettings

@@ -13,7 +13,7 @@ from tirjudge.http.rewards import BATCH_PATH, JudgmentBatchAnswer, JudgmentBatch
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.cost import Cost
-from tirjudge_server.failure import FAILED_HEADER, absence_from, absence_in
+from tirjudge_server.failure import FAILED_HEADER, missing_from, missing_in
 from tirjudge_server.request_batch import RequestBatch
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import read_request
@@ -58,7 +58,7 @@ async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Respon
     answers = [next(answered) if isinstance(request, JudgeRequest) else request for request in requests]
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     if len(errors) == len(answers) and all(
-        not isinstance(error, Refused) and absence_from(error).is_ours for error in errors
+        not isinstance(error, Refused) and missing_from(error).is_ours for error in errors
     ):
         raise errors[0]
     items = [
@@ -67,7 +67,7 @@ async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Respon
         else JudgmentBatchItem(index=index, judgment=None, error=problem_from(answer)[1])
         for index, answer in enumerate(answers)
     ]
-    num_absent = len(errors) + sum(isinstance(a, Judgment) and absence_in(a.verdict) is not None for a in answers)
+    num_absent = len(errors) + sum(isinstance(a, Judgment) and missing_in(a.verdict) is not None for a in answers)
     headers = {FAILED_HEADER: str(num_absent)} if num_absent else {}
     body = JudgmentBatchAnswer(data=items).model_dump_json()
     return Response(body, headers=headers, media_type="application/json")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tirjudge.concurrency import fail_fast_group
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
 from tirjudge.judge import Judge
 from tirjudge.types import Mode, Rollout
@@ -190,11 +191,8 @@ class _Collection:
 
     async def run(self) -> list[SampledItem]:
         """All draws that it took, in order."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._launch(tasks)
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        async with fail_fast_group() as tasks:
+            self._launch(tasks)
         return [self.done[number] for number in range(len(self.drawn))]
 
     def _launch(self, tasks: asyncio.TaskGroup) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from tirjudge.durable import replacing_file
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, prompt_text
 from tirjudge_training.row_files import SUFFIXES, read_rows, write_lines
 
@@ -163,16 +163,11 @@ def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
     if twice:
         raise ValueError(f'id: "{twice[0]}" comes more than once; ids have to differ')
     _check_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with replacing_file(path) as unfinished:
         if path.suffix == ".parquet":
-            _write_parquet(items, partial)
+            _write_parquet(items, unfinished)
         else:
-            write_lines(map(_row, items), partial, gzipped=path.suffix == ".gz")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+            write_lines(map(_row, items), unfinished, gzipped=path.suffix == ".gz")
 
 
 def _check_suffix(path: Path) -> None:

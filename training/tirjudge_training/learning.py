@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
+from tirjudge.durable import lock_folder, write_file
 from tirjudge_training.config import accelerate_file, parse_recipe
 from tirjudge_training.journal import MetricsJournal
 from tirjudge_training.rollouts import rank_and_size
-from tirjudge_training.run_folder import locked, write_whole
 from tirjudge_training.trainers import OnStep, StageJob, TrainedStage, trainer_of
 from tirjudge_training.training_data import TrainingData, load_data
 
@@ -84,7 +84,7 @@ def _launch(job: StageJob) -> TrainedStage:
 def write_job(job: StageJob, file: Path) -> None:
     """A job as a file, for `python -m tirjudge_training.learning`."""
     values = {field.name: getattr(job, field.name) for field in fields(job)}
-    write_whole(file, json.dumps({**values, "recipe": job.recipe.resolved()}, default=str))
+    write_file(file, json.dumps({**values, "recipe": job.recipe.resolved()}, default=str), closed=False)
 
 
 def read_job(file: Path) -> StageJob:
@@ -100,7 +100,8 @@ def _main(file: Path) -> None:
     job = read_job(file)
     is_first = rank_and_size()[0] == 0
     if is_first:
-        locked(job.folder)  # the run's own lock went with the run, if that was killed and this process was not
+        # The lock of the run is gone if the run was killed and this process was not.
+        lock_folder(job.folder, closed=False)
 
     import torch.distributed
 
@@ -108,9 +109,9 @@ def _main(file: Path) -> None:
     try:
         trained = _learn_here(job, data=load_data(job.recipe))
         if is_first:
-            write_whole(answer, json.dumps({"checkpoint": str(trained.checkpoint), "step": trained.step}))
+            write_file(answer, json.dumps({"checkpoint": str(trained.checkpoint), "step": trained.step}), closed=False)
     except ValueError as error:  # whichever is first: the others may be ended before they can say so
-        write_whole(answer, json.dumps({"refused": str(error)}))
+        write_file(answer, json.dumps({"refused": str(error)}), closed=False)
         raise
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tirjudge.durable import write_file
 from tirjudge.judge import Judge
 from tirjudge_training.collector import Collected, Collector
 from tirjudge_training.config import Recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
 from tirjudge_training.policies import EmbeddedPolicy, Policy
-from tirjudge_training.run_folder import write_whole
 from tirjudge_training.training_data import TrainingData
 from tirjudge_training.validation import Validation, validate
 from tirjudge_training.vllm_policy import VLLMPolicy
@@ -91,5 +91,5 @@ class ResumableCollector(Collector):
             self.restore(json.loads(before.read_text(encoding="utf-8")))
         collected = await super().collect(step=step, num_groups=num_groups, rank=rank)
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(after, json.dumps(self.state()))
+        write_file(after, json.dumps(self.state()), closed=False)
         return collected

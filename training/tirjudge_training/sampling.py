@@ -14,9 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from tirjudge.concurrency import gather_fail_fast
-from tirjudge.engines.base import BaseEngine
 from tirjudge.concurrency import map_concurrently
+from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError

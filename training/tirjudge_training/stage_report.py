@@ -37,6 +37,7 @@ SHOWN = (
 STYLES = {"rejected": "red", "interrupted": "red", "running": "green", "waiting": "dim"}
 """Outcome of a stage -> colour of its line."""
 
+
 class Reporter(Callback):
     """Draws a bar for what is going on, and a line for each stage that ended.
 

@@ -11,12 +11,13 @@ from statistics import fmean
 from typing import Literal
 
 from tirjudge.concurrency import map_concurrently
+from tirjudge.durable import write_file
 from tirjudge.judge import Judge
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment, Outcome, RolloutRecord
 from tirjudge_training.gate import ValidationScore
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.run_folder import CellRecord, ValidationRecord, write_whole
+from tirjudge_training.run_folder import CellRecord, ValidationRecord
 
 CONCURRENCY = 16
 """Judgments side by side, if nothing else is said."""
@@ -179,8 +180,7 @@ def call_counts(rollouts: Sequence[RolloutRecord]) -> dict[str, int]:
 
 def write_validation(validation: Validation, path: Path) -> None:
     """One JSON file, a row an item."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n")
+    write_file(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n", closed=False)
 
 
 def read_validation(path: Path) -> Validation:

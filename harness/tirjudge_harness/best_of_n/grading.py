@@ -12,17 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from types import TracebackType
-
-from pydantic import BaseModel, ConfigDict
 
 from tirjudge.concurrency import gather_fail_fast
-from tirjudge_harness.answers import parse_lines
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.items import InputError, ItemId
-from tirjudge_harness.journal import Journal
+from tirjudge_harness.run_store import RunStore, StoredModel
 
 GRADES = "grades.jsonl"
 
@@ -66,50 +61,16 @@ class Ungraded:
     reason: str
 
 
-class GradeLine(BaseModel):
+class GradeLine(StoredModel):
     """A line of `grades.jsonl`: a problem that a grader graded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     credits: tuple[float, ...]
     answers: tuple[str | None, ...] | None
 
 
-class Grades:
-    """What was graded, on disk; use it as `async with`.
-
-    Args:
-        folder: of the run; made if it does not exist.
-
-    Raises:
-        InputError: the file cannot be written, or is damaged.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._journal = Journal(folder / GRADES)
-        try:
-            lines = list(parse_lines(self._journal.lines, model=GradeLine, path=self._journal.path))
-        except BaseException:
-            self._journal.close()
-            raise
-        self._lines = {line.key: line for line in lines}
-
-    async def __aenter__(self) -> Grades:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._journal.__aexit__(kind, error, trace)
-
-    def find(self, key: str) -> GradeLine | None:
-        return self._lines.get(key)
-
-    async def keep(self, line: GradeLine) -> None:
-        """On disk when it returns."""
-        await self._journal.append(line.model_dump_json().encode())
-        self._lines[line.key] = line
+Grades = RunStore[GradeLine]
+"""What was graded, by what a grade rests on."""
 
 
 @asynccontextmanager
@@ -192,7 +153,7 @@ async def _graded(
 ) -> GradedResponse | Ungraded:
     content = [grading.value, problem.responses, dict(problem.facts)]  # what a grade rests on
     key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-    line = grades.find(key)
+    line = grades.lines.get(key)
     if line is None:
         texts = list(dict.fromkeys(problem.responses))
         try:
@@ -208,6 +169,6 @@ async def _graded(
             credits=tuple(float(bool(grade.correct)) for grade in each),
             answers=answers if any(answer is not None for answer in answers) else None,
         )
-        await grades.keep(line)
+        await grades.add(line)
     nowhere = (None,) * len(line.credits) if grading.finds_answers else None
     return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.run_store import read_judgments
 from tirjudge_harness.bench_run import RunContext, judge_plan, load
 from tirjudge_harness.benchmark import Benchmark, HubSource
 from tirjudge_harness.items import InputError
@@ -19,6 +18,7 @@ from tirjudge_harness.planning import RunSettings, plan_run
 from tirjudge_harness.robustness.attacks import ResponseAttack
 from tirjudge_harness.robustness.effects import Effect, effect_of, worst_of
 from tirjudge_harness.run import BenchmarkRun
+from tirjudge_harness.run_store import read_judgments
 from tirjudge_harness.runner import key_of
 from tirjudge_harness.statistics.intervals import Estimate
 

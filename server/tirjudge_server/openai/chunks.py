@@ -11,18 +11,27 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import StreamingResponse
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tirjudge.http.protocol import HEARTBEAT, ErrorBody
 from tirjudge_server.call import Call
-from tirjudge_server.openai.answering import AnswerChoice, ChatJudging, CompletionOptions, choose, follow, usage
-from tirjudge_server.openai.conversation import ConversationQuestion
+from tirjudge_server.openai.answering import (
+    AnswerShape,
+    ChatJudging,
+    CompletionOptions,
+    choose,
+    complete,
+    follow,
+    usage,
+)
+from tirjudge_server.openai.conversation import AnswerChoice, ConversationQuestion
 from tirjudge_server.openai.wire import refuse
 from tirjudge_server.service import JudgeService
+from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import FAILURES, problem_from
 
 HEARTBEAT_S = 15.0
@@ -34,18 +43,29 @@ OPENING_S = 0.25
 DONE = b"data: [DONE]\n\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkShape:
-    """What an endpoint's chunks look like."""
+async def respond(
+    request: Request,
+    service: JudgeService,
+    asked: CompletionOptions,
+    interpret: Callable[[], ChatJudging | ConversationQuestion],
+    *,
+    call: Call,
+    shape: AnswerShape,
+) -> Response:
+    """Answer as a whole or in chunks.
 
-    object: str
-    id_prefix: str
-    opening: dict[str, Any] | None
-    """The first choice; None: there is none."""
-    turn: Callable[[str], dict[str, Any] | None]
-    """The choice that tells of a turn; None: it is not told."""
-    answer: Callable[[AnswerChoice], dict[str, Any]]
-    end: Callable[[AnswerChoice], dict[str, Any]]
+    Args:
+        interpret: what is wanted; runs in a thread, because long texts take a while to be searched for a judge's prompt.
+
+    Raises:
+        Refused, QueueFull, ...: as `choose`.
+    """
+    wanted = await asyncio.to_thread(interpret)
+    if asked.stream:
+        return await stream(service, wanted, asked, call=call, shape=shape)
+    answer = await while_connected(request.receive, complete(service, wanted, asked, call=call, shape=shape))
+    ids = [choice["judgment_id"] for choice in answer["choices"] if "judgment_id" in choice]
+    return JSONResponse(answer, headers={"x-judgment-id": ids[0]} if len(ids) == 1 else {})
 
 
 async def stream(
@@ -54,7 +74,7 @@ async def stream(
     asked: CompletionOptions,
     *,
     call: Call,
-    shape: ChunkShape,
+    shape: AnswerShape,
 ) -> StreamingResponse:
     """Begin to answer.
 
@@ -67,9 +87,9 @@ async def stream(
     async with AsyncExitStack() as opened:
         headers: dict[str, str] = {}
         if isinstance(wanted, ChatJudging):
-            flight = await opened.enter_async_context(service.join_or_begin(wanted.requests[0], call=call))
-            headers["x-judgment-id"] = flight.judgment_id
-            work = follow(flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
+            in_flight = await opened.enter_async_context(service.join_or_begin(wanted.requests[0], call=call))
+            headers["x-judgment-id"] = in_flight.judgment_id
+            work = follow(in_flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
         else:
             work = choose(service, wanted, asked, call=call, on_turn=turns.put)
         working = asyncio.create_task(work)
@@ -90,12 +110,12 @@ async def _end(working: asyncio.Task[list[AnswerChoice]]) -> None:
 class _Writer:
     """Chunks of one answer."""
 
-    def __init__(self, *, shape: ChunkShape, model: str, asked: CompletionOptions) -> None:
+    def __init__(self, *, shape: AnswerShape, model: str, asked: CompletionOptions) -> None:
         self.shape = shape
         self.tells_usage = asked.stream_options is not None and asked.stream_options.include_usage
         self._head = {
             "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
-            "object": shape.object,
+            "object": shape.chunk_object,
             "created": int(time.time()),
             "model": model,
         }

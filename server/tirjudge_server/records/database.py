@@ -18,8 +18,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
+from tirjudge.durable import close_to_others, make_private_folder, private
 from tirjudge.errors import RecordsUnavailable, TirjudgeError
-from tirjudge.private import close_to_others, make_private_folder, private
 from tirjudge_server.records.options import NONE
 
 LOCK_TIMEOUT_S = 5.0

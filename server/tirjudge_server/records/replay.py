@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from tirjudge.concurrency import map_concurrently
-from tirjudge.loop import Sandbox
-from tirjudge.observation import TRUNCATED, shown_output
-from tirjudge.render import bindings
+from tirjudge.formats.texts import TRUNCATED
+from tirjudge.formats.tirjudge_1 import bindings, shown_output
+from tirjudge.tools.python import Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, prompt_text
 from tirjudge_server.records.record import StoredJudgment, Versions
 

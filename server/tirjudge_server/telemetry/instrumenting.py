@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from fastapi import FastAPI
 from starlette.types import Scope
 
-from tirjudge.errors import TirjudgeError
-from tirjudge.judge import Judge
-from tirjudge.http.workers import Worker
 from tirjudge.engines.base import BaseEngine, Engine, Tokenizer
+from tirjudge.errors import TirjudgeError
+from tirjudge.http.workers import Worker
+from tirjudge.judge import Judge
 from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import Completion, ExecResult, Sampling

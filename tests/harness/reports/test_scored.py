@@ -45,7 +45,9 @@ def test_a_run_in_one_order_cannot_be_scored_by_two(make_run: MakeRun) -> None:
 
 def test_votes_that_were_not_cast_are_not_made_up(make_run: MakeRun) -> None:
     path = make_run([Pair(id="a")])
-    with pytest.raises(InputError, match="votes=3 counts 3 votes an order, and the run has 1; give paper, official or both"):
+    with pytest.raises(
+        InputError, match="votes=3 counts 3 votes an order, and the run has 1; give paper, official or both"
+    ):
         score_run(path, protocol="votes=3")
     voted = make_run([Pair(id="a")], folder="voted", protocol="votes=3", votes=3)
     with pytest.raises(InputError, match="paper counts 1 vote an order, and the run has 3; give votes=3"):

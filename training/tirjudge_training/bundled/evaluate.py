@@ -13,7 +13,8 @@ from random import Random
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
-from tirjudge.loop import Bindings, Sandbox
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge_training.synthetic.examples import Mixture, draw_examples
 from tirjudge_training.validation import call_counts
@@ -133,7 +134,7 @@ async def measure(
     """
     if test_set.noise:
         assert judge.sandbox is not None
-        judge = replace(judge, sandbox=NoiseSandbox(judge.sandbox, seed=seed))
+        judge = replace(judge, tools=[PythonTool(NoiseSandbox(judge.sandbox, seed=seed))])
 
     async def judged(request: JudgeRequest, best: int) -> tuple[Judgment, bool]:
         judgment = await judge.judge(request)

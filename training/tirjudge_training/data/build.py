@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tirjudge.durable import write_file
 from tirjudge.types import Mode
 from tirjudge_training.data.collecting import CollectionStats, OpenPool, Screen, collect, lazy_pool, sound_problems
 from tirjudge_training.data.loading import PartRows, load, local_files
@@ -146,7 +146,7 @@ def _finish(
         benchmarks=dict(screen.index.num_prompts), with_responses=screen.with_responses,
         generators=dict(sorted(generators.items())), files={TRAIN: described(train), VALIDATION: described(validation)},
     )  # fmt: skip
-    write_text(manifest.model_dump_json(indent=1) + "\n", out / MANIFEST)
+    write_file(out / MANIFEST, manifest.model_dump_json(indent=1) + "\n", closed=False)
     return manifest
 
 
@@ -178,7 +178,8 @@ async def _made(
     manifest = _manifest(source, parts, counts=counts, quota=quota, tally=tally)
     file = out / "parts" / f"{source.name}.parquet"
     write_items(items, file)
-    write_text(Finished(key=key, manifest=manifest).model_dump_json(indent=1) + "\n", file.with_suffix(".json"))
+    finished = Finished(key=key, manifest=manifest).model_dump_json(indent=1) + "\n"
+    write_file(file.with_suffix(".json"), finished, closed=False)
     return items, manifest
 
 
@@ -253,17 +254,6 @@ def _key(
 
 def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def write_text(text: str, path: Path) -> None:
-    """The file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 # Problems to be answered ------------------------------------------------------------------------------------------------

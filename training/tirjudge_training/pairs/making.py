@@ -17,6 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
+from tirjudge.durable import Journal, parse_lines, write_file
 from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.problems import (
@@ -32,9 +35,7 @@ from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.items import TrainingItem, write_items
 from tirjudge_training.pairs.checks import Verifier, marked, open_checks
 from tirjudge_training.pairs.endpoint import Endpoint
-from tirjudge_training.pairs.journal import PairsJournal, PairsLine
 from tirjudge_training.pairs.sampling import AnswerPlan, Ask, Samples, asks_of, sample
-from tirjudge_training.run_folder import write_whole
 
 CHUNK = 32
 """Problems that are checked together; math-verify is loaded once for them."""
@@ -43,8 +44,10 @@ OnProgress = Callable[[str, int, int], None]
 """(`answers` or `checks`, how many more are done, of how many)."""
 
 
-class CheckLine(PairsLine):
+class CheckLine(BaseModel):
     """What was found out about the answers to one problem."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     """Hash of the check, its reference and the answers."""
@@ -92,8 +95,8 @@ async def make_pairs(
     _check_problems(problems)
     asks = asks_of(problems, plan=plan)
     with (
-        PairsJournal(out / "journal" / "samples.jsonl") as answers,
-        PairsJournal(out / "journal" / "checks.jsonl") as checks,
+        Journal(out / "journal" / "samples.jsonl") as answers,
+        Journal(out / "journal" / "checks.jsonl") as checks,
     ):
         samples = await sample(
             asks,
@@ -105,7 +108,7 @@ async def make_pairs(
         answered = list(_answered(problems, asks=asks, samples=samples))
         async with open_checks(slots=slots) as pool:
             found: list[TrainingProblem | Rejected] = []
-            known = {line.key: line for line in checks.read(CheckLine)}
+            known = {line.key: line for line in parse_lines(checks.lines, model=CheckLine, path=checks.path)}
             for start in range(0, len(answered), CHUNK):
                 chunk = answered[start : start + CHUNK]
                 found += await _checked(chunk, known=known, journal=checks, pool=pool, verifiers=verifiers)
@@ -139,7 +142,7 @@ async def _checked(
     problems: Sequence[TrainingProblem],
     *,
     known: dict[str, CheckLine],
-    journal: PairsJournal,
+    journal: Journal,
     pool: SandboxPool,
     verifiers: Mapping[AnswerCheck, Verifier] | None,
 ) -> list[TrainingProblem | Rejected]:
@@ -149,7 +152,7 @@ async def _checked(
     results = await marked([problems[index] for index in missing], pool=pool, verifiers=verifiers)
     for index, result in zip(missing, results, strict=True):
         known[keys[index]] = _line(result, key=keys[index])
-        journal.append(known[keys[index]])
+        journal.write(known[keys[index]].model_dump_json().encode())
     return [_from_line(problem, line=known[key]) for problem, key in zip(problems, keys, strict=True)]
 
 
@@ -216,7 +219,7 @@ def _write(
         out / "candidates.jsonl",
     )
     write_items(items, out / "items.parquet")
-    write_whole(out / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    write_file(out / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return Made(items=tuple(items), manifest=manifest)
 
 

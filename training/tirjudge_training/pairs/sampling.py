@@ -12,20 +12,24 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tirjudge.concurrency import map_concurrently
+from pydantic import BaseModel, ConfigDict
+
+from tirjudge.concurrency import run_concurrently
+from tirjudge.durable import Journal, parse_lines
 from tirjudge.errors import PromptTooLong
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import ChatMessage, Sampling
 from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
-from tirjudge_training.pairs.journal import PairsJournal, PairsLine
 
 MANY_REFUSALS = 20
 """So many requests refused in a row, or the very first: it is not the prompts."""
 
 
-class SampleLine(PairsLine):
+class SampleLine(BaseModel):
     """One answer, as the journal keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ask: str
     """Hash of what was asked."""
@@ -111,7 +115,7 @@ async def sample(
     asks: Sequence[Ask],
     *,
     endpoint: Endpoint,
-    journal: PairsJournal,
+    journal: Journal,
     concurrency: int,
     on_answer: Callable[[int], None] | None = None,
 ) -> Samples:
@@ -125,7 +129,13 @@ async def sample(
         EngineUnavailable: it cannot be reached, stayed busy, or failed. What was answered is in the journal.
     """
     wanted = {ask.key for ask in asks}
-    samples = Samples(lines={line.ask: line for line in journal.read(SampleLine) if line.ask in wanted})
+    samples = Samples(
+        lines={
+            line.ask: line
+            for line in parse_lines(journal.lines, model=SampleLine, path=journal.path)
+            if line.ask in wanted
+        }
+    )
     samples.num_kept = len(samples.lines)
     tell = on_answer or (lambda _: None)
     tell(samples.num_kept)
@@ -143,13 +153,13 @@ async def sample(
                 raise
             samples.failures.append(f"{ask.problem.source}/{ask.problem.id}, {ask.model}: {error}")
         else:
-            journal.append(line)
+            journal.write(line.model_dump_json().encode())
             samples.lines[ask.key] = line
             num_refused = 0
         tell(1)
 
     missing = [ask for ask in asks if ask.key not in samples.lines]
-    await map_concurrently(map(ask_once, missing), num_at_once=concurrency)
+    await run_concurrently(map(ask_once, missing), num_at_once=concurrency)
     return samples
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tirjudge.durable import write_file
 from tirjudge_training.policies import Policy
 from tirjudge_training.rollouts import ResumableCollector, open_policy, validate_held_out
-from tirjudge_training.run_folder import write_whole
 from tirjudge_training.settings import RLSettings
 from tirjudge_training.trainers.base import OnStep, StageJob, TrainedStage
 from tirjudge_training.trainers.shaping import loss_mask, shaped_reward
@@ -213,7 +213,11 @@ class RLStage:
             best = self._read_best()
             if best is None or metrics["val/acc"] > best["val/acc"]:
                 write_checkpoint(trainer, self.folder / "best", weights=weights, start=self.start)
-                write_whole(self.folder / "best.json", json.dumps({"step": step, "val/acc": metrics["val/acc"]}) + "\n")
+                write_file(
+                    self.folder / "best.json",
+                    json.dumps({"step": step, "val/acc": metrics["val/acc"]}) + "\n",
+                    closed=False,
+                )
         trainer.accelerator.wait_for_everyone()
         self.step_began += time.perf_counter() - began  # no part of the step, whose row is written after this
 

@@ -29,10 +29,11 @@ from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportM
 )
 
 from tirjudge.concurrency import gather_fail_fast
+from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.tokenization import LocalTokenizer, find_stop
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge, rollout_name
-from tirjudge.loop import Sandbox
+from tirjudge.tools.python import Sandbox, python_tools
 from tirjudge.types import Completion, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RolloutReward, num_failed_calls, rewards_of
@@ -75,7 +76,9 @@ class TirJudgeAgentLoop(AgentLoopBase):
             eos_token_ids=frozenset(self.settings.eos_token_ids),
             options={name: sampling_params[name] for name in ("top_k", "repetition_penalty")},
         )
-        judge = Judge(engine=engine, sandbox=await _sandbox_of(self.settings), profile=self.settings.profile)
+        judge = Judge(
+            engine=engine, tools=python_tools(await _sandbox_of(self.settings)), profile=self.settings.profile
+        )
         request = item.request(
             seed=rollout_seed(self.settings.seed, step=int(kwargs.get("global_steps", 0)), item_id=item.id),
             temperature=float(sampling_params["temperature"]),
@@ -154,7 +157,7 @@ def rollout_seed(seed: int, *, step: int, item_id: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-class VerlEngine:
+class VerlEngine(BaseEngine):
     """verl's servers as the judge's engine: ids in, ids out.
 
     verl hands back ids and log-probabilities alone, so text and stop string are read from the ids here.
