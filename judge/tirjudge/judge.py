@@ -20,6 +20,7 @@ from tirjudge.formats.base import Format
 from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
 from tirjudge.model import Model
 from tirjudge.profile import Profile
+from tirjudge.strategies.base import groups_of
 from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
@@ -268,9 +269,8 @@ class _Session:
         """
         if len(order) <= size:
             return await self._compare(order)
-        num_groups = -(-len(order) // size)
-        groups = [order[start::num_groups] for start in range(num_groups)]
-        verdicts = await gather_fail_fast([self._compare(group) for group in groups])
+        groups = groups_of(order, size=size)
+        verdicts = await gather_fail_fast([self._compare(tuple(group)) for group in groups])
         for verdict in verdicts:
             if verdict.status == "abstained":
                 return verdict

@@ -191,4 +191,5 @@ def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     field = ".".join(map(str, first["loc"]))
     given = f", {first['input']!r:.60} given" if field and first["type"] != "extra_forbidden" else ""
-    return " ".join(f"{field + ': ' if field else ''}{first['msg']}{given}".split())
+    said = first["msg"].removeprefix("Value error, ")
+    return " ".join(f"{field + ': ' if field else ''}{said}{given}".split())

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tirjudge.http.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode
+from tirjudge.strategies import STRATEGIES
+from tirjudge.strategies.base import PromptCounts
 from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
 from tirjudge_server.scoring import ResponseGroup, Scoring
 from tirjudge_server.settings import MAX_PROMPT_CHARS, MAX_ROLLOUTS
@@ -99,12 +101,12 @@ def group_cost(group: ResponseGroup, *, scoring: Scoring, group_size: int) -> Co
     judging = scoring.judging
     guidance = _guidance_chars(group.reference, judging.get("rubric"), judging.get("criteria"))
     responses, mode = list(group.responses), Mode.POINTWISE
-    counts = _PromptCounts(prompts=len(responses), showings=1)
+    counts = PromptCounts(prompts=len(responses), showings=1)
     if scoring.mode is RewardMode.PAIRWISE_VS_REFERENCE:
         mode = Mode.PAIRWISE
     elif scoring.mode is RewardMode.COHORT:
         mode = Mode.PAIRWISE
-        counts = _cohort_counts(len(responses), strategy=scoring.strategy, group_size=group_size)
+        counts = STRATEGIES.named(scoring.strategy).prompt_counts(len(responses), group_size=group_size)
     repeats = _repeats(mode, orders=judging.get("orders", "single"), votes=judging.get("votes", 1))
     return _cost(responses, counts=counts, shared=_text_chars(group.prompt) + guidance, repeats=repeats)
 
@@ -124,43 +126,16 @@ def question_cost(prompt_chars: int, options: Sequence[str], *, like: JudgeReque
     return _cost(options, counts=counts, shared=shared, repeats=repeats)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PromptCounts:
-    """How responses are shown."""
-
-    prompts: int
-    """Number of prompts."""
-    showings: int
-    """In how many of these one response is shown, at most."""
-
-
-def _cost(responses: Sequence[str], *, counts: _PromptCounts, shared: int, repeats: int) -> Cost:
+def _cost(responses: Sequence[str], *, counts: PromptCounts, shared: int, repeats: int) -> Cost:
     shown = sum(map(len, responses))
     chars = counts.prompts * shared + counts.showings * shown
     return Cost(rollouts=repeats * counts.prompts, chars=repeats * chars)
 
 
-def _counts(num_responses: int, *, mode: Mode, group_size: int) -> _PromptCounts:
-    if mode is Mode.POINTWISE:
-        return _PromptCounts(prompts=num_responses, showings=1)
-    prompts = rounds = 0
-    while num_responses > 1:
-        # As `tirjudge.judge` groups them: the winners of each round meet in the next.
-        num_responses = -(-num_responses // max(2, group_size))
-        prompts, rounds = prompts + num_responses, rounds + 1
-    return _PromptCounts(prompts=max(1, prompts), showings=max(1, rounds))
-
-
-def _cohort_counts(num_responses: int, *, strategy: Strategy, group_size: int) -> _PromptCounts:
-    match strategy:
-        case Strategy.LISTWISE:
-            return _counts(num_responses, mode=Mode.LISTWISE, group_size=group_size)
-        case Strategy.ALL_PAIRS:
-            return _PromptCounts(prompts=num_responses * (num_responses - 1) // 2, showings=num_responses - 1)
-        case Strategy.KNOCKOUT:
-            return _PromptCounts(prompts=num_responses - 1, showings=num_responses.bit_length())
-        case Strategy.CIRCULAR:
-            return _PromptCounts(prompts=num_responses, showings=2)
+def _counts(num_responses: int, *, mode: Mode, group_size: int) -> PromptCounts:
+    """What one judgment asks: `tirjudge.judge` groups responses as the listwise strategy does."""
+    strategy = STRATEGIES["pointwise" if mode is Mode.POINTWISE else "listwise"]
+    return strategy.prompt_counts(num_responses, group_size=group_size)
 
 
 def _repeats(mode: Mode, *, orders: str, votes: int) -> int:

@@ -14,13 +14,12 @@ from pydantic import BaseModel
 from tirjudge.best_of_n import best_first
 from tirjudge.http.rewards import (
     RERANK_PATH,
-    Method,
     Ranked,
     RerankAnswer,
     RerankRequest,
     RewardMode,
-    Strategy,
 )
+from tirjudge.strategies import STRATEGIES
 from tirjudge_server.call import Priority, call_of
 from tirjudge_server.failure import NATIVE_FAILURES, Fallbacks
 from tirjudge_server.request_batch import RequestBatch
@@ -88,7 +87,7 @@ def router(
 
 
 async def score_candidates(
-    group: ResponseGroup, *, method: Method, judging: dict[str, Any], batch: RequestBatch
+    group: ResponseGroup, *, method: str, judging: dict[str, Any], batch: RequestBatch
 ) -> list[ResponseScore]:
     """A score for each response, from 0 to 1; a single response is judged by itself.
 
@@ -96,12 +95,12 @@ async def score_candidates(
         Refused: the judge takes no such request, or it costs too much.
         QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
     """
-    if len(group.responses) == 1 and not method.is_by_itself:
-        method = Method.EXPECTED_SCORE
-    if method.is_by_itself:
-        scoring = Scoring(mode=RewardMode(method.value), judging=judging)
+    if len(group.responses) == 1 and STRATEGIES[method].compares:
+        method = RewardMode.EXPECTED_SCORE
+    if method in (RewardMode.POINTWISE, RewardMode.EXPECTED_SCORE):
+        scoring = Scoring(mode=RewardMode(method), judging=judging)
     else:
-        scoring = Scoring(mode=RewardMode.COHORT, strategy=Strategy(method.value), judging=judging)
+        scoring = Scoring(mode=RewardMode.COHORT, strategy=method, judging=judging)
     check_groups([group], scoring=scoring, service=batch.service, param="responses")
     rewards = await score_group(group, scoring=scoring, ask=batch.ask)
     error = only_failures(rewards)

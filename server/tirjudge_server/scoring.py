@@ -18,12 +18,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tirjudge.best_of_n import written_score
-from tirjudge.cohort import RankedResult, standings
 from tirjudge.concurrency import map_concurrently
 from tirjudge.errors import logged
 from tirjudge.http.protocol import problem_of
-from tirjudge.http.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode
+from tirjudge.strategies import STRATEGIES
+from tirjudge.strategies.base import Contest, RankedResult, rank
+from tirjudge.strategies.scores import written_score
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Verdict
 from tirjudge_server.failure import FailureRow, Fallbacks, MissingScore, missing_from, missing_in
 from tirjudge_web.errors import Refused
@@ -43,7 +44,7 @@ class Scoring:
     """How responses become rewards."""
 
     mode: RewardMode = RewardMode.EXPECTED_SCORE
-    strategy: Strategy = Strategy.CIRCULAR
+    strategy: str = "circular"
     """Of a cohort."""
     scale: tuple[float, float] | None = (0.0, 1.0)
     """Worst and best reward; None leaves scores at 1 to 10 and probabilities at 0 to 1."""
@@ -210,29 +211,27 @@ async def _versus_reference(group: ResponseGroup, response: str, *, scoring: Sco
 
 
 async def _score_cohort(group: ResponseGroup, *, scoring: Scoring, ask: Ask) -> list[ResponseScore]:
-    mode = Mode.LISTWISE if scoring.strategy is Strategy.LISTWISE else Mode.PAIRWISE
-
-    async def meet(indexes: Sequence[int]) -> Judgment | Exception:
+    async def compare(mode: Mode, indexes: Sequence[int]) -> Judgment | Exception:
         responses = [group.responses[index] for index in indexes]
         return await ask(partial(judge_request, group, mode=mode, responses=responses, scoring=scoring))
 
-    seed = int(scoring.judging.get("seed", 0))
-    results = await standings(group.responses, strategy=scoring.strategy, meet=meet, seed=seed)
-    return [_from_standing(standing, scoring=scoring) for standing in results]
+    contest = Contest(responses=(), ask=compare, seed=int(scoring.judging.get("seed", 0)))
+    results = await rank(STRATEGIES.named(scoring.strategy), group.responses, contest=contest)
+    return [_from_ranked(result, scoring=scoring) for result in results]
 
 
-def _from_standing(standing: RankedResult, *, scoring: Scoring) -> ResponseScore:
-    judged = [meeting for meeting in standing.meetings if isinstance(meeting, Judgment)]
-    errors = [meeting for meeting in standing.meetings if isinstance(meeting, Exception)]
-    if standing.reward is None:
+def _from_ranked(result: RankedResult, *, scoring: Scoring) -> ResponseScore:
+    judged = [each for each in result.comparisons if isinstance(each, Judgment)]
+    errors = [each for each in result.comparisons if isinstance(each, Exception)]
+    if result.score is None:
         undecided = next((judgment for judgment in judged if missing_in(judgment.verdict)), None)
         if errors:
             return failed(errors[0])
         assert undecided is not None
         return _abstained(undecided, missing=missing_in(undecided.verdict) or MissingScore.ABSTAINED)
     decided = [judgment for judgment in judged if missing_in(judgment.verdict) is None]
-    reward = _scored(scoring.scaled(standing.reward), verdict=None, answers=decided)
-    return reward if standing.meetings else ResponseScore(value=reward.value, reason="all_responses_equal")
+    reward = _scored(scoring.scaled(result.score), verdict=None, answers=decided)
+    return reward if result.comparisons else ResponseScore(value=reward.value, reason="all_responses_equal")
 
 
 def _scored(

@@ -9,7 +9,6 @@ import pytest
 
 from tests.integrations.conftest import Serve
 from tirjudge.client import RequestRefused
-from tirjudge.http.rewards import Strategy
 from tirjudge.integrations.scoring import ScoredSample, Scorer, ScoringSample, prompt_of, response_of
 from tirjudge.types import ChatMessage
 
@@ -115,7 +114,7 @@ async def test_completions_of_one_prompt_can_be_set_against_each_other(serve: Se
         ScoringSample(prompt="p", response="two"),
     ]
     with serve("<preference>A</preference>", label_probs={"A": 0.75, "B": 0.25}) as served:
-        one, alone, two = await Scorer(url=served.url, tools="off", strategy=Strategy.ALL_PAIRS).score(candidates)
+        one, alone, two = await Scorer(url=served.url, tools="off", strategy="all_pairs").score(candidates)
     assert alone == ScoredSample(score=None, reason=alone.reason)
     assert sorted([one.score, two.score], key=float) == [pytest.approx(0.25), pytest.approx(0.75)]
 
@@ -130,7 +129,7 @@ async def test_the_key_may_be_in_a_file_and_is_never_shown(serve: Serve, tmp_pat
 
 
 def test_a_scorer_can_be_sent_to_another_process() -> None:
-    scorer = Scorer(url="http://judge", strategy=Strategy.KNOCKOUT)
+    scorer = Scorer(url="http://judge", strategy="knockout")
     assert pickle.loads(pickle.dumps(scorer)) == scorer
 
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tirjudge.best_of_n import Selecting, best_first, is_verified, majority_index, select
+from tirjudge.best_of_n import best_first, majority_index, select
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
+from tirjudge.strategies.verified_vote import is_verified
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import (
     JudgeRequest,
@@ -31,7 +32,7 @@ from tirjudge.types import (
 )
 from tirjudge_sandbox import SandboxPool
 
-COMPARING = (Selecting.KNOCKOUT, Selecting.ROUND_ROBIN, Selecting.CIRCULAR, Selecting.LISTWISE)
+COMPARING = ("knockout", "round_robin", "circular", "listwise")
 
 
 class Strengths:
@@ -143,7 +144,7 @@ async def test_a_response_that_the_judge_says_nothing_of_stands_last() -> None:
 
 async def test_a_knockout_asks_one_less_than_there_are_and_scores_by_rounds() -> None:
     judge = Strengths({str(n): n for n in range(1, 9)})
-    found = await select("p", [str(n) for n in range(1, 9)], judge=judge, method=Selecting.KNOCKOUT)
+    found = await select("p", [str(n) for n in range(1, 9)], judge=judge, method="knockout")
     assert found.best == 7
     assert found.num_calls == 7
     assert sorted(score or 0.0 for score in found.scores) == pytest.approx([0, 0, 0, 0, 1 / 3, 1 / 3, 2 / 3, 1])
@@ -250,14 +251,14 @@ def test_verified_is_a_program_that_ended_well_and_a_good_score(
 
 async def test_a_judge_that_tells_no_probabilities_is_taken_by_its_word() -> None:
     judge = Strengths({"a": 1, "b": 3, "c": 3, "d": 9}, tells=False)
-    for method in (Selecting.KNOCKOUT, Selecting.ROUND_ROBIN, Selecting.LISTWISE):
+    for method in ("knockout", "round_robin", "listwise"):
         assert (await select("p", list("abcd"), judge=judge, method=method)).best == 3
     found = await select("p", list("abc"), judge=judge, method="round_robin")
     assert found.scores == (0.0, (1 + 0.5) / 2, (1 + 0.5) / 2)
 
 
 @pytest.mark.parametrize("method", COMPARING)
-async def test_one_text_wins_unmet(method: Selecting) -> None:
+async def test_one_text_wins_unmet(method: str) -> None:
     judge = Strengths({"same": 5})
     found = await select("p", ["same", "same"], judge=judge, method=method)
     assert (found.best, found.num_calls, judge.asked) == (0, 0, [])
@@ -331,17 +332,17 @@ async def test_the_fields_of_a_request_are_handed_on() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     strengths=st.lists(st.integers(min_value=1, max_value=10), min_size=1, max_size=9, unique=True),
-    method=st.sampled_from([*COMPARING, Selecting.POINTWISE, Selecting.EXPECTED_SCORE]),
+    method=st.sampled_from([*COMPARING, "pointwise", "expected_score"]),
     group_size=st.integers(min_value=2, max_value=5),
 )
 async def test_the_strongest_is_chosen_by_every_method_that_meets_it_fairly(
-    strengths: list[int], method: Selecting, group_size: int
+    strengths: list[int], method: str, group_size: int
 ) -> None:
     texts = [str(number) for number in strengths]
     judge = Strengths({text: float(text) for text in texts})
     found = await select("p", texts, judge=judge, method=method, group_size=group_size)
     assert sorted(found.ranking) == list(range(len(texts)))
-    if method is not Selecting.CIRCULAR:  # neighbours may be weaker than the strongest's are
+    if method != "circular":  # neighbours may be weaker than the strongest's are
         assert strengths[found.best] == max(strengths)
 
 

@@ -163,7 +163,7 @@ async def test_usage_counts_every_token_once() -> None:
 
 async def test_a_judge_without_a_sandbox_takes_only_requests_without_tools() -> None:
     bare = Judge(engine=picks_longest(), tools=())
-    with pytest.raises(ValueError, match=r'tools: "auto" given.*"off" would do'):
+    with pytest.raises(ValueError, match=r'tools: "auto" given.*send "off"'):
         await bare.judge(pairwise())
     assert (await bare.judge(pairwise(tools="off"))).verdict.best == 1
 

@@ -35,7 +35,7 @@ def folder(path: Path, content: dict[str, Any] | str, *, tokenizer: str | None =
 
 def test_the_bundled_judge_loads_as_it_is() -> None:
     file = read_checkpoint_file(bundled_checkpoint())
-    assert (file.name, file.loop_version, file.lineage, file.metrics) == ("tirjudge-tiny", 1, None, None)
+    assert (file.name, file.format, file.lineage, file.metrics) == ("tirjudge-tiny", "tirjudge/1", None, None)
     assert load_profile(bundled_checkpoint()) == file.profile
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.best_of_n import best_first
-from tirjudge.cohort import standings
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.chat import BORDER, messages_of, places_of
 from tirjudge.engines.chat_wire import ChatChoice
 from tirjudge.formats.texts import neutralise
 from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code, render_prompt
-from tirjudge.http.rewards import Strategy
 from tirjudge.integrations.detemplate import detemplate
 from tirjudge.right import Decision, ScoringRule, credit
+from tirjudge.strategies import STRATEGIES
+from tirjudge.strategies.base import Contest, rank
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
 from tirjudge.verdict import Vote, pointwise_verdict
 from tirjudge_harness.best_of_n.graders.aime import integer_answer
@@ -136,10 +136,10 @@ def _outcome(text: str) -> object:
 
 
 def _met(text: str) -> object:
-    async def meet(indexes: object) -> Exception:
+    async def compare(mode: object, indexes: object) -> Exception:
         return ValueError("not compared")
 
-    return asyncio.run(standings(text.split("\n"), strategy=Strategy.LISTWISE, meet=meet))
+    return asyncio.run(rank(STRATEGIES["listwise"], text.split("\n"), contest=Contest(responses=(), ask=compare)))
 
 
 def _credited(text: str) -> object:
@@ -252,12 +252,13 @@ INVENTORY: dict[str, Case | str] = {
     # The judge.
     "tirjudge.alternatives:_name_in": "splits a token once, at the first character that is no letter or digit",
     "tirjudge.cli:missing_module": _OURS,
-    "tirjudge.cohort:_knockout": _OURS,
-    "tirjudge.cohort:_listwise": _OURS,
+    "tirjudge.strategies.knockout:Knockout.rank": _OURS,
+    "tirjudge.strategies.listwise:Listwise.rank": _OURS,
     "tirjudge.best_of_n:best_first": Case(
         lambda text: best_first([0.0] * len(text.split()), answers=text.split()), LINES
     ),
-    "tirjudge.cohort:standings": Case(_met, LINES),
+    "tirjudge.strategies.base:rank": Case(_met, LINES),
+    "tirjudge.strategies.base:groups_of": _OURS,
     "tirjudge.right:credit": Case(_credited, runs("x")),
     "tirjudge.control_tokens:_first_characters": Case(
         FAMILIES.broken,

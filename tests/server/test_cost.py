@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from tests.server.speaking import service_of
-from tirjudge.http.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode
 from tirjudge.types import JudgeRequest
 from tirjudge_server.app import create_app
 from tirjudge_server.cost import Cost, CostLimits, group_cost, request_cost
@@ -251,11 +251,11 @@ def test_the_cost_of_a_request_is_its_rollouts_and_their_characters(fields: dict
     ("scoring", "cost"),
     [
         (Scoring(), Cost(rollouts=4, chars=4 * 2 + 10)),
-        (Scoring(mode=RewardMode.COHORT, strategy=Strategy.ALL_PAIRS), Cost(rollouts=6, chars=6 * 2 + 3 * 10)),
-        (Scoring(mode=RewardMode.COHORT, strategy=Strategy.CIRCULAR), Cost(rollouts=4, chars=4 * 2 + 2 * 10)),
-        (Scoring(mode=RewardMode.COHORT, strategy=Strategy.LISTWISE), Cost(rollouts=1, chars=2 + 10)),
+        (Scoring(mode=RewardMode.COHORT, strategy="all_pairs"), Cost(rollouts=6, chars=6 * 2 + 3 * 10)),
+        (Scoring(mode=RewardMode.COHORT, strategy="circular"), Cost(rollouts=4, chars=4 * 2 + 2 * 10)),
+        (Scoring(mode=RewardMode.COHORT, strategy="listwise"), Cost(rollouts=1, chars=2 + 10)),
         (
-            Scoring(mode=RewardMode.COHORT, strategy=Strategy.CIRCULAR, judging={"orders": "both", "votes": 2}),
+            Scoring(mode=RewardMode.COHORT, strategy="circular", judging={"orders": "both", "votes": 2}),
             Cost(rollouts=16, chars=4 * 28),
         ),
     ],

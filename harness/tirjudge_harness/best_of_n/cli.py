@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tirjudge.best_of_n import GROUP_SIZE, Selecting
+from tirjudge.best_of_n import GROUP_SIZE
+from tirjudge.strategies import STRATEGIES
 from tirjudge_harness.best_of_n.grading import Grading
 from tirjudge_harness.options import (
     BUNDLED,
@@ -33,11 +34,26 @@ if TYPE_CHECKING:
 GroupSize = Annotated[int, typer.Option("--group-size", min=2, max=26, help="Most responses in a listwise comparison.")]
 
 
+def strategy_named(name: str) -> str:
+    """
+    Raises:
+        typer.BadParameter: there is no such strategy.
+    """
+    try:
+        STRATEGIES.named(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return name
+
+
+StrategyName = Annotated[str, typer.Option(parser=strategy_named, metavar="NAME", help="How the best is found.")]
+
+
 @asking_a_judge
 def rerank(
     file: Annotated[Path, typer.Argument(help="id, prompt and responses a row; .jsonl, .json, .csv, .parquet, .gz.")],
     out: Annotated[Path, typer.Option(help="JSONL to write, a line for each row, best first.")],
-    method: Annotated[Selecting, typer.Option(help="How the best is found.")] = Selecting.KNOCKOUT,
+    method: StrategyName = "knockout",
     group_size: GroupSize = GROUP_SIZE,
     asking: VoteOptions = VOTING,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first rows.")] = None,
@@ -84,7 +100,10 @@ def best_of_n(
     file: Annotated[Path, typer.Argument(help="Problems with N responses each: plain rows, or JETTS' layout.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     strategy: Annotated[
-        list[Selecting] | None, typer.Option(help="How the best is found; repeatable. Default: knockout.")
+        list[str] | None,
+        typer.Option(
+            parser=strategy_named, metavar="NAME", help="How the best is found; repeatable. Default: knockout."
+        ),
     ] = None,
     grader: Annotated[
         Grading, typer.Option(help="Who says what is right; given: correct, scores or label of the file.")
@@ -115,7 +134,7 @@ def best_of_n(
     from tirjudge_harness.best_of_n.run import BestOfNSettings, run_best_of_n
     from tirjudge_harness.row_files import stem_of
 
-    strategies = tuple(dict.fromkeys(strategy or [Selecting.KNOCKOUT]))
+    strategies = tuple(dict.fromkeys(strategy or ["knockout"]))
     settings = BestOfNSettings(
         strategies=strategies,
         grading=grader,
@@ -183,7 +202,7 @@ def remarks_on(results: Sequence[BestOfN]) -> list[str]:
     ]
 
 
-def _choosing(asking: VoteOptions, *, methods: Sequence[Selecting], group_size: int) -> Choosing:
+def _choosing(asking: VoteOptions, *, methods: Sequence[str], group_size: int) -> Choosing:
     """How the best is sought.
 
     Raises:
@@ -192,9 +211,8 @@ def _choosing(asking: VoteOptions, *, methods: Sequence[Selecting], group_size: 
     from tirjudge_harness.best_of_n.selecting import Choosing
     from tirjudge_harness.items import InputError
 
-    if Selecting.VERIFIED_VOTE in methods and asking.tools is Tools.OFF:
-        raise InputError(
-            f"{Selecting.VERIFIED_VOTE.value}: it counts what programs verified, and --tools off was given"
-        )
+    for name in methods:
+        if STRATEGIES.named(name).needs_answers and asking.tools is Tools.OFF:
+            raise InputError(f"{name}: it counts what programs verified, and --tools off was given")
     judging = asking.fields
     return Choosing(seed=judging.pop("seed"), group_size=group_size, judging=judging)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from rich.console import Console
 
-from tirjudge.best_of_n import Selecting, Selection
+from tirjudge.best_of_n import Selection
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.run import load_problems
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
@@ -30,7 +30,7 @@ class Reranked(StoredModel):
     """A line of the output."""
 
     id: ItemId
-    method: Selecting
+    method: str
     best: int
     """Index of the best response."""
     order: tuple[int, ...]
@@ -60,7 +60,7 @@ async def rerank_file(
     path: Path,
     *,
     out: Path,
-    method: Selecting,
+    method: str,
     opening: AbstractAsyncContextManager[OpenJudge],
     choosing: Choosing,
     limit: int | None,

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tirjudge.best_of_n import Selecting, Selection
+from tirjudge.best_of_n import Selection
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.best_of_n.grading import GRADES, GradedResponse, GradeLine, Grading, Ungraded, grade_all
@@ -43,7 +43,7 @@ RESULTS = "results.json"
 class BestOfNSettings:
     """What is asked of a judge."""
 
-    strategies: tuple[Selecting, ...] = (Selecting.KNOCKOUT,)
+    strategies: tuple[str, ...] = ("knockout",)
     grading: Grading = Grading.GIVEN
     choosing: Choosing
     dataset: str
@@ -58,7 +58,7 @@ class BestOfNManifest(StoredModel):
 
     dataset: str
     policy: str
-    strategies: tuple[Selecting, ...]
+    strategies: tuple[str, ...]
     grader: Grading
     seed: int
     group_size: int
@@ -76,7 +76,7 @@ class Selected(StoredModel):
     """A line of `selections.jsonl`."""
 
     id: ItemId
-    strategy: Selecting
+    strategy: str
     best: int
     """Index of the chosen response."""
     worth: float
@@ -251,7 +251,7 @@ def _results(
     problems: Sequence[BestOfNProblem],
     *,
     graded: dict[ItemId, GradedResponse],
-    selections: Mapping[tuple[ItemId, Selecting], Selection],
+    selections: Mapping[tuple[ItemId, str], Selection],
     settings: BestOfNSettings,
 ) -> Iterator[BestOfN]:
     every = [graded[problem.id] for problem in problems]
@@ -265,7 +265,7 @@ def _results(
             graded=[one for one, _ in chosen],
             dataset=dataset,
             policy=policy,
-            strategy=method.value,
+            strategy=method,
             num_missing=len(every) - len(chosen),
             num_calls=sum(selection.num_calls for _, selection in chosen),
             num_undecided=sum(selection.num_undecided for _, selection in chosen),
@@ -277,7 +277,7 @@ def _write(
     *,
     usable: Sequence[BestOfNProblem],
     graded: dict[ItemId, GradedResponse],
-    selections: Mapping[tuple[ItemId, Selecting], Selection],
+    selections: Mapping[tuple[ItemId, str], Selection],
     results: Sequence[BestOfN],
 ) -> None:
     place = {problem.id: number for number, problem in enumerate(usable)}

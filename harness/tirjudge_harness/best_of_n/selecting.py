@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tirjudge.best_of_n import GROUP_SIZE, Selecting, Selection, select
+from tirjudge.best_of_n import GROUP_SIZE, Selection, select
 from tirjudge.errors import TirjudgeError
+from tirjudge.strategies import STRATEGIES
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
@@ -36,7 +37,7 @@ class ProblemSelection:
     """One problem and one method."""
 
     problem: BestOfNProblem
-    method: Selecting
+    method: str
     answers: Sequence[str | None] | None = None
     """Final answers, for votes; None: each text is its own."""
 
@@ -45,7 +46,7 @@ class ProblemSelection:
 class Selections:
     """What came of many."""
 
-    made: dict[tuple[ItemId, Selecting], Selection]
+    made: dict[tuple[ItemId, str], Selection]
     """By problem and method; those that failed are left out."""
     num_failed: int
     num_calls: int
@@ -59,8 +60,8 @@ def check_answers(choices: Sequence[ProblemSelection], *, way_out: str) -> None:
         InputError: a vote over answers is asked for, and there are none.
     """
     for choice in choices:
-        if choice.method.needs_answers and choice.answers is None:
-            raise InputError(f"{choice.method.value}: the answers of {choice.problem.id} are not known; {way_out}")
+        if STRATEGIES.named(choice.method).needs_answers and choice.answers is None:
+            raise InputError(f"{choice.method}: the answers of {choice.problem.id} are not known; {way_out}")
 
 
 async def choose_all(
@@ -88,7 +89,7 @@ async def choose_all(
         StorageError: the folder cannot be used.
         RunStopped: the judge is gone, or the disk is full.
     """
-    made: dict[tuple[ItemId, Selecting], Selection] = {}
+    made: dict[tuple[ItemId, str], Selection] = {}
     async with JudgmentStore(folder) as store, progress:
         runner = Runner(opened.judge, identity=opened.identity, store=store, pace=Pace(most=concurrency))
         kept = {judgment.id for judgment in store.judgments.values()}
@@ -107,7 +108,7 @@ async def choose_all(
 
         def show(choice: ProblemSelection, done: Selection | TirjudgeError) -> None:
             if isinstance(done, TirjudgeError):
-                name = f"{choice.problem.id}, {choice.method.value}"
+                name = f"{choice.problem.id}, {choice.method}"
                 progress.failed(name, f"{type(done).__name__}: {done}")
                 return
             made[choice.problem.id, choice.method] = done

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictFloat, model_validator
 
 from tirjudge.http.protocol import Problem
+from tirjudge.strategies import ComparingStrategy, RankingStrategy
 from tirjudge.types import MAX_CRITERIA, MAX_RESPONSES, ChatMessage, Criterion, Integer, Judgment, Number, Text, Wire
 
 REWARD_PATH = "/v1/reward"
@@ -47,19 +48,12 @@ class JudgingOptions(Wire):
 
 
 class RewardMode(StrEnum):
+    """How a response becomes a reward; in a cohort by a strategy."""
+
     POINTWISE = "pointwise"
     EXPECTED_SCORE = "expected_score"
     PAIRWISE_VS_REFERENCE = "pairwise_vs_reference"
     COHORT = "cohort"
-
-
-class Strategy(StrEnum):
-    """Who meets whom."""
-
-    CIRCULAR = "circular"
-    ALL_PAIRS = "all_pairs"
-    KNOCKOUT = "knockout"
-    LISTWISE = "listwise"
 
 
 class RewardItem(Wire):
@@ -90,7 +84,7 @@ class RewardRequest(JudgingOptions):
     """One item (`prompt` with `response` or `responses`), or many (`items`)."""
 
     mode: RewardMode = RewardMode.EXPECTED_SCORE
-    strategy: Strategy = Strategy.CIRCULAR
+    strategy: ComparingStrategy = "circular"
     """Of a cohort."""
     scale: tuple[Number, Number] | Literal["raw"] = (0.0, 1.0)
     """Worst and best reward; `raw` leaves scores at 1 to 10 and probabilities at 0 to 1."""
@@ -179,7 +173,7 @@ class RewardAnswer(Wire):
     object: Literal["reward"] = "reward"
     model: str
     mode: RewardMode
-    strategy: Strategy | None
+    strategy: str | None
     """None unless the mode is `cohort`."""
     scale: tuple[float, float]
     data: list[ItemRewards]
@@ -188,26 +182,10 @@ class RewardAnswer(Wire):
     usage: RewardUsage
 
 
-class Method(StrEnum):
-    """How responses are set in order."""
-
-    LISTWISE = "listwise"
-    KNOCKOUT = "knockout"
-    CIRCULAR = "circular"
-    ALL_PAIRS = "all_pairs"
-    EXPECTED_SCORE = "expected_score"
-    POINTWISE = "pointwise"
-
-    @property
-    def is_by_itself(self) -> bool:
-        """Whether each response is judged alone."""
-        return self in (Method.EXPECTED_SCORE, Method.POINTWISE)
-
-
 class RerankRequest(JudgingOptions):
     prompt: Prompt
     responses: Annotated[list[Text], Field(min_length=1, max_length=MAX_RESPONSES)]
-    method: Method = Method.LISTWISE
+    method: RankingStrategy = "listwise"
     reference: Text | None = None
     """An answer known to be good, shown to the judge."""
     top_n: Annotated[Integer, Field(ge=1)] | None = None
@@ -230,7 +208,7 @@ class Ranked(Wire):
 class RerankAnswer(Wire):
     object: Literal["rerank"] = "rerank"
     model: str
-    method: Method
+    method: str
     best: int | None
     """Index of the first result; None if nothing could be scored."""
     results: list[Ranked]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tirjudge.client import AsyncClient, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded, TirjudgeError
-from tirjudge.http.rewards import ResponseReward, RewardMode, RewardRequest, Strategy
+from tirjudge.http.rewards import ResponseReward, RewardMode, RewardRequest
 from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import ChatMessage, Judgment
 
@@ -83,7 +83,7 @@ class Scorer:
     votes: int = 1
     rubric: str | None = None
     """How to judge, in words; None leaves it to the judge."""
-    strategy: Strategy | None = None
+    strategy: str | None = None
     """How completions of one prompt that come together are set against each other; None: each is judged by itself."""
     deadline_s: float = 120.0
     """For each completion, or all those of one prompt, from when they are sent, retries included."""
@@ -170,7 +170,7 @@ class Scorer:
     def _request(self, group: Sequence[ScoringSample]) -> RewardRequest:
         return RewardRequest(
             mode=RewardMode.EXPECTED_SCORE if self.strategy is None else RewardMode.COHORT,
-            strategy=self.strategy or Strategy.CIRCULAR,
+            strategy=self.strategy or "circular",
             prompt=prompt_of(group[0].prompt),
             responses=[candidate.response for candidate in group],
             reference=group[0].reference,

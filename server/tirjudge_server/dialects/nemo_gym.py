@@ -21,9 +21,10 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ConfigDict, model_validator
 
-from tirjudge.cohort import chances, pairs_of
 from tirjudge.http.protocol import shown
-from tirjudge.http.rewards import RewardMode, Strategy
+from tirjudge.http.rewards import RewardMode
+from tirjudge.strategies.base import chances
+from tirjudge.strategies.pairs import all_pairs, neighbours
 from tirjudge.types import MAX_NUMBER, Judgment, Mode, Received, Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
@@ -194,10 +195,10 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
     if len(texts) < 2 or not any(message.content for message in history):
         context.note([no_score(MissingScore.UNREADABLE, reason="nothing to compare") for _ in texts])
         return {"rewards": [NEUTRAL] * len(texts), "comparison_results": None, "metrics": None}
-    strategy = Strategy.ALL_PAIRS if context.scoring.strategy is Strategy.ALL_PAIRS else Strategy.CIRCULAR
+    strategy = "all_pairs" if context.scoring.strategy == "all_pairs" else "circular"
     group, scoring = ResponseGroup(prompt=history, responses=tuple(texts)), replace(context.scoring, strategy=strategy)
     context.cost_limits.check(context.cost_of(group, scoring=scoring))
-    pairs = list(pairs_of(len(texts), strategy=strategy))
+    pairs = list((all_pairs if strategy == "all_pairs" else neighbours)(len(texts)))
     questions = [
         partial(judge_request, group, mode=Mode.PAIRWISE, responses=[texts[i], texts[j]], scoring=scoring)
         for i, j in pairs
@@ -206,7 +207,7 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
     points: list[list[float]] = [[] for _ in texts]
     undecided: list[list[ResponseScore]] = [[] for _ in texts]
     for (i, j), answer in zip(pairs, await context.batch.ask_all(questions), strict=True):
-        decided = chances(answer, num_met=2)
+        decided = chances(answer, num_compared=2)
         if decided is not None:
             first, second = (context.scoring.scaled(p) for p in decided)
             points[i].append(first)

@@ -13,8 +13,9 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import Field, ValidationError, field_validator
 
 from tirjudge.http.protocol import parse_json, problem_of
-from tirjudge.http.rewards import JudgingOptions, RewardMode, Strategy
+from tirjudge.http.rewards import JudgingOptions, RewardMode
 from tirjudge.integrations.detemplate import ResponseView
+from tirjudge.strategies import ComparingStrategy
 from tirjudge.types import Number
 from tirjudge_web.errors import Refused
 
@@ -29,7 +30,7 @@ class DialectOptions(JudgingOptions):
 
     mode: RewardMode | None = None
     """None: as the server was started."""
-    strategy: Strategy | None = None
+    strategy: ComparingStrategy | None = None
     """The same."""
     scale: tuple[Number, Number] | None = None
     """The same; `0,5` are the worst and the best reward."""

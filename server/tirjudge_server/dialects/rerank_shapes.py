@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from tirjudge.http.protocol import invalid
-from tirjudge.http.rewards import RERANK_PATH, Method
+from tirjudge.http.rewards import RERANK_PATH
+from tirjudge.strategies import RankingStrategy
 from tirjudge.types import MAX_RESPONSES, Integer, Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint
 from tirjudge_server.dialects.bodies import ForeignRequest, one_of
@@ -56,7 +57,7 @@ class ForeignRerank(ForeignRequest):
 
 
 class RerankOptions(DialectOptions):
-    method: Method = Method.LISTWISE
+    method: RankingStrategy = "listwise"
     """How documents are set in order."""
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge.best_of_n import GROUP_SIZE, VERIFIED_WEIGHT, Selecting
+from tirjudge.best_of_n import GROUP_SIZE, VERIFIED_WEIGHT
+from tirjudge.strategies import STRATEGIES
 from tirjudge_harness.best_of_n.grading import Grading
 
 PAGE = (Path(__file__).parents[3] / "docs" / "best-of-n.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [*Selecting, *Grading])
+@pytest.mark.parametrize("name", [*STRATEGIES, *Grading])
 def test_every_method_and_grader_has_its_row(name: str) -> None:
     assert f"| `{name}` |" in PAGE
 

@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 from tests.harness.best_of_n.longer import LongerIsBetter
-from tirjudge.best_of_n import Selecting
 from tirjudge_harness.best_of_n.rerank import Reranking, rerank_file
 from tirjudge_harness.best_of_n.selecting import Choosing
 from tirjudge_harness.items import InputError
@@ -36,7 +35,7 @@ async def rerank(
     judge: LongerIsBetter,
     console: Console,
     *,
-    method: Selecting = Selecting.KNOCKOUT,
+    method: str = "knockout",
     limit: int | None = None,
 ) -> Reranking:
     return await rerank_file(
@@ -75,7 +74,7 @@ async def test_another_method_makes_the_output_anew_from_judgments_and_new_ones(
     await rerank(path, out, judge, quiet)
     again = await rerank(path, out, judge, quiet)
     assert again.num_calls == 0
-    other = await rerank(path, out, judge, quiet, method=Selecting.POINTWISE)
+    other = await rerank(path, out, judge, quiet, method="pointwise")
     assert other.num_calls == 6
     assert [line["scores"] for line in lines_of(out)] == [[1.0, 3.0, 2.0], [2.0, 1.0], [1.0]]
 
@@ -112,7 +111,7 @@ async def test_a_folder_is_no_output(
 async def test_a_vote_needs_answers_in_every_row(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     rows = [ROWS[0] | {"answers": ["1", "2", "2"]}, ROWS[1]]
     with pytest.raises(InputError, match="the answers of 7 are not known"):
-        await rerank(write_lines(rows), tmp_path / "o", LongerIsBetter(), quiet, method=Selecting.VERIFIED_VOTE)
+        await rerank(write_lines(rows), tmp_path / "o", LongerIsBetter(), quiet, method="verified_vote")
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:

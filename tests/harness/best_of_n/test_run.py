@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from tests.harness.best_of_n.longer import LongerIsBetter
-from tirjudge.best_of_n import Selecting
 from tirjudge.durable import StorageError
 from tirjudge_harness.best_of_n.grading import Grading, open_grader
 from tirjudge_harness.best_of_n.results import BestOfN
@@ -37,7 +36,7 @@ async def run(
     judge: LongerIsBetter,
     console: Console,
     *,
-    strategies: Sequence[Selecting] = (Selecting.KNOCKOUT,),
+    strategies: Sequence[str] = ("knockout",),
     grading: Grading = Grading.GIVEN,
     seed: int = 0,
     limit: int | None = None,
@@ -67,7 +66,7 @@ async def test_every_strategy_is_counted_beside_the_baselines(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     judge, out = LongerIsBetter(), tmp_path / "run"
-    strategies = [Selecting.KNOCKOUT, Selecting.ROUND_ROBIN, Selecting.LISTWISE, Selecting.POINTWISE]
+    strategies = ["knockout", "round_robin", "listwise", "pointwise"]
     results = await run(write_lines(ROWS), out, judge, quiet, strategies=strategies)
     assert {name: result.solved for name, result in results.items()} == {
         "first": 1.0,
@@ -96,9 +95,9 @@ async def test_strategies_share_judgments_where_the_question_is_the_same(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     judge, path, out = LongerIsBetter(), write_lines(ROWS), tmp_path / "run"
-    await run(path, out, judge, quiet, strategies=[Selecting.ROUND_ROBIN])
+    await run(path, out, judge, quiet, strategies=["round_robin"])
     assert len(judge.asked) == 18
-    both = await run(path, out, judge, quiet, strategies=[Selecting.ROUND_ROBIN, Selecting.POINTWISE])
+    both = await run(path, out, judge, quiet, strategies=["round_robin", "pointwise"])
     assert len(judge.asked) == 18 + 12
     assert both["round_robin"].num_calls == 18
 
@@ -140,7 +139,7 @@ async def test_a_grader_gives_answers_for_ties_and_votes(write_lines: Write, tmp
         tmp_path / "run",
         LongerIsBetter(),
         quiet,
-        strategies=[Selecting.POINTWISE],
+        strategies=["pointwise"],
         grading=Grading.AIME,
     )
     assert results["majority"].solved == 2.0
@@ -199,7 +198,7 @@ async def test_a_vote_without_answers_is_refused_before_anything_is_asked(
 ) -> None:
     judge = LongerIsBetter()
     with pytest.raises(InputError, match="verified_vote: the answers of p1 are not known"):
-        await run(write_lines(ROWS), tmp_path / "run", judge, quiet, strategies=[Selecting.VERIFIED_VOTE])
+        await run(write_lines(ROWS), tmp_path / "run", judge, quiet, strategies=["verified_vote"])
     assert judge.asked == []
 
 

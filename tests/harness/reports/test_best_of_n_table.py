@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tirjudge.best_of_n import Selecting
 from tirjudge_harness.best_of_n.grading import Grading
 from tirjudge_harness.best_of_n.results import BestOfN
 from tirjudge_harness.best_of_n.run import BestOfNManifest
@@ -28,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     manifest = BestOfNManifest(
         dataset="AIME 2024",
         policy="A policy",
-        strategies=(Selecting.KNOCKOUT, Selecting.VERIFIED_VOTE),
+        strategies=("knockout", "verified_vote"),
         grader=Grading.AIME,
         seed=0,
         group_size=4,

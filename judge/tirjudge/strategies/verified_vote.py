@@ -1,0 +1,54 @@
+"""A vote over final answers, in which a response that a program verified weighs more (T3RL)."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from tirjudge.strategies.base import Comparison, Contest, PromptCounts, RankedResult
+from tirjudge.strategies.scores import judge_each, mean_score
+from tirjudge.types import Judgment, Outcome
+from tirjudge.verdict import GOOD_SCORE
+
+
+def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:
+    """Whether a program of the judge's own ended well and the judge then wrote a good score, the mean over such rollouts."""
+    if not isinstance(judgment, Judgment) or judgment.verdict.status == "abstained":
+        return False
+    checked = [
+        int(rollout.verdict.label)
+        for rollout in judgment.rollouts
+        if rollout.verdict is not None
+        and rollout.counts(needs_program=needs_program)
+        and Outcome.OK in rollout.outcomes
+    ]
+    return bool(checked) and fmean(checked) >= GOOD_SCORE
+
+
+class VerifiedVote:
+    """Scores are shares of all votes. Among responses with one answer, those that a program verified come first, then those
+    that the judge scored higher."""
+
+    compares, needs_answers = False, True
+
+    async def rank(self, contest: Contest) -> list[RankedResult]:
+        judged = await judge_each(contest)
+        verified = [is_verified(judgment, needs_program=contest.needs_program) for judgment in judged]
+        votes: dict[str, float] = {}
+        counts = contest.counts or [1] * len(judged)
+        for answer, is_checked, count in zip(contest.answers, verified, counts, strict=True):
+            if answer is not None:
+                votes[answer] = votes.get(answer, 0.0) + count * (contest.verified_weight if is_checked else 1.0)
+        total = sum(votes.values()) or 1.0
+        results = []
+        for answer, is_checked, judgment in zip(contest.answers, verified, judged, strict=True):
+            share = 0.0 if answer is None else votes[answer] / total
+            score = (mean_score(judgment) if isinstance(judgment, Judgment) else None) or 0.0
+            key = (share, float(is_checked), score)
+            results.append(RankedResult(score=share, sort_key=key, comparisons=[judgment]))
+        return results
+
+    def prompt_counts(self, num_responses: int, *, group_size: int) -> PromptCounts:
+        return PromptCounts(prompts=num_responses, showings=1)
+
+
+STRATEGY = VerifiedVote()
