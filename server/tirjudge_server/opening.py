@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tirjudge.engines.fleet_urls import EngineUrls
-from tirjudge.errors import SandboxUnavailable
+from tirjudge.errors import SandboxUnavailable, TirjudgeError
 from tirjudge.http.workers import Worker, service_url
 from tirjudge.model import EngineOptions, Model, bundled_checkpoint
 from tirjudge.opening import open_model
@@ -34,9 +34,28 @@ class Programs:
     """Where it is then."""
 
 
-def is_run_by_vllm(settings: ServerSettings) -> bool:
-    """Not by the embedded engine."""
-    return bool(settings.engine or settings.engines_file or settings.workers or settings.in_process)
+def engine_kind(settings: ServerSettings) -> str:
+    """The kind of engine that runs the model, as entry points name it."""
+    if settings.judge is not None:
+        return settings.judge.partition(":")[0]
+    if settings.in_process:
+        return "vllm-inprocess"
+    return "vllm" if settings.engine or settings.engines_file or settings.workers else "embedded"
+
+
+@contextmanager
+def refusing_names() -> Iterator[None]:
+    """What is opened inside is named by options, and a name or an address that is none is a mistake in these.
+
+    Raises:
+        OptionsClash: there is no such engine, format or tool, or the address is malformed.
+    """
+    try:
+        yield
+    except TirjudgeError:
+        raise
+    except ValueError as error:
+        raise OptionsClash(str(error)) from error
 
 
 @asynccontextmanager
@@ -48,11 +67,16 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         OptionsClash: it is to be in two places.
     """
     given = settings.engine or settings.engines_file
+    elsewhere = bool(given or settings.workers or settings.in_process)
+    if settings.judge is not None and (elsewhere or settings.model is not None):
+        raise OptionsClash(
+            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; it names the model and its "
+            "engine"
+        )
     if bool(given) + bool(settings.workers) + settings.in_process > 1:
         raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
     if settings.engine_wait_s and not given:
         raise OptionsClash("--engine-wait-s: given without --engine or --engines-file, which it waits for")
-    checkpoint = settings.profile or settings.model
     if settings.workers:
         served, profile = _to_serve(settings)
         workers = Workers(
@@ -74,19 +98,24 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             yield model
     elif given:
         urls = EngineUrls(tuple(settings.engine or ()), file=settings.engines_file)
-        options = EngineOptions(profile=checkpoint, urls=urls, key=settings.engine_key, wait_s=settings.engine_wait_s)
+        options = EngineOptions(
+            profile=settings.profile or settings.model,
+            urls=urls,
+            key=settings.engine_key,
+            wait_s=settings.engine_wait_s,
+        )
         async with open_model("vllm", options=options, format=settings.format) as model:
             yield model
     else:
-        if settings.profile is not None:
+        kind = engine_kind(settings)
+        if settings.profile is not None and kind != "vllm":
             raise OptionsClash("--profile: given without an engine behind a URL; give --model alone")
-        if settings.judge is not None and (settings.model is not None or settings.in_process):
-            raise OptionsClash("--judge: given with --model or --in-process; it names the model and its engine")
-        kind = "vllm-inprocess" if settings.in_process else "embedded"
         options = EngineOptions(
-            key=settings.engine_key, vllm_arguments=words_of(settings.worker_args) if settings.in_process else ()
+            profile=settings.profile,
+            key=settings.engine_key,
+            vllm_arguments=words_of(settings.worker_args) if kind == "vllm-inprocess" else (),
         )
-        address = settings.judge or f"{kind}:{checkpoint or ''}"
+        address = settings.judge or f"{kind}:{settings.model or ''}"
         async with open_model(address, options=options, format=settings.format) as model:
             yield model
 

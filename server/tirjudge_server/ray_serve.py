@@ -44,7 +44,7 @@ def _listed(given: Any) -> Any:
     return [part for part in given.replace(",", " ").split() if part] if isinstance(given, str) else given
 
 
-Urls = Annotated[list[str], BeforeValidator(_listed)]
+Names = Annotated[list[str], BeforeValidator(_listed)]
 """A list, or a text with commas or spaces between."""
 
 
@@ -61,9 +61,15 @@ class Arguments(BaseModel):
 
     model: Path | None = None
     """Folder of the checkpoint on every node, or of the profile of the model behind `engine`; None: the bundled judge."""
-    engine: Urls = []
+    judge: str | None = None
+    """KIND:ADDRESS of a model, reached from every node, instead of `model` and `engine`."""
+    format: str | None = None
+    """How the model is asked; None: as its checkpoint says."""
+    tool: Names = ["python"]
+    """Tools that the model may call."""
+    engine: Names = []
     """URLs of vLLM servers, reached from every node; none: the model runs in the replicas."""
-    sandbox: Urls = []
+    sandbox: Names = []
     """URLs of sandbox services; none: programs run on the nodes of the replicas."""
     slots: PositiveInt | None = None
     """Programs side by side in a replica; None: one a core."""
@@ -73,7 +79,7 @@ class Arguments(BaseModel):
     files: str = NONE
     """Folder of files and batches, with one replica."""
     cache: bool = True
-    allowed_host: Urls = []
+    allowed_host: Names = []
     """Names by which callers reach Serve's proxies, besides `localhost` and IP addresses. Without keys no other is taken."""
     insecure_open: bool = False
     """Whether everybody may judge who reaches Serve's proxies."""

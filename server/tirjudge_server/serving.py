@@ -25,7 +25,7 @@ from tirjudge_server.app import create_app
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import FileQuota
-from tirjudge_server.opening import is_run_by_vllm, open_judging, open_programs
+from tirjudge_server.opening import engine_kind, open_judging, open_programs, refusing_names
 from tirjudge_server.records.database import default_path
 from tirjudge_server.records.options import NONE
 from tirjudge_server.records.record import versions_of
@@ -100,11 +100,13 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
     """
     names, policy, dialect_settings = dialects_named(settings.dialects), _policy(settings), _dialect_settings(settings)
     async with AsyncExitStack() as opened:
-        model = await opened.enter_async_context(open_judging(settings))
+        with refusing_names():
+            model = await opened.enter_async_context(open_judging(settings))
         programs = await opened.enter_async_context(open_programs(settings))
         python = PythonTool(programs.sandbox)
         tools = [python if name == PYTHON else name for name in settings.tool or (PYTHON,)]
-        judge = await opened.enter_async_context(open_judge(model, tools=tools))
+        with refusing_names():
+            judge = await opened.enter_async_context(open_judge(model, tools=tools))
         records = access = tracing = None
         if settings.records != NONE:
             versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)
@@ -200,7 +202,8 @@ def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncConte
         from tirjudge_server.telemetry.tracing import open_tracing
     except ModuleNotFoundError as error:
         raise TracingUnavailable(f"--otlp needs OpenTelemetry: pip install 'tirjudge[otel]' ({error})") from error
-    provider = "vllm" if is_run_by_vllm(settings) else "tirjudge"
+    kind = engine_kind(settings)
+    provider = {"embedded": "tirjudge", "vllm-inprocess": "vllm"}.get(kind, kind)
     return open_tracing(settings.otlp, model=model, provider=provider, has_content=settings.trace_content)
 
 

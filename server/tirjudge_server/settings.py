@@ -59,7 +59,7 @@ class LogFormat(StrEnum):
 
 
 class OptionsClash(TirjudgeError, ValueError):
-    """Options that exclude each other."""
+    """Options that exclude each other, or name what there is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

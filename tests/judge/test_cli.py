@@ -57,4 +57,4 @@ def test_a_room_that_cannot_be_imported_is_still_listed() -> None:
 def test_a_mistake_in_the_arguments_shows_no_traceback() -> None:
     shown = run("serve", "--model", "/nowhere", "--port", "0")
     assert shown.returncode == 2
-    assert shown.stderr.startswith("tirjudge serve: model: /nowhere is no folder")
+    assert shown.stderr.startswith("tirjudge serve: model: /nowhere is not a checkpoint folder")

@@ -20,7 +20,7 @@ from tirjudge_harness.batch.asking import Opening
 from tirjudge_harness.batch.local import Here
 from tirjudge_harness.batch.run import BatchExecutor, run_batch
 from tirjudge_harness.batch.summary import BatchSummary
-from tirjudge_harness.judges import open_judge
+from tirjudge_harness.options import JudgeOptions, Tools
 from tirjudge_harness.run_store import RunStopped
 
 
@@ -109,7 +109,8 @@ async def test_a_real_judge_runs_its_programs_in_the_actors_and_its_key_is_in_no
     path = write_lines([pair(n, tools="auto", max_tool_calls=1) for n in range(6)])
     secret = "sk-which-nobody-may-see"
     here, there = tmp_path / "here", tmp_path / "there"
-    opening = partial(open_judge, checkpoint=random_checkpoint, chat_api_key=secret, slots=1)
+    options = JudgeOptions(model=random_checkpoint, chat_api_key=secret, slots=1)
+    opening = partial(options.opened, tools=Tools.AUTO)
     one_actor = on_ray(address=cluster.address, min_actors=1, max_actors=1)
     await judged(path, out=there, opening=opening, judging=one_actor)
     await judged(path, out=here, opening=opening, judging=Here(concurrency=4))

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable
+from tirjudge.tools.python import PythonTool
 from tirjudge_server.app import create_app
 
 
@@ -171,7 +172,7 @@ async def test_what_fails_inside_is_answered_by_its_kind(
     from dataclasses import replace
 
     service = make_service(["```python\n1\n```\n```output"])
-    service.judge = replace(service.judge, sandbox=Failing(error))
+    service.judge = replace(service.judge, tools=[PythonTool(Failing(error))])
     async with connect(create_app(service)) as client:
         body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
         response = await client.post("/v1/judge", json=body, headers={"x-request-id": "mine"})

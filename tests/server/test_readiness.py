@@ -68,7 +68,7 @@ async def test_a_failure_of_ours_makes_it_unready_until_a_trial_succeeds(
     monkeypatch.setattr(readiness, "RETRY_S", 0.01)
     service = make_service(cycle([PRINTS, "<preference>A</preference>"]))
     flaky = Flaky(service.judge.sandbox)
-    service.judge = replace(service.judge, sandbox=flaky)
+    service.judge = replace(service.judge, tools=[PythonTool(flaky)])
     app = create_app(service)
     async with connect(app) as client, app.router.lifespan_context(app), asyncio.timeout(5):
         await service.readiness.wait()

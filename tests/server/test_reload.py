@@ -235,7 +235,7 @@ async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_ch
         for_another_loop: "trained for loop version 7",
         without_numbers: "model.norm.weight holds values that are no numbers",
         truncated: "model.safetensors: broken",
-        missing: "is no folder",
+        missing: "is not a checkpoint folder",
         one_level_too_high: "one_level_too_high/best would do",
     }
     async with serve() as server:

@@ -38,8 +38,9 @@ def start(random_checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, command: str = "serve") -> subprocess.Popen[str]:
+        model = [] if "--judge" in arguments else ["--model", str(random_checkpoint)]
         process = subprocess.Popen(
-            [*MAIN, command, "--model", str(random_checkpoint), "--port", "0", *arguments],
+            [*MAIN, command, *model, "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -143,7 +144,32 @@ def test_no_checkpoint_is_one_line(start: Start) -> None:
     process = start("--model", "/nowhere")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err == "tirjudge serve: model: /nowhere is no folder; the folder of a checkpoint would do\n"
+    assert err == "tirjudge serve: model: /nowhere is not a checkpoint folder\n"
+
+
+def test_a_judge_by_its_address_with_its_format_and_its_tool(start: Start, random_checkpoint: Path) -> None:
+    url = url_of(start("--judge", f"embedded:{random_checkpoint}", "--format", "tirjudge/1", "--tool", "python"))
+    assert httpx2.post(f"{url}/v1/judge", json=BODY | {"tools": "on"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--judge", "llama:x"], "engine: 'llama' given; known are chat, embedded, vllm"),
+        (["--judge", "vllm:"], "vllm: given without an address"),
+        (["--judge", "embedded:", "--workers", "2"], "--judge: given with --model, --engine"),
+        (["--judge", "embedded:", "--engine", "http://127.0.0.1:9"], "--judge: given with --model, --engine"),
+        (["--judge", "embedded:", "--profile", "/nowhere"], "--profile: given without an engine behind a URL"),
+        (["--format", "riddle/1"], "format: 'riddle/1' given; known are tirjudge/1"),
+        (["--tool", "oracle"], "tool: 'oracle' given; known are python"),
+    ],
+)
+def test_a_judge_a_format_or_a_tool_that_is_none_is_one_line(start: Start, arguments: list[str], said: str) -> None:
+    process = start(*arguments)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.startswith(f"tirjudge serve: {said}")
+    assert err.count("\n") == 1
 
 
 def test_no_engine_is_one_line(start: Start) -> None:

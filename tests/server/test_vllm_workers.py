@@ -24,7 +24,7 @@ from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Sampling
 from tirjudge_server import vllm_workers, worker_guard
-from tirjudge_server.opening import engine_workers, open_judging
+from tirjudge_server.opening import open_judging
 from tirjudge_server.settings import ServerSettings
 from tirjudge_server.vllm_command import (
     WorkerModel,
@@ -234,7 +234,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
     monkeypatch.setattr(VLLMEngine, "progress", AsyncMock(return_value="the same"))
     settings = ServerSettings(model=random_checkpoint, workers=1, worker_command=TIRJUDGE_WORKER)
     async with open_judging(settings) as model:
-        [url] = [worker.url for worker in engine_workers(model)]
+        [url] = [worker.url for worker in model.engine.workers]
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
         ids = await model.engine.tokenizer.encode_prompt("?")
         with pytest.raises(EngineUnavailable, match="its engine hangs"):
@@ -248,7 +248,8 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
 async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_line() -> None:
     served = WorkerModel(model="/nowhere", name="random", context_tokens=4096)
     with pytest.raises(
-        EngineUnavailable, match=r"worker 0 ended with status 2 before it was ready.*/nowhere is no folder"
+        EngineUnavailable,
+        match=r"worker 0 ended with status 2 before it was ready.*/nowhere is not a checkpoint folder",
     ):
         async with open_workers(served, workers=Workers(num_workers=1, command=TIRJUDGE_WORKER)):
             pass

@@ -56,7 +56,7 @@ def serve(make_service, connect, sqlite_path) -> Serve:
     async def serving(texts: list[str], *, sandbox: bool = True) -> AsyncIterator[Server]:
         service = make_service(cycle(texts), fingerprint="f" * 16)
         if not sandbox:
-            service.judge = replace(service.judge, sandbox=None)
+            service.judge = replace(service.judge, tools=())
         versions = versions_of(service.judge, fingerprint=service.fingerprint, isolation=service.isolation)
         async with open_records(str(sqlite_path), versions=versions) as records:
             service.records = records
