@@ -34,7 +34,7 @@ from tirjudge_training.pairs.checks import last_number, marked, numerically_mark
 from tirjudge_training.pairs.cli import pairs
 from tirjudge_training.pairs.generated import draw_problems
 from tirjudge_training.pairs.instructions import NoVerifier, follows
-from tirjudge_training.pairs.sampling import SampleLine, SamplingPlan, asks_of
+from tirjudge_training.pairs.sampling import AnswerPlan, SampleLine, asks_of
 
 APP = typer.Typer()
 APP.command()(pairs)
@@ -162,7 +162,7 @@ def test_a_run_that_was_killed_asks_nothing_twice(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert len(asked) == 24
     assert sorted(asked.values()) == [1] * 23 + [2]
-    asks = asks_of([problem(f"sum{i}") for i in range(12)], plan=SamplingPlan(models=("m",)))
+    asks = asks_of([problem(f"sum{i}") for i in range(12)], plan=AnswerPlan(models=("m",)))
     kept_seeds = {ask.sampling.seed for ask in asks if ask.key in {line["ask"] for line in kept}}
     assert len(kept_seeds) == 9
     assert {asked[(seed or 0) % 2**31] for seed in kept_seeds} == {1}
@@ -259,10 +259,10 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
 
 def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
     talk = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi."))
-    (ask,) = asks_of([problem("talk", prompt=talk)], plan=SamplingPlan(models=("m",), num_samples=1))
+    (ask,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1))
     assert ask.messages == talk
     (hotter,) = asks_of(
-        [problem("talk", prompt=talk)], plan=SamplingPlan(models=("m",), num_samples=1, temperature=1.0)
+        [problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1, temperature=1.0)
     )
     assert ask.key != hotter.key
     line = SampleLine(ask=ask.key, source="s", problem="p", model="m", number=0, text="", was_cut=False, num_tokens=0)

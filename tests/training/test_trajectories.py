@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
+from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, ToolCall, Turn
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import RolloutReward
 from tirjudge_training.training_samples import (
@@ -37,7 +37,7 @@ ROLLOUT = Rollout(
             completion=Completion(
                 text="..", token_ids=(10, 11, 12), logprobs=(-0.1, -1 / 3, 0.0), finish_reason="stop", num_appended=1
             ),
-            code="1/0",
+            call=ToolCall(tool="python", source="1/0"),
             result=ExecResult(outcome=Outcome.ERROR, wall_s=0.25, queue_s=0.5),
             output="",
             observation_ids=(20, 21),
