@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tirjudge.right import Decision
-from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord
+from tirjudge.types import Judgment, Mode
 from tirjudge_harness.examples import ExampleMetadata
 
 
@@ -29,57 +29,3 @@ class JudgedExample:
             end = start + (1 if is_whole else len(judgment.rollouts))
             yield judgment, self.decisions[start:end]
             start = end
-
-
-def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: bool = False) -> list[Decision]:
-    """The decisions in one of our judgments.
-
-    Args:
-        judgment: on the responses `asked`.
-        asked: indexes into the example's responses, as they were sent.
-        needs_program: whether a verdict only counts if a program ran, as the judgment was asked for (`tools="on"`).
-    """
-    if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
-        return [_of_groups(judgment, asked=asked)]
-    decisions = []
-    for rollout in judgment.rollouts:
-        shown = tuple(asked[index] for index in rollout.order)
-        verdict = rollout.verdict
-        if verdict is None or (needs_program and not _ran_program(rollout)):
-            decisions.append(Decision(shown=shown))
-        elif judgment.mode is Mode.POINTWISE:
-            decisions.append(
-                Decision(
-                    shown=shown,
-                    score=float(verdict.label),
-                    expected_score=verdict.score if verdict.probabilities else None,
-                    forced=verdict.forced,
-                )
-            )
-        else:
-            decisions.append(
-                Decision(
-                    shown=shown,
-                    best=None if verdict.best is None else asked[verdict.best],
-                    probabilities=tuple(verdict.probabilities.values()) or None,
-                    forced=verdict.forced,
-                )
-            )
-    return decisions
-
-
-def _ran_program(rollout: RolloutRecord) -> bool:
-    return any(turn.outcome not in (None, Outcome.REFUSED) for turn in rollout.turns)
-
-
-def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
-    """More responses than one prompt shows are judged in groups: only the whole of it speaks of all."""
-    verdict = judgment.verdict
-    return Decision(
-        shown=tuple(asked),
-        best=None if verdict.best is None else asked[verdict.best],
-        tied=verdict.status == "tie",
-        probabilities=None if verdict.probabilities is None else tuple(verdict.probabilities),
-        forced=verdict.forced,
-        whole=True,
-    )

@@ -18,8 +18,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tirjudge.durable import parse_lines, whole_lines
+from tirjudge.right import decisions_of
 from tirjudge.types import Judgment, Mode
-from tirjudge_harness.decisions import JudgedExample, decisions_of
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
 from tirjudge_harness.protocols import Protocol, find_protocol

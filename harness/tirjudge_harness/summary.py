@@ -57,7 +57,7 @@ def summarize(
     judgments = [record.judgment for record in records if record.judgment is not None]
     correct = [record.correct for record in records if record.correct is not None]
     rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
-    outcomes = [[turn.outcome for turn in rollout.turns if turn.outcome is not None] for rollout in rollouts]
+    outcomes = [rollout.outcomes for rollout in rollouts]
     num_programs = sum(map(len, outcomes))
     return Summary(
         num_judged=len(judgments),

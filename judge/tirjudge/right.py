@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from tirjudge.types import Mode
+from tirjudge.types import Judgment, Mode, Rollout
 from tirjudge.verdict import SCORE_DIGITS
 
 CountedOrders = Literal["first", "mean", "net", "all"]
@@ -195,3 +195,104 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
         elif decision.score is not None:
             raise ValueError("expected scores: not known; only the scores as written are, count those")
     return {index: round(fmean(cast), SCORE_DIGITS) if cast else None for index, cast in votes.items()}
+
+
+# One judgment -----------------------------------------------------------------------------------------------------------
+
+
+def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: bool = False) -> list[Decision]:
+    """The decisions in one of our judgments.
+
+    Args:
+        judgment: on the responses `asked`.
+        asked: indexes into the example's responses, as they were sent.
+        needs_program: whether a verdict only counts if a program ran, as the judgment was asked for (`tools="on"`).
+    """
+    if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
+        return [_of_groups(judgment, asked=asked)]
+    decisions = []
+    for rollout in judgment.rollouts:
+        shown = tuple(asked[index] for index in rollout.order)
+        verdict = rollout.verdict
+        if verdict is None or not rollout.counts(needs_program=needs_program):
+            decisions.append(Decision(shown=shown))
+        elif judgment.mode is Mode.POINTWISE:
+            decisions.append(
+                Decision(
+                    shown=shown,
+                    score=float(verdict.label),
+                    expected_score=verdict.score if verdict.probabilities else None,
+                    forced=verdict.forced,
+                )
+            )
+        else:
+            decisions.append(
+                Decision(
+                    shown=shown,
+                    best=None if verdict.best is None else asked[verdict.best],
+                    probabilities=tuple(verdict.probabilities.values()) or None,
+                    forced=verdict.forced,
+                )
+            )
+    return decisions
+
+
+def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
+    """More responses than one prompt shows are judged in groups: only the whole of it speaks of all."""
+    verdict = judgment.verdict
+    return Decision(
+        shown=tuple(asked),
+        best=None if verdict.best is None else asked[verdict.best],
+        tied=verdict.status == "tie",
+        probabilities=None if verdict.probabilities is None else tuple(verdict.probabilities),
+        forced=verdict.forced,
+        whole=True,
+    )
+
+
+def decision_of(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode, labels: Sequence[str]) -> Decision:
+    """What one rollout that was made for training says of the responses that it was shown, under these labels. A forced
+    verdict is not the model's, and says nothing."""
+    label = None if rollout.forced else rollout.label
+    if label is None:
+        return Decision(shown=shown, forced=rollout.forced)
+    if mode is Mode.POINTWISE:
+        return Decision(shown=shown, score=float(label))
+    return Decision(shown=shown, best=shown[labels.index(label)])
+
+
+STRICT = ScoringRule(tie=0.0)
+"""Naming the right response, or scoring it strictly above the others, earns 1, and anything else 0 (TIR-Judge, 4.1)."""
+
+
+def is_right(judgment: Judgment, target: int, *, rule: ScoringRule = STRICT) -> tuple[Result, float] | None:
+    """The result and the credit of one judgment: the definition for validation, the gate, the card and `tirjudge judge`.
+
+    Scores are compared as the judge wrote them, as rewards and benchmarks do, unless the rule says otherwise.
+
+    Args:
+        judgment: over all votes and orders that were asked for.
+        target: index of the right response.
+        rule: what ties and missing verdicts earn.
+
+    Returns:
+        None where there is nothing to be right about: one response alone.
+    """
+    verdict = judgment.verdict
+    if judgment.mode is Mode.POINTWISE:
+        num_judged = 1 + max((rollout.order[0] for rollout in judgment.rollouts), default=0)
+        known = verdict.scores or [None] * num_judged
+        asked: Sequence[int] = range(len(known))
+        decisions = [
+            decision if known[decision.shown[0]] is not None else replace(decision, score=None)
+            for decision in decisions_of(judgment, asked=asked)
+        ]
+    else:
+        # A response that was never compared, as one with a bye, was not shown.
+        named = {target} if verdict.best is None else {target, verdict.best}
+        asked = sorted(named.union(*(rollout.order for rollout in judgment.rollouts)))
+        tied = verdict.status == "tie"
+        decisions = [Decision(shown=tuple(asked), best=verdict.best, tied=tied, whole=True)]
+    if len(asked) < 2:
+        return None
+    return credit(decisions, tuple(asked), right=frozenset({target}), mode=judgment.mode, counting=rule)

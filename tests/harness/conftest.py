@@ -16,6 +16,7 @@ from tirjudge.types import (
     Mode,
     Outcome,
     RolloutRecord,
+    RolloutVerdict,
     StopReason,
     Timing,
     TurnRecord,
@@ -24,6 +25,18 @@ from tirjudge.types import (
 )
 
 MakeJudgment = Callable[..., Judgment]
+
+
+def scored(index: int, score: float | None) -> RolloutRecord:
+    """A rollout over one response whose judge wrote that score; None: it wrote none."""
+    verdict = None
+    if score is not None:
+        label = f"{score:g}"
+        verdict = RolloutVerdict(
+            label=label, best=None, score=score, probabilities={label: 1.0}, label_mass=1.0, forced=False
+        )
+    stop_reason = StopReason.NO_VERDICT if verdict is None else StopReason.VERDICT
+    return RolloutRecord(order=[index], turns=[], stop_reason=stop_reason, verdict=verdict)
 
 
 @pytest.fixture
@@ -45,7 +58,9 @@ def make_judgment() -> MakeJudgment:
             verdict=Verdict.model_validate(
                 {**nothing, "status": status, "best": best, "scores": scores, "forced": False}
             ),
-            rollouts=[
+            rollouts=[scored(index, score) for index, score in enumerate(scores)]
+            if scores
+            else [
                 RolloutRecord(
                     order=[0, 1],
                     turns=[TurnRecord(text="x", code="1", output="", outcome=outcome) for outcome in outcomes],

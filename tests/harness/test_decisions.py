@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tirjudge.right import Decision
+from tirjudge.right import Decision, decisions_of
 from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord, RolloutVerdict, StopReason, TurnRecord
-from tirjudge_harness.decisions import decisions_of
 from tirjudge_harness.scoring import correctness
 
 

@@ -15,12 +15,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tirjudge.formats.tirjudge_1 import labels
-from tirjudge.right import Decision, ScoringRule, credit
+from tirjudge.right import STRICT, Decision, credit, decision_of
 from tirjudge.types import Mode, Rollout, StopReason
 from tirjudge_training.items import TrainingItem
-
-STRICT = ScoringRule(orders="first", tie=0.0, no_verdict=0.0)
-"""Rc: naming the right response, or scoring it strictly above the other, earns 1, and anything else 0."""
 
 FLOOR = 0.1
 """What a right verdict earns of 1 when its form or its programs are not as they should be."""
@@ -115,18 +112,13 @@ def format_ok(item: TrainingItem, rollout: Rollout, *, no_tool_rule: bool = True
 def tool_ok(rollout: Rollout, *, max_calls: int = 3) -> bool:
     """Rt: at most `max_calls` programs were asked for, and each ended well; so it holds for a rollout without any."""
     asked_too_often = rollout.stop_reason is StopReason.TOOL_BUDGET or rollout.num_calls > max_calls
-    return not asked_too_often and num_failed_calls(rollout) == 0
-
-
-def num_failed_calls(rollout: Rollout) -> int:
-    """Programs that did not end well, those never started included."""
-    return sum(turn.result is not None and not turn.result.outcome.is_ok for turn in rollout.turns)
+    return not asked_too_often and rollout.num_failed_calls == 0
 
 
 def success_share(rollout: Rollout) -> float:
     """R_tool = successful calls / calls, 0 where there is no call; a call beyond the budget counts as one that failed."""
     num_calls = rollout.num_calls + (rollout.stop_reason is StopReason.TOOL_BUDGET)
-    return (rollout.num_calls - num_failed_calls(rollout)) / num_calls if num_calls else 0.0
+    return (rollout.num_calls - rollout.num_failed_calls) / num_calls if num_calls else 0.0
 
 
 def correctness(
@@ -154,32 +146,26 @@ def correctness(
             return {right: paired, wrong: list(paired)}
         return {right: [fmean(row) for row in table], wrong: [fmean(column) for column in zip(*table, strict=True)]}
     return {
-        shown: [_credit([decision_of(r, shown=shown, mode=item.mode)], shown, best=item.best, mode=item.mode) for r in group]
+        shown: [_credit([_decision(r, shown=shown, mode=item.mode)], shown, best=item.best, mode=item.mode) for r in group]
         for shown, group in rollouts.items()
     }  # fmt: skip
 
 
 def _wins(positives: Sequence[Rollout], negatives: Sequence[Rollout], *, positive: int) -> list[list[float]]:
     """[positives][negatives]: 1 where the one's score is strictly above the other's."""
-    above = [decision_of(rollout, shown=(positive,), mode=Mode.POINTWISE) for rollout in positives]
-    below = [decision_of(rollout, shown=(1 - positive,), mode=Mode.POINTWISE) for rollout in negatives]
+    above = [_decision(rollout, shown=(positive,), mode=Mode.POINTWISE) for rollout in positives]
+    below = [_decision(rollout, shown=(1 - positive,), mode=Mode.POINTWISE) for rollout in negatives]
     return [[_credit([a, b], (0, 1), best=positive, mode=Mode.POINTWISE) for b in below] for a in above]
+
+
+def _decision(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode) -> Decision:
+    return decision_of(rollout, shown=shown, mode=mode, labels=labels(mode, len(shown)))
 
 
 def _credit(decisions: Sequence[Decision], responses: Sequence[int], *, best: int, mode: Mode) -> float:
     counted = credit(decisions, responses, right=frozenset({best}), mode=mode, counting=STRICT)
     assert counted is not None  # all that is compared was judged
     return counted[1]
-
-
-def decision_of(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode) -> Decision:
-    """What one rollout says of the responses that it was shown; a forced verdict is not the model's, and says nothing."""
-    label = None if rollout.forced else rollout.label
-    if label is None:
-        return Decision(shown=shown, forced=rollout.forced)
-    if mode is Mode.POINTWISE:
-        return Decision(shown=shown, score=float(label))
-    return Decision(shown=shown, best=shown[labels(mode, len(shown)).index(label)])
 
 
 # Without labels (T3RL) --------------------------------------------------------------------------------------------------
@@ -253,11 +239,9 @@ def answers_of(item: TrainingItem, rollouts: Rollouts) -> list[int | None]:
     """a_i: the response that each rollout chose. Pointwise: the one that pair i of rollouts scored higher."""
     if item.mode is Mode.POINTWISE:
         pairs = zip(*(rollouts[shown] for shown in item.shown()), strict=True)
-        return [
-            _higher([decision_of(r, shown=(i,), mode=item.mode).score for i, r in enumerate(pair)]) for pair in pairs
-        ]
+        return [_higher([_decision(r, shown=(i,), mode=item.mode).score for i, r in enumerate(pair)]) for pair in pairs]
     (shown,) = rollouts
-    return [decision_of(rollout, shown=shown, mode=item.mode).best for rollout in rollouts[shown]]
+    return [_decision(rollout, shown=shown, mode=item.mode).best for rollout in rollouts[shown]]
 
 
 def _higher(scores: Sequence[float | None]) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 from tirjudge.durable import replacing_file
 from tirjudge.types import Mode, Rollout, StopReason
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.rewards import RolloutReward, num_failed_calls
+from tirjudge_training.rewards import RolloutReward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def trajectory_of(
         label=rollout.label,
         stop_reason=rollout.stop_reason,
         num_calls=rollout.num_calls,
-        num_failed_calls=num_failed_calls(rollout),
+        num_failed_calls=rollout.num_failed_calls,
         verifiable=item.verifiable,
         sandbox_s=sum(result.wall_s + result.queue_s for result in results),
         wall_s=timed.wall_s,

@@ -13,6 +13,7 @@ from typing import Literal
 from tirjudge.concurrency import map_concurrently
 from tirjudge.durable import write_file
 from tirjudge.judge import Judge
+from tirjudge.right import is_right
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment, Outcome, RolloutRecord
 from tirjudge_training.gate import ValidationScore
@@ -161,15 +162,21 @@ def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
         task=item.task,
         mode=item.mode.value,
         verifiable=item.verifiable,
-        right=judgment.verdict.best == item.best,
+        right=item.best is not None and names_right(judgment, item.best),
         num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
         **call_counts(judgment.rollouts),
     )
 
 
+def names_right(judgment: Judgment, best: int) -> bool:
+    """Whether a judgment is right, by the definition that rewards and benchmarks have."""
+    counted = is_right(judgment, best)
+    return counted is not None and counted[0] == "right"
+
+
 def call_counts(rollouts: Sequence[RolloutRecord]) -> dict[str, int]:
     """How many rollouts and programs there were; fields of `ValidatedItem` and of the bundled judge's scores."""
-    outcomes = [[turn.outcome for turn in rollout.turns if turn.outcome is not None] for rollout in rollouts]
+    outcomes = [rollout.outcomes for rollout in rollouts]
     return {
         "num_rollouts": len(rollouts),
         "num_rollouts_with_calls": sum(map(bool, outcomes)),

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import numpy as np
 
-from tirjudge.types import Judgment, Outcome, RolloutRecord, TurnRecord
+from tirjudge.types import Judgment, Outcome, TurnRecord
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.prices import Prices
@@ -133,15 +133,15 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
     for one in judged:
         for judgment, decisions in one.by_judgment():
             shown = frozenset(index for decision in decisions for index in decision.shown)
-            used[one.outline.id].append((shown, any(map(_ran, judgment.rollouts))))
+            used[one.outline.id].append((shown, any(rollout.ran_program for rollout in judgment.rollouts)))
     credits: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for mark in marks:
         about = [ran for shown, ran in used[mark.outline.id] if shown <= set(mark.compared)]
         if about:
             credits[any(about)].append((mark.outline.cluster, mark.credit))
-    num_programs = [sum(map(_is_program, _calls(judgment))) for judgment, _ in _unique(judged)]
+    num_programs = [sum(rollout.num_programs for rollout in judgment.rollouts) for judgment, _ in _unique(judged)]
     return ToolUse(
-        rollouts=clustered_share((cluster, float(_ran(rollout))) for cluster, rollout in rollouts),
+        rollouts=clustered_share((cluster, float(rollout.ran_program)) for cluster, rollout in rollouts),
         programs=fmean(num_programs) if num_programs else None,
         with_programs=clustered_share(credits[True]),
         without_programs=clustered_share(credits[False]),
@@ -212,14 +212,6 @@ def spread_of(values: Sequence[float]) -> Distribution | None:
 def _calls(judgment: Judgment) -> Iterator[TurnRecord]:
     """The turns that asked for a program to be run."""
     return (turn for rollout in judgment.rollouts for turn in rollout.turns if turn.outcome is not None)
-
-
-def _is_program(turn: TurnRecord) -> bool:
-    return turn.outcome not in (None, Outcome.REFUSED)
-
-
-def _ran(rollout: RolloutRecord) -> bool:
-    return any(map(_is_program, rollout.turns))
 
 
 def _unique(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:

@@ -94,7 +94,7 @@ def programs(rollout: RolloutRecord) -> list[tuple[int, TurnRecord]]:
     return [
         (number, turn)
         for number, turn in enumerate(rollout.turns)
-        if turn.code is not None and turn.outcome not in (None, Outcome.REFUSED)
+        if turn.code is not None and turn.tool is None and turn.ran
     ]
 
 

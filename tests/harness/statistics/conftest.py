@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tirjudge.right import Decision
+from tirjudge.right import Decision, decisions_of
 from tirjudge.types import (
     Judgment,
     Mode,
@@ -19,7 +19,7 @@ from tirjudge.types import (
     Usage,
     Verdict,
 )
-from tirjudge_harness.decisions import JudgedExample, decisions_of
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import ComparisonScore
 

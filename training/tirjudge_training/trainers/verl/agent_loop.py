@@ -36,7 +36,7 @@ from tirjudge.judge import Judge, rollout_name
 from tirjudge.tools.python import Sandbox, python_tools
 from tirjudge.types import Completion, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
-from tirjudge_training.rewards import RolloutReward, num_failed_calls, rewards_of
+from tirjudge_training.rewards import RolloutReward, rewards_of
 from tirjudge_training.trainers.shaping import loss_mask, shaped_reward
 from tirjudge_training.trainers.verl.data import LoopSettings, item_of
 
@@ -146,7 +146,7 @@ def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Sho
         "Rf": float(all(part.format for part in parts.values())),
         "Rt": float(all(part.tool for part in parts.values())),
         "calls": sum(calls) / len(calls),
-        "failed_calls": float(sum(num_failed_calls(rollout) for rollout in rollouts.values())),
+        "failed_calls": float(sum(rollout.num_failed_calls for rollout in rollouts.values())),
         "verdict": float(all(rollout.stop_reason.is_verdict for rollout in rollouts.values())),
     }
 

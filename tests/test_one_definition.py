@@ -1,0 +1,80 @@
+"""What is right is one thing: for rewards, validation, the bundled judge's card, benchmarks and `tirjudge judge`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tirjudge.right import ScoringRule, credit, decisions_of
+from tirjudge.types import (
+    Judgment,
+    Mode,
+    Rollout,
+    RolloutRecord,
+    RolloutVerdict,
+    StopReason,
+    Timing,
+    Usage,
+    Verdict,
+)
+from tirjudge_harness.scoring import correctness as credit_of_file
+from tirjudge_training.items import TrainingItem
+from tirjudge_training.rewards import correctness as reward_correctness
+from tirjudge_training.validation import names_right
+
+
+def judged(*written: tuple[str, dict[str, float]]) -> Judgment:
+    """A pointwise judgment: for each response the score as written, and the probabilities of scores."""
+    rollouts, scores = [], []
+    for index, (label, chances) in enumerate(written):
+        score = sum(int(name) * p for name, p in chances.items())
+        verdict = RolloutVerdict(
+            label=label, best=None, score=score, probabilities=chances, label_mass=1.0, forced=False
+        )
+        rollouts.append(RolloutRecord(order=[index], turns=[], stop_reason=StopReason.VERDICT, verdict=verdict))
+        scores.append(score)
+    best = max(range(len(scores)), key=scores.__getitem__)
+    verdict = Verdict(
+        status="decided", best=best, label="A", scores=list(scores), probabilities=None, confidence=None,
+        label_mass=None, forced=False,
+    )  # fmt: skip
+    return Judgment(
+        id="jdg_1", created=0, mode=Mode.POINTWISE, model="m", verdict=verdict, rollouts=rollouts,
+        usage=Usage(input_tokens=0, cached_tokens=0, output_tokens=0, tool_calls=0, rollouts=2),
+        timing=Timing(total_s=0, engine_s=0, sandbox_s=0),
+    )  # fmt: skip
+
+
+def rolled(label: str) -> Rollout:
+    return Rollout(prompt_ids=(1,), turns=(), stop_reason=StopReason.VERDICT, model="m", label=label)
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [
+        (("8", "3"), True),
+        (("3", "8"), False),
+        # Both wrote 7, but the first is expected to be better: that decides nothing anywhere.
+        (("7", "7"), False),
+    ],
+)
+def test_a_pair_of_scores_is_right_everywhere_or_nowhere(written: tuple[str, str], right: bool) -> None:
+    first, second = written
+    judgment = judged((first, {first: 0.9, "9": 0.1}), (second, {second: 1.0}))
+    item = TrainingItem(
+        id="i", mode=Mode.POINTWISE, prompt="p", responses=("a", "b"), best=0, task="t", source="s", verifiable=True,
+        order=(0, 1),
+    )  # fmt: skip
+    rewards = reward_correctness(item, {(0,): [rolled(first)], (1,): [rolled(second)]})
+    assert rewards == {(0,): [float(right)], (1,): [float(right)]}
+    assert names_right(judgment, 0) is right
+    counted = credit(
+        decisions_of(judgment, asked=(0, 1)), (0, 1), right=frozenset({0}), mode=Mode.POINTWISE, counting=ScoringRule()
+    )
+    assert counted is not None
+    assert (counted[0] == "right") is right
+    of_file = credit_of_file(judgment, label=0)
+    assert of_file is not None
+    assert math.isclose(of_file, 1.0) is right
+    assert (counted[0] == "tie") is (first == second) is (of_file == 0.5)
