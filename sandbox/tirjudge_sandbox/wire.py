@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
@@ -24,6 +24,8 @@ SANDBOX_ERROR = "sandbox_error"
 
 MAX_PROGRAMS = 4096
 """In one batch."""
+
+RESULT_FIELDS = tuple(field.name for field in fields(ExecResult))
 
 
 def _decoded(value: Any) -> Any:
@@ -79,8 +81,8 @@ def limits_of(changes: Wire | None, *, base: Limits) -> Limits:
 
 def body_of(result: ExecResult) -> dict[str, Any]:
     """A result as JSON takes it."""
-    fields = {name: getattr(result, name) for name in ExecResult.__slots__}
-    return fields | {"outcome": str(result.outcome), "files": encoded(result.files)}
+    values = {name: getattr(result, name) for name in RESULT_FIELDS}
+    return values | {"outcome": str(result.outcome), "files": encoded(result.files)}
 
 
 def result_json(result: ExecResult) -> bytes:
@@ -97,9 +99,9 @@ def result_of_body(body: Mapping[str, Any]) -> ExecResult:
     Raises:
         ValueError, LookupError, TypeError: it is no result.
     """
-    fields = {name: body[name] for name in ExecResult.__slots__}
+    values = {name: body[name] for name in RESULT_FIELDS}
     files = {path: base64.b64decode(content) for path, content in body["files"].items()}
-    return ExecResult(**fields | {"outcome": Outcome(body["outcome"]), "files": files})
+    return ExecResult(**values | {"outcome": Outcome(body["outcome"]), "files": files})
 
 
 def encoded(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -208,7 +208,7 @@ class JudgeService:
         if request.model not in (None, name):
             message = f"model: {shown(request.model)} given, this server has {shown(name)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
-        if self.judge.sandbox is None and request.tools != "off":
+        if not self.judge.tools and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
 

@@ -152,7 +152,7 @@ def test_what_selects_pods_finds_those_of_its_part(manifests: list[Manifest]) ->
     for kind in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
         for part, manifest in of_kind(manifests, kind).items():
             assert found(manifest["spec"]["selector"]["matchLabels"]) == [part], kind
-    for part, service in of_kind(manifests, "JudgeService").items():
+    for part, service in of_kind(manifests, "Service").items():
         assert found(service["spec"]["selector"]) == [part]
         ports = {
             port["name"] for container in pods(manifests)[part]["spec"]["containers"] for port in container["ports"]
@@ -255,7 +255,7 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
     }
     assert set(values["engines"].get("urls", ())) <= set(config["data"]["urls"].split())
     for part, urls in told.items():
-        workers, service = of_kind(manifests, "StatefulSet")[part], of_kind(manifests, "JudgeService")[part]
+        workers, service = of_kind(manifests, "StatefulSet")[part], of_kind(manifests, "Service")[part]
         name, behind = workers["metadata"]["name"], service["metadata"]["name"]
         port = workers["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
         assert (workers["spec"]["serviceName"], service["spec"]["clusterIP"]) == (behind, "None")
@@ -268,7 +268,7 @@ def test_parts_take_the_names_by_which_they_are_reached() -> None:
     manifests = rendered(values)
     by_name = {container["name"]: environment(container) for _, container in containers(manifests)}
     taken = by_name["server"]["TIRJUDGE_ALLOWED_HOST"].split()
-    assert taken[0] == of_kind(manifests, "JudgeService")["server"]["metadata"]["name"]
+    assert taken[0] == of_kind(manifests, "Service")["server"]["metadata"]["name"]
     assert taken[1:] == [
         *(f"{taken[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")),
         "judge.example.com",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
+from tirjudge.formats import format_named
 from tirjudge.http.protocol import JudgmentRecord, Problem, invalid, shown
 from tirjudge.types import Mode, Wire
 from tirjudge_server.access import seen_by
@@ -94,7 +95,11 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         if service.judge.sandbox is None and record.judgment.usage.tool_calls > 0:
             message = "judgment_id: it ran programs, and this server has no sandbox"
             raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
-        work = replay(record, sandbox=service.judge.sandbox, versions=records.versions)
+        try:
+            format = format_named(record.values["versions"].get("format"))
+        except ValueError as error:
+            raise Refused(invalid(f"judgment_id: {error}", param="judgment_id", code="no_format")) from error
+        work = replay(record, sandbox=service.judge.sandbox, format=format, versions=records.versions)
         async with service.draining.limit():
             return await while_connected(request.receive, work)
 

@@ -47,6 +47,8 @@ class Versions:
     prompts_sha256: str
     """Of the format."""
     format: str
+    tools: list[str]
+    """That the model may call, by name."""
     sandbox: str | None
     """The level of its isolation; None: there is no sandbox."""
     limits: dict[str, Any] | None
@@ -64,6 +66,7 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
         profile_sha256=sha256(canonical(judge.profile.as_first_written())),
         prompts_sha256=judge.format.sha256,
         format=judge.format.name,
+        tools=[tool.name for tool in judge.tools],
         sandbox=isolation,
         limits=asdict(limits) if is_dataclass(limits) and not isinstance(limits, type) else None,
         package=version("tirjudge"),

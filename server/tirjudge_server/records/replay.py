@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from tirjudge.concurrency import map_concurrently
+from tirjudge.control_tokens import FAMILIES
+from tirjudge.formats.base import Format
 from tirjudge.formats.texts import TRUNCATED
-from tirjudge.formats.tirjudge_1 import bindings, shown_output
 from tirjudge.tools.python import Sandbox
-from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, prompt_text
+from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire
 from tirjudge_server.records.record import StoredJudgment, Versions
 
 MAX_RUNNING = 4
@@ -55,12 +56,13 @@ class Replay(Wire):
     """What of the server has changed since, and may be why."""
 
 
-async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: Versions) -> Replay:
+async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: Format, versions: Versions) -> Replay:
     """Run the programs of a judgment again.
 
     Args:
         record: nothing of it is erased.
         sandbox: None: it has no programs.
+        format: that it was asked in.
         versions: of this server.
 
     Raises:
@@ -70,13 +72,14 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, versions: V
 
     async def run(rollout: RolloutRecord, turn: TurnRecord) -> ExecResult:
         assert sandbox is not None
-        return await sandbox.run(turn.code or "", bindings=bindings_of(request, rollout=rollout))
+        return await sandbox.run(turn.code or "", bindings=format.bindings(request, order=rollout.order))
 
     ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
     works = (run(rollout, turn) for _, _, rollout, turn in ran)
     results = await map_concurrently(works, num_at_once=MAX_RUNNING)
     compared = [
-        _compared(turn, again, rollout=i, number=k) for (i, k, _, turn), again in zip(ran, results, strict=True)
+        _compared(turn, again, rollout=i, number=k, format=format)
+        for (i, k, _, turn), again in zip(ran, results, strict=True)
     ]
     then, now = record.values["versions"], asdict(versions)
     return Replay(
@@ -98,15 +101,9 @@ def programs(rollout: RolloutRecord) -> list[tuple[int, TurnRecord]]:
     ]
 
 
-def bindings_of(request: JudgeRequest, *, rollout: RolloutRecord) -> dict[str, str | dict[str, str]]:
-    """What the programs of a rollout found."""
-    shown = [request.responses[index] for index in rollout.order]
-    return bindings(request.mode, prompt=prompt_text(request.prompt), responses=shown, reference=request.reference)
-
-
-def _compared(turn: TurnRecord, again: ExecResult, *, rollout: int, number: int) -> ReplayedProgram:
+def _compared(turn: TurnRecord, again: ExecResult, *, rollout: int, number: int, format: Format) -> ReplayedProgram:
     assert turn.outcome is not None
-    output = shown_output(again, limit=sys.maxsize)
+    output = format.shown_output(again, limit=sys.maxsize, control_tokens=FAMILIES)
     if Outcome.TIMEOUT in (turn.outcome, again.outcome):
         result = "timed_out"
     elif turn.outcome is again.outcome and is_same_output(turn.output or "", again=output):

@@ -104,6 +104,13 @@ class _InstrumentedEngine(BaseEngine):
             tell(completion)
             return completion
 
+    async def read_labels(
+        self, prefix: Sequence[int], *, labels: Sequence[str], session: str, turn: int = 0
+    ) -> dict[str, float] | None:
+        if type(self._engine).read_labels is not BaseEngine.read_labels:
+            return await self._engine.read_labels(prefix, labels=labels, session=session, turn=turn)
+        return await super().read_labels(prefix, labels=labels, session=session, turn=turn)  # by turns that are told of
+
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:

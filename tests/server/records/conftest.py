@@ -37,6 +37,7 @@ VERSIONS = Versions(
     profile_sha256="1" * 64,
     prompts_sha256="2" * 64,
     format="tirjudge/1",
+    tools=["python"],
     sandbox="namespaces",
     limits={"cpu_s": 3.0},
     package="0.1.0",

@@ -100,7 +100,7 @@ async def test_a_request_of_megabytes_is_always_judged(store, request_of, keep) 
 async def test_the_cache_ends_when_a_version_changes(database_url, open_store, request_of, keep) -> None:
     store = open_store(database_url)
     await keep(store)
-    for changed in ({"fingerprint": "f" * 16}, {"sandbox": "landlock"}, {"package": "0.2.0"}):
+    for changed in ({"fingerprint": "f" * 16}, {"sandbox": "landlock"}, {"tools": ["search"]}, {"package": "0.2.0"}):
         other = open_store(database_url, versions=replace(store.versions, **changed))
         assert await other.recall(request_of(), call=Call()) is None
 
