@@ -261,9 +261,7 @@ def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
     talk = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi."))
     (ask,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1))
     assert ask.messages == talk
-    (hotter,) = asks_of(
-        [problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1, temperature=1.0)
-    )
+    (hotter,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1, temperature=1.0))
     assert ask.key != hotter.key
     line = SampleLine(ask=ask.key, source="s", problem="p", model="m", number=0, text="", was_cut=False, num_tokens=0)
     assert SampleLine.model_validate_json(line.model_dump_json()) == line
