@@ -1,6 +1,6 @@
 """Whether what is trained on is what is served: the same weights and seeds through server, collector and harness.
 
-    python benchmarks/training_parity.py --rollouts 1000 > benchmarks/results/training_parity.json
+    python -m benchmarks.training_parity --rollouts 1000 --out benchmarks/results/training_parity.json
 
 Each path runs the bundled judge in an engine of its own, with a real sandbox. Of the server (over HTTP, without a socket)
 and of the harness the ids and the mask are put together from what their engine was given and what it returned; of the
@@ -10,10 +10,7 @@ aside. Some rollouts are then computed anew by transformers, whole and in fp32, 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import platform
 import sys
 import tempfile
 import time
@@ -21,17 +18,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
+import typer
 
-from tirjudge.engines.base import Tokenizer
+from benchmarks.reporting import Out, report
+from tests.vllm.judging import Asked, Recorded
+from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge, content_order
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
+from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
@@ -59,40 +59,15 @@ class Seen:
     mask: tuple[int, ...]
 
 
-class RecordingEngine:
-    """The embedded engine, and all that it was given and returned."""
-
-    def __init__(self, engine: EmbeddedEngine) -> None:
-        self._engine = engine
-        self._turns: dict[str, list[tuple[tuple[int, ...], Completion]]] = {}
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._engine.tokenizer
-
-    @property
-    def eos_token_ids(self) -> frozenset[int]:
-        return self._engine.eos_token_ids
-
-    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
-        if sampling.allowed_token_ids is None:  # no read of probabilities
-            self._turns.setdefault(session, []).append((tuple(token_ids), completion))
-        return completion
-
-    def seen(self) -> list[Seen]:
-        return [_seen(turns) for turns in self._turns.values()]
-
-
-def _seen(turns: Sequence[tuple[tuple[int, ...], Completion]]) -> Seen:
-    prompt_ids = turns[0][0]
-    last_ids, last = turns[-1]
-    whole = last_ids + last.token_ids
+def seen_of(turns: Sequence[Asked]) -> Seen:
+    """What an engine was given and returned in one rollout, put together."""
+    prompt_ids, last = turns[0].prompt_ids, turns[-1]
+    whole = last.prompt_ids + last.completion.token_ids
     mask = [0] * (len(whole) - len(prompt_ids))
-    for token_ids, completion in turns:
-        start = len(token_ids)
-        num = len(completion.token_ids) - completion.num_appended
-        while num and whole[start + num - 1] != completion.token_ids[num - 1]:
+    for turn in turns:
+        start, token_ids = len(turn.prompt_ids), turn.completion.token_ids
+        num = len(token_ids) - turn.completion.num_appended
+        while num and whole[start + num - 1] != token_ids[num - 1]:
             num -= 1  # an end of turn that was dropped because the sequence went on
         mask[start - len(prompt_ids) : start - len(prompt_ids) + num] = [1] * num
     return Seen(prompt_ids=prompt_ids, ids=whole[len(prompt_ids) :], mask=tuple(mask))
@@ -137,33 +112,16 @@ async def through_collector(
     return trajectories, collected.stats["perf/collect_s"]
 
 
-async def through_server(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
-    engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
-    recording = RecordingEngine(engine)
-    service = JudgeService(
-        Judge(engine=recording, tools=[PythonTool(pool)], profile=load_profile(bundled_checkpoint()))
-    )
-    transport = httpx2.ASGITransport(app=create_app(service))
-    places = asyncio.Semaphore(8)
+async def through_server(judge: Judge, requests: Sequence[JudgeRequest]) -> None:
+    transport = httpx2.ASGITransport(app=create_app(JudgeService(judge)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
-
-        async def post(request: JudgeRequest) -> None:
-            async with places:
-                answer = await client.post("/v1/judge", json=request.model_dump(mode="json"))
+        posts = (client.post("/v1/judge", json=request.model_dump(mode="json")) for request in requests)
+        for answer in await map_concurrently(posts, num_at_once=8):
             answer.raise_for_status()
 
-        async with asyncio.TaskGroup() as tasks:
-            for request in requests:
-                tasks.create_task(post(request))
-    engine.close()
-    return recording.seen()
 
-
-async def through_harness(requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
-    engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=load_profile(bundled_checkpoint()).context_tokens)
-    recording = RecordingEngine(engine)
-    judge = Judge(engine=recording, tools=[PythonTool(pool)], profile=load_profile(bundled_checkpoint()))
-    failures: list[Any] = []
+async def through_harness(judge: Judge, requests: Sequence[JudgeRequest]) -> None:
+    failures: list[Exception] = []
 
     def done(number: int, answer: Any) -> None:
         if isinstance(answer, Exception):
@@ -173,10 +131,21 @@ async def through_harness(requests: Sequence[JudgeRequest], *, pool: SandboxPool
         async with JudgmentStore(Path(folder, "run")) as answers:
             runner = Runner(judge.judge, identity={"model": "bundled"}, store=answers, pace=Pace(most=6))
             await run_all(list(enumerate(requests)), runner=runner, on_done=done)
-    engine.close()
     if failures:
         raise failures[0]
-    return recording.seen()
+
+
+async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
+    """The rollouts of one path, by what its engine saw."""
+    profile = load_profile(bundled_checkpoint())
+    engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=profile.context_tokens)
+    recorded = Recorded(engine=engine)
+    try:
+        await path(Judge(engine=recorded, tools=[PythonTool(pool)], profile=profile), requests)
+    finally:
+        engine.close()
+    rollouts = ([asked for asked in rollout if asked.is_turn] for rollout in recorded.rollouts().values())
+    return [seen_of(turns) for turns in rollouts if turns]
 
 
 def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
@@ -213,9 +182,9 @@ async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compa
     async with SandboxPool() as pool:
         trajectories, collect_s = await through_collector(items, seed=seed, temperature=temperature, pool=pool)
         print(f"collector: {len(trajectories)} rollouts in {collect_s:.0f} s", file=sys.stderr)
-        served = await through_server(requests, pool=pool)
+        served = await seen_through(through_server, requests, pool=pool)
         print("server done", file=sys.stderr)
-        judged = await through_harness(requests, pool=pool)
+        judged = await seen_through(through_harness, requests, pool=pool)
     trained = [seen_by_trainer(trajectory) for trajectory in trajectories]
     largest, num_tokens = largest_logprob_difference(trajectories[:: max(1, len(trajectories) // num_compared)])
     return {
@@ -231,21 +200,18 @@ async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compa
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rollouts", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--compared", type=int, default=50, help="rollouts whose log-probabilities are computed anew")
-    options = parser.parse_args()
+def main(
+    rollouts: int = 1000,
+    seed: int = 1,
+    temperature: float = 1.0,
+    compared: Annotated[int, typer.Option(help="Rollouts whose log-probabilities are computed anew.")] = 50,
+    out: Out = None,
+) -> None:
+    """Compare, and print the result as JSON."""
     started = time.perf_counter()
-    measuring = measure(
-        options.rollouts, seed=options.seed, temperature=options.temperature, num_compared=options.compared
-    )
-    found = asyncio.run(measuring)
-    machine = {"python": platform.python_version(), "processor": platform.processor() or platform.machine()}
-    print(json.dumps({**found, "elapsed_s": round(time.perf_counter() - started, 1), **machine}, indent=2))
+    found = asyncio.run(measure(rollouts, seed=seed, temperature=temperature, num_compared=compared))
+    report({**found, "elapsed_s": round(time.perf_counter() - started, 1)}, out)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -38,7 +38,7 @@ from benchmarks.reporting import Out, report
 from tests.vllm.judging import Asked, Recorded, judge_all
 from tests.vllm.server import VLLMServer, bundled_judge_server
 from tirjudge.concurrency import map_concurrently
-from tirjudge.engines.base import Engine, Tokenizer
+from tirjudge.engines.base import BaseEngine, Engine, Tokenizer
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.request_context import cache_salt, coming_from
@@ -51,7 +51,7 @@ WAYS = ("loop", "bare", "logprobs", "batch")
 
 
 @dataclass(kw_only=True)
-class SynchronousEngine:
+class SynchronousEngine(BaseEngine):
     """An engine that begins when all rollouts of a batch have asked, and answers when the last one has ended."""
 
     engine: Engine

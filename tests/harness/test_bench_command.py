@@ -74,7 +74,7 @@ def test_without_json_there_is_a_table(bench: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["LLMBar"]
-    assert lines[1] == ["%", "95", "%", "n"]
+    assert lines[1] == ["%", "(95", "%)", "n"]
     assert lines[2][0] == "average"
     assert lines[2][-1] == "10"
 

@@ -23,9 +23,10 @@ from tirjudge_harness.benchmark import Benchmark, Row
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError
-from tirjudge_harness.judges import OpenJudge, open_judge
+from tirjudge_harness.judges import OpenJudge, open_chosen_judge
 from tirjudge_harness.merging import merge
 from tirjudge_harness.metric_tree import Mean, cells_by
+from tirjudge_harness.options import JudgeOptions
 from tirjudge_harness.planning import RunSettings, plan_run
 from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Protocol, find_protocol
 from tirjudge_harness.row_sampling import Shard
@@ -353,19 +354,24 @@ def test_of_several_benchmarks_each_finds_its_rows_by_its_name(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"url": "http://127.0.0.1:9", "engine_urls": ["http://127.0.0.1:8"]}, "--engine given with --url"),
+        ({"url": "http://127.0.0.1:9", "engine": ["http://127.0.0.1:8"]}, "--engine given with --url"),
         ({"url": "http://127.0.0.1:9", "chat_url": "x", "chat_model": "y"}, "--chat-url, --chat-model given with"),
         ({"chat_url": "http://127.0.0.1:9"}, "--chat-url given without --chat-model"),
         ({"chat_model": "m"}, "--chat-model given without --chat-url"),
-        ({"chat_url": "x", "chat_model": "m", "checkpoint": Path("c")}, "--model given with --chat-url"),
+        ({"chat_url": "x", "chat_model": "m", "model": Path("c")}, "--model given with --chat-url"),
         ({"url": "localhost:8400"}, "--url: 'localhost:8400' given; an address that begins with http://"),
         ({"chat_url": "ftp://x", "chat_model": "m"}, "--chat-url: 'ftp://x' given"),
-        ({"engine_urls": ["http://a:1", "x:1"]}, "--engine: 'x:1' given"),
+        ({"engine": ["http://a:1", "x:1"]}, "--engine: 'x:1' given"),
+        (
+            {"url": "http://127.0.0.1:9", "tool": ["python"], "format": "tirjudge/1"},
+            "--tool, --format given with --url",
+        ),
+        ({"judge": "embedded", "model": Path("c")}, "--model given with --judge"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        open_judge(**options)
+        open_chosen_judge(JudgeOptions(**options), tools=())
 
 
 async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -390,6 +396,6 @@ async def test_a_server_that_does_not_answer_yet_is_waited_for_aloud(
 ) -> None:
     monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.001)
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
-        async with open_judge(url="http://127.0.0.1:9"):
+        async with open_chosen_judge(JudgeOptions(url="http://127.0.0.1:9"), tools=()):
             pass
     assert capsys.readouterr().err == "http://127.0.0.1:9 does not answer yet; waiting for it\n"

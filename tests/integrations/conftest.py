@@ -14,7 +14,7 @@ import uvicorn
 from tests.clients.wheels import environment, wheel
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
@@ -82,7 +82,7 @@ def _serving(
             await _run(pool)
 
     async def _run(pool: SandboxPool | None) -> None:
-        service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), **options)
+        service = JudgeService(Judge(engine=engine, tools=python_tools(pool)), **options)
         app = create_app(service)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
         task = asyncio.create_task(server._serve(sockets=[bound]))

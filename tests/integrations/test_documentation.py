@@ -17,7 +17,9 @@ from tirjudge.integrations.scoring import Scorer
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "judge" / "tirjudge" / "integrations"
-ADAPTERS = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "scoring"))
+SHARED = {"__init__", "detemplate", "scoring"}
+"""What adapters and reward dialects are made of; no adapters themselves."""
+ADAPTERS = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in SHARED)
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 NEEDS_ITS_HOST = {"inspect": "inspect_ai", "verifiers": "verifiers"}

@@ -90,13 +90,9 @@ def test_the_card_is_what_the_measured_numbers_make_of_it(tmp_path) -> None:
     assert 1_000_000 <= parameters <= 4_000_000
 
 
-def test_a_checkpoint_for_other_prompts_is_refused(tmp_path) -> None:
-    profile = replace_hash(bundled_profile().model_dump_json())
-    (tmp_path / "judge.json").write_text(profile)
+@pytest.mark.parametrize("sha256", ["format_sha256", "prompts_sha256"])
+def test_a_checkpoint_for_other_prompts_is_refused(tmp_path, sha256: str) -> None:
+    profile = bundled_profile().model_dump(mode="json", exclude={"format_sha256"})
+    (tmp_path / "judge.json").write_text(json.dumps({**profile, sha256: "0" * 64}))
     with pytest.raises(ValueError, match="trained on other prompts"):
         load_profile(tmp_path)
-
-
-def replace_hash(text: str) -> str:
-    loaded = json.loads(text)
-    return json.dumps({**loaded, "prompts_sha256": "0" * 64})

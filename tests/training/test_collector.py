@@ -15,7 +15,7 @@ from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint
 from tirjudge.tools.base import Bindings
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import PythonTool, python_tools
 from tirjudge.types import Completion, ExecResult, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.collector import Collected, Collector, PseudoLabels
@@ -56,7 +56,7 @@ class FixedPolicy:
     version = 5
 
     def __init__(self, engine: ScriptedEngine, sandbox: SandboxPool | None = None) -> None:
-        self.judge = Judge(engine=engine, tools=[PythonTool(sandbox)])
+        self.judge = Judge(engine=engine, tools=python_tools(sandbox))
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
         raise AssertionError("it is never trained")
@@ -225,7 +225,7 @@ async def test_a_draw_is_dropped_whole_if_its_sandbox_fails_once() -> None:
 
     items = items_of("MMM")
     policy = FixedPolicy(NumberedEngine(calls_once))
-    policy.judge = replace(policy.judge, sandbox=FailingOnce())
+    policy.judge = replace(policy.judge, tools=[PythonTool(FailingOnce())])
     collected = await Collector(policy, items, group_size=4, order=Listed(items)).collect(step=0, num_groups=2)
     assert kept(collected) == ["mixed-1", "mixed-2"]
     assert collected.stats["dapo/dropped"] == 1

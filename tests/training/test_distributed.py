@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from safetensors.torch import load_file
 from tests.training.tiny import made_up_groups, save_tiny
 from tirjudge.durable import lock_folder
 from tirjudge_training.config import Recipe, load_recipe
-from tirjudge_training.learning import StageJob, learn
+from tirjudge_training.learning import learn, write_job
+from tirjudge_training.trainers import StageJob
 from tirjudge_training.training_samples import write_trajectories
 
 ROOT = Path(__file__).parents[2]
@@ -90,16 +90,16 @@ def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_wi
         recipe = load_recipe("tiny-cpu-zero", overrides=[*SMALL, *overrides])
         run = tmp_path / name
         run.mkdir(exist_ok=True)
-        file = str(tmp_path / "kept.parquet")
         job = StageJob(
+            recipe=recipe,
             kind="sft",
-            stage="sft-1",
-            run=str(run),
-            start=str(start),
-            folder=str(run / "trainer"),
-            trajectories=(file,),
+            name="sft-1",
+            run=run,
+            start=start,
+            folder=run / "trainer",
+            samples=(tmp_path / "kept.parquet",),
         )
-        return learn(job, recipe=recipe, data=None)
+        return learn(job).checkpoint
 
     with pytest.raises(ValueError, match=r"sft-1: per_device_batch: 5 on 2 process\(es\)"):
         learned("both", "launch.processes=2", "sft.per_device_batch=5")
@@ -109,9 +109,9 @@ def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_wi
 
 
 def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> None:
-    job = StageJob(kind="rl", stage="rl-1", run=str(tmp_path), start="", folder=str(tmp_path / "trainer"))
+    job = StageJob(recipe=Recipe(), kind="rl", name="rl-1", run=tmp_path, start=tmp_path, folder=tmp_path / "trainer")
     (tmp_path / "trainer").mkdir()
-    (tmp_path / "job.json").write_text(json.dumps({"job": asdict(job), "recipe": Recipe().resolved()}))
+    write_job(job, tmp_path / "job.json")
     held = lock_folder(tmp_path / "trainer")
     command = [sys.executable, "-m", "tirjudge_training.learning", str(tmp_path / "job.json")]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)

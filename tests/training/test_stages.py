@@ -162,7 +162,7 @@ def test_the_stages_of_each_command() -> None:
         ),
         ("ttrl", {"tools": False}, "voting.min_verified_mass: without tools nothing is verified"),
         ("rl", {"data": {}}, "data: no items"),
-        ("rl", {"start": {"checkpoint": "nowhere"}}, "nowhere is no folder"),
+        ("rl", {"start": {"checkpoint": "nowhere"}}, "nowhere is not a checkpoint folder"),
         (
             "rl",
             {"data": {"synthetic": {"pairwise": 9}, "tasks": ["chess"]}},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tirjudge.engines.base import Engine, Tokenizer
+from tirjudge.engines.base import BaseEngine, Engine, EngineFacts, Tokenizer
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
@@ -36,11 +36,15 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class Recorded(BaseEngine):
     """An engine, and what it was asked, in the order of the answers."""
 
     engine: Engine
     asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def facts(self) -> EngineFacts:
+        return self.engine.facts
 
     @property
     def tokenizer(self) -> Tokenizer:

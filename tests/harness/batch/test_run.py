@@ -88,7 +88,7 @@ async def test_failures_that_may_pass_are_tried_again_and_refusals_are_kept(batc
     assert (summary.num_new, summary.num_failed, summary.num_refused) == (2, 1, 1)
     refused = batch.results()["k2"]
     assert refused["error_kind"] == "refused"
-    assert "runs without a sandbox" in refused["error"]
+    assert "this judge has no tools" in refused["error"]
     assert refused["status"] is refused["judgment"] is None
     failed = json.loads((batch.out / "failed.jsonl").read_text())
     assert (failed["key"], failed["error_kind"], failed["row"]) == ("k1", "unavailable", 2)
