@@ -165,7 +165,7 @@ def can_mount() -> bool:
 FILLING = """
 import sys
 from pathlib import Path
-from tirjudge.opening import bundled_checkpoint
+from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import read_checkpoint_file
 from tirjudge_training.checkpoints import export_checkpoint, load_checkpoint, weights_sha256
 
