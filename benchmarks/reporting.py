@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -23,10 +24,13 @@ def report_head() -> dict[str, Any]:
     """How the result was made."""
     script = Path(sys.argv[0])
     as_module = f"-m benchmarks.{script.stem}" if sys.modules["__main__"].__spec__ else f"benchmarks/{script.name}"
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    commit = ""
+    with contextlib.suppress(FileNotFoundError):  # no git, as in a container
+        command = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
     return {
         "command": " ".join(["python", as_module, *sys.argv[1:]]),
-        "commit": git.stdout.strip() or None,
+        "commit": commit or None,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "num_cores": len(os.sched_getaffinity(0)),

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import reporting
 import typer
 from rich.console import Console
 from sandbox_host import adopt_orphans, descendants
@@ -195,19 +196,8 @@ def _limit_resources() -> None:
 
 
 def report_head() -> dict[str, Any]:
-    """Command, commit and machine: what every report begins with."""
-    commit = ""
-    with contextlib.suppress(FileNotFoundError):  # no git, as in a container
-        command = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]
-        commit = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
-    return {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit or None,
-        "python": sys.version.split()[0],
-        "kernel": os.uname().release,
-        "num_cores": len(os.sched_getaffinity(0)),
-        "uid": os.geteuid(),
-    }
+    """As every report begins, with the kernel and the user, which decide what isolates."""
+    return reporting.report_head() | {"kernel": os.uname().release, "uid": os.geteuid()}
 
 
 def finish(report: Mapping[str, Any], json_out: Path | None, *, failed: bool = False) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_WATCHED = (
+import psutil
+
+_WATCHED = [
     "/",
     "/tmp",
     "/var/tmp",
@@ -31,7 +31,7 @@ _WATCHED = (
     "/usr",
     "/usr/lib",
     "/var",
-)
+]
 
 
 # ------------------------------------------------------------------------------------------------------------- footprint
@@ -67,7 +67,7 @@ class Footprint:
             num_threads=len(_entries("/proc/self/task")),
             num_fds=len(_entries("/proc/self/fd")),
             num_fds_below=sum(len(_entries(f"/proc/{pid}/fd")) for pid in below),
-            rss_mb=round(int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES / 2**20, 2),
+            rss_mb=round(psutil.Process().memory_info().rss / 2**20, 2),
             pss_below_mb=pss_mb(below) if with_pss else None,
             num_mounts=_num_mounts([os.getpid(), *below]),
             num_namespaces=len(_namespaces(below) - _namespaces([os.getpid()])),
@@ -77,15 +77,7 @@ class Footprint:
 
 def descendants(pid: int) -> list[int]:
     """The processes below one; complete for orphans too where `adopt_orphans` was called."""
-    return [each for child in children(pid) for each in (child, *descendants(child))]
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in _entries(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
-    return found
+    return [process.pid for process in psutil.Process(pid).children(recursive=True)]
 
 
 def adopt_orphans() -> None:
@@ -96,35 +88,30 @@ def adopt_orphans() -> None:
 
 
 def reap_adopted() -> None:
-    """Buries the dead among our children. Only for those that nobody else will: it takes their exit status away."""
-    for task in _entries("/proc/self/task"):
-        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
-            for child in Path(f"/proc/self/task/{task}/children").read_text().split():
-                with contextlib.suppress(OSError):
-                    os.waitpid(int(child), os.WNOHANG)
+    """Bury the dead among our children. Only for those that nobody else will: it takes their exit status away."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(OSError):
+            os.waitpid(child.pid, os.WNOHANG)
 
 
 def cpu_s(pids: Iterable[int]) -> float:
     """Processor time of processes and of all their children that ended."""
-    ticks = 0
+    total = 0.0
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has just ended
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
-    return ticks / _TICKS_PER_S
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(psutil.Process(pid).cpu_times()[:4])
+    return total
 
 
 def pss_mb(pids: Iterable[int]) -> float | None:
     total = 0
     for pid in pids:
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except PermissionError:
-            return None
-        except OSError:  # it has just ended
-            continue
-        total += int(match[1]) if (match := re.search(r"^Pss: +(\d+)", text, re.MULTILINE)) else 0
-    return round(total / 1024, 2)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            try:
+                total += psutil.Process(pid).memory_full_info().pss
+            except psutil.AccessDenied:
+                return None
+    return round(total / 2**20, 2)
 
 
 def cgroups(pid: int) -> set[str]:
@@ -141,16 +128,15 @@ def private_mb(pids: Iterable[int]) -> float:
     """Memory that the processes share with nobody's file, MiB; quick."""
     total = 0
     for pid in pids:
-        with contextlib.suppress(OSError):
-            _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-            total += resident - shared
-    return total * _PAGE_BYTES / 2**20
+        with contextlib.suppress(psutil.NoSuchProcess):
+            memory = psutil.Process(pid).memory_info()
+            total += memory.rss - memory.shared
+    return total / 2**20
 
 
 def shared_memory_mb() -> float:
     """Of the whole machine: tmpfs, memory files, shared mappings."""
-    match = re.search(r"^Shmem: +(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(match[1]) / 1024 if match else 0.0
+    return psutil.virtual_memory().shared / 2**20
 
 
 def _entries(path: str) -> list[str]:

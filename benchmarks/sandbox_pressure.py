@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
+import psutil
 import typer
 from sandbox_backends import at_each, finish, isolating_levels, report_head, started
-from sandbox_host import children
 from sandbox_programs import ATTACKS, Case
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
@@ -104,7 +104,7 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
         # The service tries its walls when it starts, in pools of their own.
         while (await client.get("/health")).json()["doctor"] is None:  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.1)
-    fork_servers = set(children(service.pid))
+    fork_servers = set(psutil.Process(service.pid).children())
     end = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     breaches: list[str] = []
@@ -133,7 +133,7 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
 
         num_honest, *_ = await asyncio.gather(work(), attack(0.0), attack(0.5))
     was_restarted = service.poll() is not None
-    num_lost = len(fork_servers - set(children(service.pid)))
+    num_lost = len(fork_servers - set(psutil.Process(service.pid).children()))
     return {
         "held": not (breaches or failures or was_restarted or num_lost),
         "num_attacks": outcomes.total(),

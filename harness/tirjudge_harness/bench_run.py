@@ -46,6 +46,13 @@ class RunContext:
     prices: Prices = field(default_factory=Prices)
     """Of tokens, to show the cost."""
 
+    def progress(self, num: int, *, title: str) -> RunProgress:
+        return RunProgress(num, console=self.console, title=title, prices=self.prices)
+
+    def runner(self, store: JudgmentStore) -> Runner:
+        pace = Pace(most=self.concurrency)
+        return Runner(self.opened.judge, identity=self.opened.identity, store=store, pace=pace)
+
 
 def run_with_judge(
     work: Callable[[RunContext], Awaitable[T]],
@@ -128,17 +135,10 @@ async def judge_plan(
     questions = [(one.outline.id, asked.key) for one in plan.planned for asked in one.asked]
     async with (
         JudgmentStore(out) as answers,
-        RunProgress(
-            len(questions), console=context.console, title=title or benchmark.name, prices=context.prices
-        ) as progress,
+        context.progress(len(questions), title=title or benchmark.name) as progress,
     ):
         create_or_resume(out, manifest=manifest, planned=plan.planned)
-        runner = Runner(
-            context.opened.judge,
-            identity=context.opened.identity,
-            store=answers,
-            pace=Pace(most=context.concurrency),
-        )
+        runner = context.runner(answers)
 
         def count(example: str) -> None:
             """An example counts for the accuracy so far once all of its questions are answered."""

@@ -89,18 +89,6 @@ def plan_run(
                 requests[key] = request
                 asked.append(AskedComparison(responses=responses, key=key))
             planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked)))
-    sources = {
-        name: f"{benchmark.sources[name].id}@{benchmark.sources[name].revision}"
-        for name in settings.parts or benchmark.default_parts
-    }
-    data = DataManifest(
-        path=None if settings.data is None else str(settings.data),
-        sources={} if settings.data is not None else sources,
-        limit=settings.limit,
-        sha256=sha256_of(chosen),
-        num_examples=len(chosen),
-        num_bad_rows=num_bad_rows,
-    )
     manifest = RunManifest(
         benchmark=benchmark.name,
         parts=settings.parts,
@@ -112,13 +100,26 @@ def plan_run(
         max_tool_calls=settings.max_tool_calls,
         seed=settings.seed,
         judge=JudgeManifest(kind=opened.kind, url=opened.url, model=opened.model, fingerprint=opened.fingerprint),
-        data=data,
+        data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows),
         shard=None if settings.shard is None else str(settings.shard),
         attack=settings.attack,
         version=version("tirjudge"),
         created=int(time.time()),
     )
     return RunPlan(manifest=manifest, planned=planned, requests=requests)
+
+
+def _data(benchmark: Benchmark, chosen: Sequence[Example], *, settings: RunSettings, num_bad_rows: int) -> DataManifest:
+    """Where the examples are from."""
+    names = () if settings.data is not None else settings.parts or benchmark.default_parts
+    return DataManifest(
+        path=None if settings.data is None else str(settings.data),
+        sources={name: f"{benchmark.sources[name].id}@{benchmark.sources[name].revision}" for name in names},
+        limit=settings.limit,
+        sha256=sha256_of(chosen),
+        num_examples=len(chosen),
+        num_bad_rows=num_bad_rows,
+    )
 
 
 def _request(

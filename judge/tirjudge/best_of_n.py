@@ -84,16 +84,10 @@ async def select(
         EngineUnavailable, ServerUnavailable, ...: a judgment could not be made; nothing is selected.
     """
     strategy = STRATEGIES.named(method)
-    if not responses:
-        raise ValueError("responses: none given, one at least is needed")
-    if answers is not None and len(answers) != len(responses):
-        raise ValueError(f"answers: {len(answers)} given for {len(responses)} responses; one each is needed")
-    if group_size < 2:
-        raise ValueError(f"group_size: {group_size} given, at least 2 responses are compared")
-    if strategy.needs_answers and answers is None:
-        raise ValueError(f"answers: not given, and {method} is a vote over them")
-    if strategy.needs_answers and judging.get("tools") == "off":
-        raise ValueError(f'tools: "off" given, and {method} counts what programs verified; give "auto"')
+    _check(len(responses), answers=answers, group_size=group_size)
+    if strategy.needs_answers and (answers is None or judging.get("tools") == "off"):
+        wrong = "answers: not given" if answers is None else 'tools: "off" given'
+        raise ValueError(f"{wrong}, and {method} is a vote over answers that programs verify")
     fields = {"prompt": prompt if isinstance(prompt, str) else list(prompt), "seed": seed, **judging}
     judgments: list[Judgment | None] = []
 
@@ -105,7 +99,6 @@ async def select(
         return judgment
 
     contest = Contest(
-        responses=(),
         ask=ask,
         seed=seed,
         group_size=group_size,
@@ -114,13 +107,21 @@ async def select(
         verified_weight=verified_weight,
     )
     results = await rank(strategy, responses, contest=contest)
-    keys = [result.order_key for result in results]
     return Selection(
         method=method,
-        ranking=tuple(best_first(keys, answers=responses if answers is None else answers)),
+        ranking=tuple(best_first([result.order_key for result in results], answers=answers or responses)),
         scores=tuple(result.score for result in results),
         judgments=tuple(judgment for judgment in judgments if judgment is not None),
     )
+
+
+def _check(num_responses: int, *, answers: Sequence[str | None] | None, group_size: int) -> None:
+    if not num_responses:
+        raise ValueError("responses: none given, one at least is needed")
+    if answers is not None and len(answers) != num_responses:
+        raise ValueError(f"answers: {len(answers)} given for {num_responses} responses; one each is needed")
+    if group_size < 2:
+        raise ValueError(f"group_size: {group_size} given, at least 2 responses are compared")
 
 
 SortKey = TypeVar("SortKey", float, tuple[float, ...])

@@ -29,10 +29,10 @@ class RoomCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = metadata.entry_points(group=COMMANDS, name=cmd_name)
-        return _load(next(iter(found))) if found else None
+        return load_command(next(iter(found))) if found else None
 
 
-def _load(entry_point: metadata.EntryPoint) -> Any:
+def load_command(entry_point: metadata.EntryPoint) -> Any:
     """The command behind an entry point; where its module cannot be imported, one that says so."""
     try:
         loaded = entry_point.load()

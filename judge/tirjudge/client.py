@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
-from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -65,25 +64,30 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class _Connection:
     """What the two have in common: where the server is, and how long to try."""
 
+    _http_class: Any
+
     def __init__(
         self,
         base_url: str,
         *,
-        api_key: str | None,
-        timeout_s: float,
-        max_attempts: int,
-        max_wait_s: float,
+        api_key: str | None = None,
+        timeout_s: float = 600.0,
+        max_attempts: int = 8,
+        max_wait_s: float = 30.0,
+        transport: Any = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self._authorization = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._max_wait_s = max_wait_s
-
-    def _options(self) -> dict[str, Any]:
-        """Of the HTTP client."""
-        limits = httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S)
-        return {"base_url": self.base_url, "headers": self._authorization, "limits": limits, "verify": tls_context()}
+        with _is_url(base_url):
+            self._http = self._http_class(
+                transport=transport,
+                base_url=self.base_url,
+                headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
+                limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
+                verify=tls_context(),
+            )
 
     def _exchange(self, *, deadline_s: float | None = None, posts: bool = True) -> HTTPExchange:
         headers = {"content-type": "application/json", "idempotency-key": uuid.uuid4().hex} if posts else {}
@@ -112,28 +116,13 @@ class Client(_Connection):
         ServerUnavailable: `base_url` is no URL.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        api_key: str | None = None,
-        timeout_s: float = 600.0,
-        max_attempts: int = 8,
-        max_wait_s: float = 30.0,
-        transport: httpx2.BaseTransport | None = None,
-    ) -> None:
-        super().__init__(
-            base_url, api_key=api_key, timeout_s=timeout_s, max_attempts=max_attempts, max_wait_s=max_wait_s
-        )
-        with _is_url(base_url):
-            self._http = httpx2.Client(transport=transport, **self._options())
+    _http_class = httpx2.Client
+    _http: httpx2.Client
 
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -234,28 +223,13 @@ class AsyncClient(_Connection):
         ServerUnavailable: `base_url` is no URL.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        api_key: str | None = None,
-        timeout_s: float = 600.0,
-        max_attempts: int = 8,
-        max_wait_s: float = 30.0,
-        transport: httpx2.AsyncBaseTransport | None = None,
-    ) -> None:
-        super().__init__(
-            base_url, api_key=api_key, timeout_s=timeout_s, max_attempts=max_attempts, max_wait_s=max_wait_s
-        )
-        with _is_url(base_url):
-            self._http = httpx2.AsyncClient(transport=transport, **self._options())
+    _http_class = httpx2.AsyncClient
+    _http: httpx2.AsyncClient
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

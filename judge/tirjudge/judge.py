@@ -106,7 +106,9 @@ class Judge:
         session = _Session(judge=self, request=request, on_turn=on_turn, deadline=deadline)
         verdict = await until(deadline.gives_up_at, session.decide_inside())
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
-        if verdict is None or (votes and all(_is_empty(vote) for vote in votes)):
+        if verdict is None or (
+            votes and all((vote.rollout.label is None and not vote.rollout.turns) for vote in votes)
+        ):
             raise DeadlineExceeded("the time for this judgment was up before the model had written anything")
         return Judgment(
             id=session.id,
@@ -398,11 +400,6 @@ def _seed(seed: int, prompt_ids: Sequence[int], name: str) -> int:
     """Another for each item, order and vote; the same for the same."""
     content = hashlib.sha256(f"{seed}/{name}/".encode() + struct.pack(f">{len(prompt_ids)}I", *prompt_ids))
     return int.from_bytes(content.digest()[:7], "big")
-
-
-def _is_empty(vote: Vote) -> bool:
-    """Whether the engine gave nothing at all to it, in the time there was."""
-    return vote.rollout.label is None and not vote.rollout.turns
 
 
 def _record(vote: Vote, *, mode: Mode) -> RolloutRecord:

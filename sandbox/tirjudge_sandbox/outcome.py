@@ -39,7 +39,7 @@ def result_of(
     exited = os.WIFEXITED(ending.wait_status) and outcome in (Outcome.OK, Outcome.ERROR, Outcome.OUTPUT_LIMIT)
     exit_code = os.WEXITSTATUS(ending.wait_status) if exited else None
     signalled = outcome is Outcome.CRASH and os.WIFSIGNALED(ending.wait_status)
-    complaint = _last_part(stderr)
+    complaint = (stderr.head + stderr.tail)[-STDERR_BYTES:].decode(errors="replace")
     return ExecResult(
         outcome=outcome,
         stdout=_text(stdout),
@@ -99,10 +99,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have none
         return f"signal {number}"
-
-
-def _last_part(stderr: Printed) -> str:
-    return (stderr.head + stderr.tail)[-STDERR_BYTES:].decode(errors="replace")
 
 
 def _last_line(text: str) -> str:

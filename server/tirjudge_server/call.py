@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from fastapi import Request
+from starlette.requests import Request
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge_web.errors import Refused

@@ -34,7 +34,7 @@ from tirjudge_server.scoring import (
     score_groups,
 )
 from tirjudge_server.service import JudgeService
-from tirjudge_web.body import parse_body, read_body
+from tirjudge_web.body import read_request
 from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import problem_from
 
@@ -60,9 +60,7 @@ def router(
     @routes.post(REWARD_PATH, response_model=RewardAnswer)
     async def reward(request: Request) -> Response:
         """Give rewards."""
-        async with service.draining.limit():
-            body = await read_body(request, max_bytes=max_body_bytes)
-        asked = parse_body(body, RewardRequest)
+        asked = await read_request(request, RewardRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="reward", priority=Priority.REWARD, deadline_s=asked.deadline_s)
         batch = RequestBatch(service, call=call)
         return await while_connected(request.receive, _answer(asked, batch=batch, fallbacks=counted))

@@ -215,7 +215,7 @@ async def _score_cohort(group: ResponseGroup, *, scoring: Scoring, ask: Ask) -> 
         responses = [group.responses[index] for index in indexes]
         return await ask(partial(judge_request, group, mode=mode, responses=responses, scoring=scoring))
 
-    contest = Contest(responses=(), ask=compare, seed=int(scoring.judging.get("seed", 0)))
+    contest = Contest(ask=compare, seed=int(scoring.judging.get("seed", 0)))
     results = await rank(STRATEGIES.named(scoring.strategy), group.responses, contest=contest)
     return [_from_ranked(result, scoring=scoring) for result in results]
 

@@ -39,7 +39,7 @@ Around = Callable[[JudgeRequest, Call], AbstractContextManager[object]]
 """Opened before a judgment is made, and closed after its `OnEnd`; sees what is raised."""
 
 
-class JudgmentStore(Protocol):
+class JudgmentRecords(Protocol):
     """What the service needs of its records; see `tirjudge_server.records.store.Records`."""
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
@@ -93,7 +93,7 @@ class JudgeService:
         cost_limits: CostLimits = CostLimits(),  # noqa: B008 (it is frozen)
         max_deadline_s: float | None = MAX_DEADLINE_S,
         max_running_of: Callable[[str | None], int | None] = lambda caller: None,
-        records: JudgmentStore | None = None,
+        records: JudgmentRecords | None = None,
         isolation: str | None = None,
         engine_ended: Callable[[], str | None] = lambda: None,
         workers: Callable[[], Mapping[str, Sequence[Worker]]] = dict,

@@ -305,7 +305,11 @@ async def test_a_judgment_that_could_not_be_made_ends_the_selection_and_what_is_
         (["a", "b"], {"answers": ["1"]}, "1 given for 2 responses"),
         (["a", "b"], {"group_size": 1}, "group_size: 1"),
         (["a", "b"], {"method": "verified_vote"}, "answers: not given"),
-        (["a", "b"], {"method": "verified_vote", "answers": ["1", "2"], "tools": "off"}, "counts what programs"),
+        (
+            ["a", "b"],
+            {"method": "verified_vote", "answers": ["1", "2"], "tools": "off"},
+            "vote over answers that programs verify",
+        ),
         (["a", "b"], {"method": "elo"}, "elo"),
         (["a", "b"], {"votes": 0}, "votes"),
     ],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
+
+from tirjudge.cli import load_command
 
 if TYPE_CHECKING:
     from tirjudge_training.stages import Command
@@ -36,19 +38,9 @@ class Commands(TyperGroup):
         return [*super().list_commands(ctx), *ELSEWHERE]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _load(cmd_name) if cmd_name in ELSEWHERE else super().get_command(ctx, cmd_name)
-
-
-def _load(name: str) -> Any:
-    module, _, attribute = ELSEWHERE[name].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False)
-        single.command(name)(found)
-        found = single
-    command = typer.main.get_command(found)
-    command.name = name
-    return command
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        return load_command(EntryPoint(name=cmd_name, value=ELSEWHERE[cmd_name], group=""))
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help="Train judges.")

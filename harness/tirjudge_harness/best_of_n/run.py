@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -131,9 +132,8 @@ async def run_best_of_n(
     graded = await _grade(problems, out=out, settings=settings, grading=grading, console=console)
     usable = [problem for problem in problems if problem.id in graded]
     choices = [
-        ProblemSelection(problem=problem, method=method, answers=graded[problem.id].answers)
-        for method in settings.strategies
-        for problem in usable
+        ProblemSelection(problem=each, method=method, answers=graded[each.id].answers)
+        for method, each in product(settings.strategies, usable)
     ]
     check_answers(choices, way_out="give a grader that finds them (aime, gsm8k, math) or a column `answers`")
     progress = RunProgress(len(choices), console=console, title=settings.dataset, prices=prices)
@@ -146,9 +146,8 @@ async def run_best_of_n(
         progress=progress,
         on_selected=lambda choice, selection: progress.scored(graded[choice.problem.id].credits[selection.best]),
     )
-    selections = chosen.made
-    results = list(_results(usable, graded=graded, selections=selections, settings=settings))
-    _write(out, usable=usable, graded=graded, selections=selections, results=results)
+    results = list(_results(usable, graded=graded, selections=chosen.made, settings=settings))
+    _write(out, usable=usable, graded=graded, selections=chosen.made, results=results)
     return results
 
 

@@ -10,7 +10,7 @@ import typer
 
 from tirjudge_harness.options import Data, PriceIn, PriceOut
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.reports.formats import Format
+from tirjudge_harness.reports.formats import ReportFormat
 
 if TYPE_CHECKING:
     from tirjudge_harness.reports.scored import ScoredRun
@@ -30,7 +30,7 @@ ByProtocol = Annotated[
     str | None,
     typer.Option("--protocol", help="paper, official, both_orders or votes=N; default: each run's own."),
 ]
-TableFormat = Annotated[Format, typer.Option("--format", help="How the table is written.")]
+TableFormat = Annotated[ReportFormat, typer.Option("--format", help="How the table is written.")]
 TableFile = Annotated[Path | None, typer.Option("--out", help="File to write; default: the terminal.")]
 
 
@@ -40,7 +40,7 @@ def report(
         TableShape, typer.Option(help="Everything about each run, or a table of the paper.")
     ] = TableShape.RUN,
     protocol: ByProtocol = None,
-    format: TableFormat = Format.TERMINAL,
+    format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
     published: Annotated[bool, typer.Option(help="Whether the paper's rows are in its tables.")] = True,
     name: Annotated[str | None, typer.Option(help="What our judge is called; default: as its runs say.")] = None,
@@ -69,7 +69,7 @@ def report(
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs; the first of each benchmark is compared to.")],
     protocol: ByProtocol = None,
-    format: TableFormat = Format.TERMINAL,
+    format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
 ) -> None:
     """Paired differences between runs of the same benchmarks, with 95 % intervals, McNemar's test, and Holm's correction."""
@@ -146,7 +146,7 @@ def _tables(
     return [paper_table(shape.value, runs, with_published=published, name=name)]
 
 
-def _write(tables: list[ReportTable], *, format: Format, out: Path | None) -> None:
+def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
     """To a file, or to the terminal, several tables one below the other.
 
     Raises:
@@ -160,17 +160,17 @@ def _write(tables: list[ReportTable], *, format: Format, out: Path | None) -> No
     from tirjudge_harness.reports.formats import print_table, render
     from tirjudge_harness.run_store import write_output
 
-    if len(tables) > 1 and format in (Format.CSV, Format.PARQUET, Format.JSON):
+    if len(tables) > 1 and format in (ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.JSON):
         raise InputError(
             f"--format {format.value} takes one table, and there are {len(tables)}; give one run at a time"
         )
     if out is not None:
         write_output(out, b"\n".join(render(table, format) for table in tables))
-    elif format is Format.TERMINAL:
+    elif format is ReportFormat.TERMINAL:
         console = Console()
         for table in tables:
             print_table(table, console=console)
-    elif format is Format.PARQUET:
+    elif format is ReportFormat.PARQUET:
         raise InputError("--format parquet is no text; give --out FILE")
     else:
         sys.stdout.write("\n".join(render(table, format).decode() for table in tables))

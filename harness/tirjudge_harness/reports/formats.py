@@ -39,7 +39,7 @@ MAX_WIDTH = 400
 """Of a table in a file, in characters."""
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
     LATEX = "latex"
@@ -48,9 +48,9 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def render(table: ReportTable, format: Format) -> bytes:
+def render(table: ReportTable, format: ReportFormat) -> bytes:
     """A table as the content of a file."""
-    if format is Format.PARQUET:
+    if format is ReportFormat.PARQUET:
         return parquet(table)
     return _TEXTS[format](table).encode()
 
@@ -321,10 +321,10 @@ def _keys(table: ReportTable, rows: Sequence[dict[str, Any]]) -> list[str]:
     return list(rows[0]) if rows else [*(column.key for column in table.columns), "notes"]
 
 
-_TEXTS: dict[Format, Callable[[ReportTable], str]] = {
-    Format.TERMINAL: _terminal_text,
-    Format.MARKDOWN: markdown,
-    Format.LATEX: latex,
-    Format.CSV: csv_text,
-    Format.JSON: json_text,
+_TEXTS: dict[ReportFormat, Callable[[ReportTable], str]] = {
+    ReportFormat.TERMINAL: _terminal_text,
+    ReportFormat.MARKDOWN: markdown,
+    ReportFormat.LATEX: latex,
+    ReportFormat.CSV: csv_text,
+    ReportFormat.JSON: json_text,
 }

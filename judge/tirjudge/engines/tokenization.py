@@ -94,7 +94,7 @@ class LocalTokenizer:
         if match is None or match.end == len(written):
             return completion
         kept.pop()
-        while kept and _continues_character(written, at=num_bytes):
+        while kept and (written[num_bytes] & 0xC0 == 0x80):
             num_bytes -= len(self.bytes_of.get(kept.pop(), b""))
         appended = self.encode_now(written[num_bytes : match.end].decode(errors="replace"))
         return replace(
@@ -103,10 +103,6 @@ class LocalTokenizer:
             logprobs=completion.logprobs and (*completion.logprobs[: len(kept)], *(0.0 for _ in appended)),
             num_appended=len(appended),
         )
-
-
-def _continues_character(text: bytes, *, at: int) -> bool:
-    return text[at] & 0xC0 == 0x80
 
 
 def _bytes_of_tokens(tokenizer: Tokenizer) -> dict[int, bytes]:

@@ -113,10 +113,8 @@ def render_prompt(
         safe = neutralise(elide(text, limit=limit), control_tokens=control_tokens)
         return _GUIDANCE.sub("< ", safe) if guided else safe
 
-    if mode is Mode.POINTWISE:
-        names = ["response"]
-    else:
-        names = [f"response_{label.lower()}" for label in labels(mode, len(responses))]
+    alone = mode is Mode.POINTWISE
+    names = ["response"] if alone else [f"response_{label.lower()}" for label in labels(mode, len(responses))]
     sections = [
         f"<{name}>\n{shown(text, response_chars)}\n</{name}>" for name, text in zip(names, responses, strict=True)
     ]
@@ -254,8 +252,7 @@ class Tirjudge1:
         """Of the six prompts, which `judge.json` of a checkpoint names."""
         return prompts_sha256()
 
-    def labels(self, mode: Mode, num_responses: int) -> tuple[str, ...]:
-        return labels(mode, num_responses)
+    labels = staticmethod(labels)
 
     def render(
         self,
@@ -307,11 +304,9 @@ class Tirjudge1:
             opening="" if opened else f"\n{OUTPUT_FENCE}",
         )
 
-    def find_verdict(self, texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> FoundVerdict | None:
-        return find_verdict(texts, mode=mode, labels=labels)
+    find_verdict = staticmethod(find_verdict)
 
-    def shown_output(self, result: ToolResult, *, limit: int, control_tokens: ControlTokens) -> str:
-        return shown_output(result, limit=limit, control_tokens=control_tokens)
+    shown_output = staticmethod(shown_output)
 
     def observation(self, output: str, *, call: ToolCall) -> str:
         return call.opening + observation_text(output)

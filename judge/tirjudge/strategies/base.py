@@ -57,9 +57,9 @@ class RankedResult:
 class Contest:
     """Responses to one prompt, and how they are judged."""
 
-    responses: Sequence[str]
-    """Different from one another."""
     ask: Ask
+    responses: Sequence[str] = ()
+    """Different from one another; given by `rank`."""
     seed: int = 0
     """Of the order in which a knockout or groups are drawn; it depends on the texts otherwise, not on their order."""
     group_size: int | None = None
@@ -110,7 +110,7 @@ async def rank(strategy: Strategy, responses: Sequence[str], *, contest: Contest
     Args:
         strategy: ranks.
         responses: to one prompt.
-        contest: without responses, counts, and with an answer a response; its `ask` takes indexes of `responses`.
+        contest: its `ask` takes indexes of `responses`, and it has an answer for each, or none.
     """
     entries = list(zip(responses, contest.answers or [None] * len(responses), strict=True))
     counts = Counter(entries)

@@ -61,9 +61,7 @@ def _whole(item: Mapping[str, Any]) -> str:
 def _content(content: Any) -> str:
     """A content that is text, or parts with text in them. Goes through a message, which makes it sound Unicode."""
     if isinstance(content, list):
-        content = "".join(part["text"] for part in content if isinstance(part, Mapping) and _is_text(part))
+        content = "".join(
+            part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        )
     return ChatMessage(role="user", content=content).content if isinstance(content, str) else ""
-
-
-def _is_text(part: Mapping[str, Any]) -> bool:
-    return isinstance(part.get("text"), str)

@@ -12,7 +12,7 @@ from tirjudge_harness.best_of_n.results import BestOfN
 from tirjudge_harness.best_of_n.run import BestOfNManifest
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.best_of_n import best_of_n_table, results_in
-from tirjudge_harness.reports.formats import Format, render
+from tirjudge_harness.reports.formats import ReportFormat, render
 from tirjudge_harness.reports.tables import ReportTable, TableEntry
 from tirjudge_harness.run import DataManifest, JudgeManifest
 
@@ -85,7 +85,7 @@ def test_intervals_are_in_problems_and_missing_ones_are_noted(folder: Path) -> N
 def test_published_rows_are_by_judge(folder: Path) -> None:
     table = best_of_n_table(results_in([folder]), name="mine")
     assert len(table.rows) == 40
-    first = json.loads(render(table, Format.JSON))["rows"][0]
+    first = json.loads(render(table, ReportFormat.JSON))["rows"][0]
     assert [first[key] for key in ("dataset", "num_problems", "policy", "judge")] == [
         "AIME 2024",
         30,

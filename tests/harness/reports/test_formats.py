@@ -9,7 +9,7 @@ import json
 import pytest
 from rich.console import Console
 
-from tirjudge_harness.reports.formats import Format, print_table, render
+from tirjudge_harness.reports.formats import ReportFormat, print_table, render
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, footnotes, percent, short
 
 COLUMNS = (
@@ -38,7 +38,7 @@ OURS = TableRow(
 TABLE = ReportTable(title="Judges at 95 %", columns=COLUMNS, rows=(THEIRS, OURS), notes=("In percent.",))
 
 
-def text(table: ReportTable, format: Format) -> str:
+def text(table: ReportTable, format: ReportFormat) -> str:
     return render(table, format).decode()
 
 
@@ -50,7 +50,7 @@ def named(name: str) -> ReportTable:
 
 
 def test_terminal_shows_the_longer_arm_of_the_interval_and_the_number_below() -> None:
-    assert text(TABLE, Format.TERMINAL) == (
+    assert text(TABLE, ReportFormat.TERMINAL) == (
         "Judges at 95 %\n"
         "                PPE     PPE\n"
         "Judge          MATH  IFEval  Tokens\n"
@@ -63,7 +63,7 @@ def test_terminal_shows_the_longer_arm_of_the_interval_and_the_number_below() ->
 
 
 def test_markdown() -> None:
-    assert text(TABLE, Format.MARKDOWN) == (
+    assert text(TABLE, ReportFormat.MARKDOWN) == (
         "**Judges at 95 %**\n"
         "\n"
         "| Judge | PPE MATH | PPE IFEval | Tokens |\n"
@@ -79,7 +79,7 @@ def test_markdown() -> None:
 
 
 def test_latex() -> None:
-    assert text(TABLE, Format.LATEX) == (
+    assert text(TABLE, ReportFormat.LATEX) == (
         "% \\usepackage{booktabs}\n"
         "\\begin{table}[t]\n"
         "\\centering\n"
@@ -103,7 +103,7 @@ def test_latex() -> None:
 
 
 def test_csv_keeps_every_digit_and_both_ends_of_the_interval() -> None:
-    assert text(TABLE, Format.CSV) == (
+    assert text(TABLE, ReportFormat.CSV) == (
         "ours,judge,math,math_low,math_high,math_n,ifeval,tokens,notes\n"
         "no,A & B_1,64.3,,,,50.0,,ifeval: Mixed.\n"
         "yes,ours,66.66666666666666,50.0,75.0,1200,25.0,1234,\n"
@@ -111,7 +111,7 @@ def test_csv_keeps_every_digit_and_both_ends_of_the_interval() -> None:
 
 
 def test_json_has_the_rows_of_the_csv() -> None:
-    read = json.loads(text(TABLE, Format.JSON))
+    read = json.loads(text(TABLE, ReportFormat.JSON))
     assert (read["title"], read["notes"]) == ("Judges at 95 %", ["In percent."])
     assert read["rows"][1] == {
         "ours": True,
@@ -129,20 +129,20 @@ def test_json_has_the_rows_of_the_csv() -> None:
 def test_parquet_has_the_rows_of_the_json_with_their_types() -> None:
     import pyarrow.parquet as pq
 
-    read = pq.read_table(io.BytesIO(render(TABLE, Format.PARQUET)), use_threads=False)
-    assert read.to_pylist() == json.loads(text(TABLE, Format.JSON))["rows"]
+    read = pq.read_table(io.BytesIO(render(TABLE, ReportFormat.PARQUET)), use_threads=False)
+    assert read.to_pylist() == json.loads(text(TABLE, ReportFormat.JSON))["rows"]
     types = {field.name: str(field.type) for field in read.schema}
     assert (types["math"], types["math_n"], types["tokens"], types["ours"]) == ("double", "int64", "int64", "bool")
     assert read.schema.metadata[b"title"] == b"Judges at 95 %"
 
 
-@pytest.mark.parametrize("format", Format)
-def test_a_table_without_rows_is_a_table(format: Format) -> None:
+@pytest.mark.parametrize("format", ReportFormat)
+def test_a_table_without_rows_is_a_table(format: ReportFormat) -> None:
     assert render(ReportTable(title="Nothing", columns=COLUMNS, rows=()), format)
 
 
 def test_special_characters_of_latex_are_escaped() -> None:
-    shown = text(named(r"\input{x} $1 & 2% #3 a_b ^~ <|>"), Format.LATEX)
+    shown = text(named(r"\input{x} $1 & 2% #3 a_b ^~ <|>"), ReportFormat.LATEX)
     assert (
         "\n\\textbackslash{}input\\{x\\} \\$1 \\& 2\\% \\#3 a\\_b \\textasciicircum{}\\textasciitilde{} "
         "\\textless{}\\textbar{}\\textgreater{} &" in shown
@@ -150,28 +150,28 @@ def test_special_characters_of_latex_are_escaped() -> None:
 
 
 def test_markup_in_a_name_is_text_in_the_terminal() -> None:
-    assert "[bold red]judge[/] [link=x]" in text(named("[bold red]judge[/] [link=x]"), Format.TERMINAL)
+    assert "[bold red]judge[/] [link=x]" in text(named("[bold red]judge[/] [link=x]"), ReportFormat.TERMINAL)
 
 
 def test_html_and_markdown_in_a_name_are_text_in_markdown() -> None:
-    shown = text(named("<img src=x> [a](b) | *c* `d` @e"), Format.MARKDOWN)
+    shown = text(named("<img src=x> [a](b) | *c* `d` @e"), ReportFormat.MARKDOWN)
     assert "| &lt;img src=x&gt; \\[a\\](b) \\| \\*c\\* \\`d\\` &#64;e |" in shown
 
 
-@pytest.mark.parametrize("format", [Format.TERMINAL, Format.MARKDOWN, Format.LATEX, Format.CSV])
-def test_a_name_of_several_lines_stays_in_its_row(format: Format) -> None:
+@pytest.mark.parametrize("format", [ReportFormat.TERMINAL, ReportFormat.MARKDOWN, ReportFormat.LATEX, ReportFormat.CSV])
+def test_a_name_of_several_lines_stays_in_its_row(format: ReportFormat) -> None:
     name, flat = "first\nsecond\r\n\u2028third\x1b]0;title\x07", "first second third ]0;title"
     assert len(text(named(name), format).splitlines()) == len(text(named(flat), format).splitlines())
     assert "\x1b" not in text(named(name), format)
 
 
-@pytest.mark.parametrize("format", Format)
-def test_half_a_surrogate_pair_can_be_written(format: Format) -> None:
+@pytest.mark.parametrize("format", ReportFormat)
+def test_half_a_surrogate_pair_can_be_written(format: ReportFormat) -> None:
     assert render(named("half \ud800 pair"), format)
 
 
 def test_a_name_that_a_spreadsheet_would_compute_is_text() -> None:
-    rows = list(csv.DictReader(io.StringIO(text(named("=cmd()"), Format.CSV))))
+    rows = list(csv.DictReader(io.StringIO(text(named("=cmd()"), ReportFormat.CSV))))
     assert rows[0]["judge"] == "'=cmd()"
 
 
@@ -180,8 +180,10 @@ def test_a_long_name_is_cut() -> None:
     assert short("x" * 120) == "x" * 120
 
 
-@pytest.mark.parametrize("format", [Format.TERMINAL, Format.MARKDOWN, Format.LATEX, Format.JSON])
-def test_notes_are_whole_lines(format: Format) -> None:
+@pytest.mark.parametrize(
+    "format", [ReportFormat.TERMINAL, ReportFormat.MARKDOWN, ReportFormat.LATEX, ReportFormat.JSON]
+)
+def test_notes_are_whole_lines(format: ReportFormat) -> None:
     note = "word " * 60 + "end"
     shown = text(ReportTable(title="", columns=COLUMNS[:1], rows=(), notes=(f"{note}\nof it",)), format)
     assert f"{note} of it" in shown

@@ -7,7 +7,7 @@ import pytest
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge.types import Outcome
 from tirjudge_harness.prices import Prices
-from tirjudge_harness.reports.formats import Format, render
+from tirjudge_harness.reports.formats import ReportFormat, render
 from tirjudge_harness.reports.run_table import run_table
 from tirjudge_harness.reports.scored import score_run
 from tirjudge_harness.reports.tables import ReportTable
@@ -81,12 +81,12 @@ def test_a_run_without_a_judgment_has_a_table(make_run: MakeRun) -> None:
     table = run_table(score_run(make_run([Pair(id="a")], unjudged=["a"])))
     assert values(table)["overall"] is None
     assert values(table)["comparisons missing"] == 1
-    for format in Format:
+    for format in ReportFormat:
         assert render(table, format)
 
 
 def test_readers_see_both_ends_of_intervals_and_how_the_judge_was_asked(table: ReportTable) -> None:
-    text = " ".join(render(table, Format.TERMINAL).decode().split())
+    text = " ".join(render(table, ReportFormat.TERMINAL).decode().split())
     # Wilson for 6 of 10: (0.6 + 0.192) / 1.384 = 0.572, ± 0.260
     assert "overall 60.0 (31.3 to 83.2) % 10" in text
     assert "Judge: tiny (0123456789abcdef); pairwise, both orders, tools auto, seed 0." in text
