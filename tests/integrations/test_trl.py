@@ -69,7 +69,7 @@ def test_rewards_reach_the_trainer(serve: Serve, loop: asyncio.AbstractEventLoop
         trainer = Trainer(TRLJudgeReward(served.url, tools="off", reference_column="solution"), loop=loop)
         assert trainer.rewards(3, solution="four") == [[pytest.approx(8 / 9)]] * 3
         assert all("What is 2 + 2?" in prompt and "four" in prompt for prompt in served.prompts)
-    assert trainer.reward_func_names == ["TRLJudgeReward"]
+    assert trainer.reward_func_names == ["JudgeReward"]
     assert trainer.metrics == {"judge/abstained": 0.0, "judge/tool_calls": 0.0}
     assert [value.startswith("jdg_") for value in trainer.columns["judgment"]] == [True] * 3
 

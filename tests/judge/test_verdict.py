@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, Turn
+from tirjudge.types import Completion, ExecResult, Mode, Outcome, Rollout, StopReason, ToolCall, Turn
 from tirjudge.verdict import Vote, majority, pointwise_verdict, preference_verdict, rollout_verdict, votes_still_needed
 
 
@@ -15,7 +15,7 @@ def vote(
 ) -> Vote:
     completion = Completion(text="", token_ids=(), logprobs=(), finish_reason="stop")
     result = ExecResult(outcome=Outcome.OK)
-    turns = tuple(Turn(completion=completion, code="x", result=result, output="") for _ in range(calls))
+    turns = tuple(Turn(completion=completion, call=ToolCall(tool="python", source="x"), result=result, output="") for _ in range(calls))
     rollout = Rollout(
         prompt_ids=(),
         turns=turns,

@@ -30,6 +30,9 @@ class TRLJudgeReward:
         scorer: other fields of `Scorer`, such as `api_key`, `tools`, `deadline_s` or `strategy`.
     """
 
+    __name__ = "JudgeReward"
+    """Under which TRL logs it."""
+
     def __init__(self, url: str, *, reference_column: str | None = None, **scorer: Any) -> None:
         self._scorer = Scorer(url=url, **scorer)
         self._reference_column = reference_column
