@@ -16,7 +16,7 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.strategies.verified_vote import is_verified
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge.types import (
     JudgeRequest,
     Judgment,
@@ -376,7 +376,7 @@ def writes_the_score_in_the_response(sequence: str) -> str:
 
 async def test_a_real_judge_with_a_real_sandbox_verifies_what_it_votes_for(pool: SandboxPool) -> None:
     engine = ScriptedEngine(writes_the_score_in_the_response, label_probs=lambda s: {s.rpartition("worth ")[2][0]: 0.9})
-    judge = Judge(engine=engine, tools=[PythonTool(pool)])
+    judge = Judge(engine=engine, tools=python_tools(pool))
     responses = ["it is 4, worth 2", "it is 4, worth 3", "it is 5, worth 8"]
     found = await select("p", responses, judge=judge.judge, method="verified_vote", answers=["4", "4", "5"])
     assert [is_verified(each) for each in found.judgments] == [False, False, True]

@@ -15,7 +15,8 @@ def vote(
 ) -> Vote:
     completion = Completion(text="", token_ids=(), logprobs=(), finish_reason="stop")
     result = ExecResult(outcome=Outcome.OK)
-    turns = tuple(Turn(completion=completion, call=ToolCall(tool="python", source="x"), result=result, output="") for _ in range(calls))
+    turn = Turn(completion=completion, call=ToolCall(tool="python", source="x"), result=result, output="")
+    turns = (turn,) * calls
     rollout = Rollout(
         prompt_ids=(),
         turns=turns,

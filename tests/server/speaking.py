@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge_server import batch, rewards
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings, routers
@@ -42,7 +42,7 @@ def service_of(texts: Any, *, error: Exception | None = None, **options: Any) ->
     """A service whose programs fail with an error; what runs none needs no sandbox, which takes a while to open."""
     engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
     sandbox = BrokenSandbox(error or AssertionError("no program runs here"))
-    return JudgeService(Judge(engine=engine, tools=[PythonTool(sandbox)]), **options)
+    return JudgeService(Judge(engine=engine, tools=python_tools(sandbox)), **options)
 
 
 def dialect_app(

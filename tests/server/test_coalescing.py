@@ -11,7 +11,7 @@ import pytest
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call, Priority
@@ -31,7 +31,7 @@ def asked(**fields: Any) -> JudgeRequest:
 
 def slow_service(pool: Any = None, *, delay_s: float = 0.2, **options: Any) -> JudgeService:
     engine = ScriptedEngine(repeat("<preference>A</preference>"), label_probs={"A": 0.9, "B": 0.1}, delay_s=delay_s)
-    return JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), **options)
+    return JudgeService(Judge(engine=engine, tools=python_tools(pool)), **options)
 
 
 def num_judged(service: JudgeService) -> int:

@@ -16,7 +16,7 @@ from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.retry_events import on_retry
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge.types import JudgeRequest, Judgment, Mode, Sampling, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_web.process import bind, url_of
@@ -30,7 +30,7 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": 
 
 async def judged(url: str, request: JudgeRequest = PAIR, *, pool: SandboxPool | None = None) -> Judgment:
     async with open_model(f"chat:{url}#{MODEL}") as model:
-        return await Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile).judge(request)
+        return await Judge(engine=model.engine, tools=python_tools(pool), profile=model.profile).judge(request)
 
 
 def refusing(name: str, error: Mapping[str, Any], *, status: int = 400) -> Any:
