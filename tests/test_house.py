@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "tirjudge_harness": {"tirjudge", "tirjudge_sandbox"},
     "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
 }
+MAX_FUNCTION_LINES = 60
 HEAVY = ("torch", "vllm", "fastapi", "transformers", "uvicorn")
 
 
@@ -58,3 +59,30 @@ def test_every_code_file_says_its_job_in_its_first_line() -> None:
             assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), (
                 f"{file.relative_to(ROOT)} has no docstring"
             )
+
+
+def _definitions() -> Iterator[tuple[Path, ast.Module]]:
+    for package, room in ROOMS.items():
+        for file in (ROOT / room / package).rglob("*.py"):
+            yield file.relative_to(ROOT), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def test_a_public_class_name_stands_in_one_module() -> None:
+    places: dict[str, list[str]] = {}
+    for file, tree in _definitions():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_functions_fit_a_screen_unless_they_are_the_options_of_a_command() -> None:
+    long = [
+        f"{file}: {node.name}"
+        for file, tree in _definitions()
+        if not file.name.endswith("cli.py")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert long == []
