@@ -26,7 +26,7 @@ def test_every_field_of_a_request_is_explained(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [*Verdict.model_fields, *(set(Judgment.model_fields) - {"id", "object", "created", "verdict"})]
+    "field", [*Verdict.model_fields, *sorted(set(Judgment.model_fields) - {"id", "object", "created", "verdict"})]
 )
 def test_every_field_of_an_answer_is_explained(field: str) -> None:
     assert re.search(rf"[`.]{field}`", JUDGING), field

@@ -202,7 +202,7 @@ def test_what_stands_behind_the_end_of_the_answer_leaves_two_readings(name: str)
     assert detemplate(rendered + rendered.rstrip()[rendered.index("It is 4.") + 8 :] * 2) is not None
 
 
-@pytest.mark.parametrize("name", set(TEMPLATES) - {"vicuna"})
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"vicuna"}))
 def test_a_chat_that_an_answer_of_an_unknown_template_spells_is_not_the_chat(name: str) -> None:
     for unknown in (
         "Q: 2+2?\nA: ",
