@@ -1,16 +1,26 @@
-# Two commands for a newcomer: `make demo` and `make test`. Both make their own environment in .venv.
+# Two commands to start with: `make demo` and `make test`. Both create their environment in .venv.
+# `make test-all` is what CI runs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check format lock clean
+# Tests run in one process per core, at most 8: each opens sandboxes and servers of its own.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
+
+.PHONY: demo test test-all check format lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
 
+# Format, lint, types and the fast tests.
 test: check
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
+
+# Every test; then the fast tests of the core, the server and the harness on the newest supported Python.
+test-all: check
+	tests/postgres.sh $(PYTEST)
+	tests/newest_python.sh
 
 check: $(VENV)/.developing
 	$(BIN)/ruff format --check .
