@@ -1,4 +1,4 @@
-"""`/v1/fine_tuning/alpha/graders/run` and `/validate`."""
+"""`/v1/fine_tuning/alpha/graders/run` and `/validate`: run or check a grader."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """The endpoints.
+    """Return the endpoints.
 
     Args:
-        service: judges.
-        max_body_bytes: a larger request is refused.
+        service: Judges and runs programs.
+        max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
 
