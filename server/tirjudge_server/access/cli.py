@@ -19,7 +19,10 @@ app = typer.Typer(no_args_is_help=True, help="Keys: create, list and revoke the 
 @app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Name of the caller in records.")],
-    scope: Annotated[list[str] | None, typer.Option(help="judge, reward, read or admin; may be repeated.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="judge, reward, read or admin; may be repeated; default: judge, reward, read."),
+    ] = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Maximum requests per minute.")] = None,
     tpm: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per minute.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent judgments; more wait.")] = None,
@@ -32,7 +35,7 @@ def create(
     ] = None,
     records: RecordsUrl = None,
 ) -> None:
-    """Create a key and print it. Only its hash is stored, so it cannot be printed again. Default scopes: judge, reward, read."""
+    """Create a key and print it. It cannot be printed again: only its hash is stored."""
     from tirjudge_server.access.keys import create_key
     from tirjudge_server.records.database import opened
 

@@ -21,8 +21,13 @@ from tirjudge_server.records.database import Database
 from tirjudge_server.records.schema import keys
 
 SCOPES = ("judge", "reward", "read", "admin")
-"""`judge`: judgments and batches. `reward`: the endpoints for trainers. `read`: the caller's records, and information about the
-server. `admin`: all of these, the records of all callers, and reloading the weights."""
+"""The scopes of keys.
+
+- `judge`: judgments and batches.
+- `reward`: the endpoints for trainers.
+- `read`: the caller's own records, and information about the server.
+- `admin`: all of these, the records of all callers, and reloading the weights.
+"""
 
 KEY_PREFIX = "tj_"
 """Beginning of generated keys."""

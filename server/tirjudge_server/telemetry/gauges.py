@@ -50,17 +50,17 @@ class Gauges(Collector):
             {} if self._pool is None else _slots(self._pool()),
             labels=("state",),
         )
-        for part in ("engine", "sandbox"):
+        for part, worker_name in (("engine", "an engine worker"), ("sandbox", "a sandbox worker")):
             workers = service.workers().get(part, ())
             up = {(worker.url,): worker.problem is None for worker in workers}
-            meaning = f"1 while a {part} worker is in use, 0 while it is excluded because it fails."
+            meaning = f"1 while {worker_name} is in use, 0 while it is excluded because it fails."
             yield _gauge(f"{part}_worker_up", meaning, up, labels=("worker",))
             running = {(worker.url,): worker.num_running for worker in workers}
-            meaning = f"Calls of a {part} worker in flight."
+            meaning = f"Calls of {worker_name} in flight."
             yield _gauge(f"{part}_worker_running", meaning, running, labels=("worker",))
         yield _counter(
             "fallbacks",
-            "Missing scores, by how their dialect expresses them.",
+            "Missing scores, by dialect and reason.",
             {} if self._fallbacks is None else self._fallbacks.counts,
             labels=("dialect", "reason"),
         )
