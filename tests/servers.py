@@ -3,6 +3,7 @@
 - `serve_async`: an application in the event loop of the test.
 - `serve_in_thread`: an application in a thread, for synchronous clients and other event loops.
 - `run_command` and `serve_command`: a command as a process, with or without the wait until it listens.
+- `shared_sandbox`: a real sandbox that tests in different event loops share.
 - `scripted_service`: a judge service around a `ScriptedEngine`.
 - `mint_key`: an API key in a database.
 """
@@ -29,9 +30,11 @@ from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
+from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import Sandbox, python_tools
+from tirjudge.types import ExecResult
 from tirjudge.weights_lock import WeightsLock
-from tirjudge_sandbox import SandboxPool
+from tirjudge_sandbox import PoolStats, SandboxPool
 from tirjudge_server.access.keys import create_key
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_server.service import JudgeService
@@ -234,7 +237,46 @@ def wait_until_ready(process: subprocess.Popen[str]) -> ServerProcess:
     raise AssertionError(f"the command ended before it was ready: {process.communicate()[1]}")
 
 
-# Judge services and API keys.
+# Sandboxes, judge services and API keys.
+
+
+class SharedSandbox:
+    """A real sandbox pool in a thread. Tests in different event loops share it, because a pool takes half a second to start.
+
+    Tests that change or break a sandbox use a `SandboxPool` of their own instead.
+    """
+
+    def __init__(self, pool: SandboxPool, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._pool = pool
+        self._loop = loop
+
+    @property
+    def level(self) -> str:
+        return self._pool.level
+
+    def stats(self) -> PoolStats:
+        return self._pool.stats()
+
+    async def run(self, code: str, *, bindings: Bindings, **options: Any) -> ExecResult:
+        running = asyncio.run_coroutine_threadsafe(self._pool.run(code, bindings=bindings, **options), self._loop)
+        return await asyncio.wrap_future(running)
+
+
+@contextmanager
+def shared_sandbox(*, slots: int = 2) -> Iterator[SharedSandbox]:
+    """Open a `SharedSandbox`."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="test sandbox")
+    thread.start()
+    pool = SandboxPool(slots=slots)
+    try:
+        asyncio.run_coroutine_threadsafe(pool.start(), loop).result(START_S)
+        yield SharedSandbox(pool, loop=loop)
+    finally:
+        asyncio.run_coroutine_threadsafe(pool.close(), loop).result(END_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(END_S)
+        loop.close()
 
 
 def scripted_service(
@@ -263,7 +305,7 @@ def scripted_service(
     engine = ScriptedEngine(texts, label_probs=label_probs, delay_s=delay_s, read_delay_s=read_delay_s)
     weights = WeightsLock(version=fingerprint)
     judge = Judge(engine=engine, tools=python_tools(sandbox), profile=profile, weights=weights)
-    if isinstance(sandbox, SandboxPool):
+    if isinstance(sandbox, SandboxPool | SharedSandbox):
         options.setdefault("isolation", sandbox.level)
     return JudgeService(judge, **options)
 

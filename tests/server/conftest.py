@@ -11,20 +11,26 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from tests.servers import ServerProcess, scripted_service, serve_async, serve_command
-from tirjudge_sandbox import SandboxPool
+from tests.servers import ServerProcess, SharedSandbox, scripted_service, serve_async, serve_command, shared_sandbox
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
 
 MakeService = Callable[..., JudgeService]
 
 
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[SharedSandbox]:
+    """A real sandbox that all tests share. A test that breaks or changes its sandbox uses `pool` instead."""
+    with shared_sandbox() as shared:
+        yield shared
+
+
 @pytest.fixture
-def make_service(pool: SandboxPool) -> MakeService:
-    """Makes a `scripted_service` with a real sandbox."""
+def make_service(sandbox: SharedSandbox) -> MakeService:
+    """Makes a `scripted_service` with the shared sandbox, or with another one: `make_service(texts, sandbox=pool)`."""
 
     def make(texts: Any, **options: Any) -> JudgeService:
-        return scripted_service(texts, sandbox=pool, **options)
+        return scripted_service(texts, **{"sandbox": sandbox, **options})
 
     return make
 
