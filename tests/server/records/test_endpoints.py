@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Judgment
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
@@ -168,6 +169,7 @@ async def test_a_replay_shows_what_differs(serve: Serve) -> None:
 async def test_a_program_that_was_ended_for_its_time_is_neither_same_nor_different(serve: Serve, pool) -> None:
     pool.limits = replace(pool.limits, wall_s=0.2)
     async with serve([SLEEPS, ENDS]) as server:
+        server.service.judge = replace(server.service.judge, tools=[PythonTool(pool)])
         judgment = await server.judge()
         assert judgment.rollouts[0].turns[0].outcome == "timeout"
         replay = (await server.client.post(f"/v1/judgments/{judgment.id}/replay")).json()
