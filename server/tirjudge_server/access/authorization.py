@@ -87,7 +87,7 @@ class Access:
         if key is None:
             raise invalid_key("invalid API key")
         if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
-            raise invalid_key(ended)
+            raise invalid_key(f"{ended} API key")
         if not key.may(scope):
             message = f"key: {key.name} lacks the scope {scope}, which this endpoint requires"
             raise Refused(invalid(message, param=None, code="missing_scope"), status=403)

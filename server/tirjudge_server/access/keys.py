@@ -70,10 +70,10 @@ class Key:
     """Unix time in milliseconds at which the key was revoked. None: not revoked."""
 
     def ended(self, *, now_ms: int) -> str | None:
-        """Return why the key is not valid; None: it is valid."""
+        """Return "revoked" or "expired"; None: the key is valid."""
         if self.revoked_ms is not None:
-            return "this key was revoked"
-        return "this key has expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
+            return "revoked"
+        return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
 
     def may(self, scope: str) -> bool:
         """Whether the key has a scope. `admin` includes all scopes."""

@@ -1,4 +1,4 @@
-"""A database of each kind, and records in it. Postgres is there when TIRJUDGE_TEST_POSTGRES names a server."""
+"""Fixtures: databases of both kinds, and records in them. TIRJUDGE_TEST_POSTGRES is the URL of a Postgres server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VERSIONS = Versions(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of each kind."""
     if request.param == "sqlite":
@@ -73,7 +73,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[..., Records]]:
-    """Opens records of a server; several may be open on one database."""
+    """Opens the records of a server. Several can be open on one database."""
     opened: list[Records] = []
 
     def open_one(url: str | Path, *, versions: Versions = VERSIONS, **policy: Any) -> Records:
