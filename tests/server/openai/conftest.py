@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,9 @@ import pytest
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
+from tests.held_engine import HeldEngine
 from tests.servers import LABEL_PROBS, scripted_service, serve_async
-from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.profile import Profile
-from tirjudge.types import Completion, Sampling
 from tirjudge_server.openai import routes
 from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import answer_errors
@@ -27,33 +25,6 @@ MAX_BODY_BYTES = 200_000
 PROFILE = Profile(name="judge", format_sha256="trained on ours")
 
 Texts = Iterable[str] | Callable[[str], str]
-
-
-class HeldEngine(ScriptedEngine):
-    """A scripted engine that writes a turn only when the test allows one.
-
-    Attributes:
-        num_held: number of turns that wait for permission.
-    """
-
-    def __init__(self, script: Texts, **options: Any) -> None:
-        super().__init__(script, **options)
-        self.num_held = 0
-        self._permits = asyncio.Semaphore(0)
-
-    def allow(self, num_turns: int) -> None:
-        """Let this many more turns be written."""
-        for _ in range(num_turns):
-            self._permits.release()
-
-    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        if sampling.allowed_token_ids is None:
-            self.num_held += 1
-            try:
-                await self._permits.acquire()
-            finally:
-                self.num_held -= 1
-        return await super().generate(token_ids, sampling=sampling, session=session)
 
 
 @asynccontextmanager

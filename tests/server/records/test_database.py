@@ -180,9 +180,7 @@ async def test_a_judgment_passes_if_records_are_not_required(
     assert await store.read(judgment.id) is None
 
 
-async def test_unreadable_records_are_unavailable_only_if_required(
-    open_store, sqlite_path, request_of
-) -> None:
+async def test_unreadable_records_are_unavailable_only_if_required(open_store, sqlite_path, request_of) -> None:
     stores = {required: open_store(sqlite_path, required=required) for required in (True, False)}
     with stores[True].database.writing() as connection:
         connection.execute(text("ALTER TABLE records RENAME TO gone"))
@@ -195,7 +193,7 @@ async def test_unreadable_records_are_unavailable_only_if_required(
 STORES = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[2])
-from conftest import VERSIONS, keep
+from tests.server.records.conftest import VERSIONS, keep
 from tirjudge_server.records.store import Records
 from tirjudge_server.records.database import open_database
 
@@ -214,7 +212,7 @@ asyncio.run(main())
 def killed_while_storing(url: str, *, after_s: float) -> list[str]:
     """Return the ids of the judgments that a process reported as stored before it was killed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", STORES, url, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STORES, url, str(Path(__file__).parents[3])], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     stored = [process.stdout.readline().strip() for _ in range(50)]

@@ -114,7 +114,9 @@ async def test_nothing_is_reused_if_caching_is_off_or_fields_are_withheld(
     assert await other.recall(request_of(), call=Call()) is None
 
 
-async def test_judgments_without_a_fingerprint_are_not_reused(database_url, open_store, store, request_of, keep) -> None:
+async def test_judgments_without_a_fingerprint_are_not_reused(
+    database_url, open_store, store, request_of, keep
+) -> None:
     unseen = open_store(database_url, versions=replace(store.versions, fingerprint=None))
     await keep(unseen)
     assert await unseen.recall(request_of(), call=Call()) is None
