@@ -178,26 +178,26 @@ def says_json(header: str | None) -> bool:
 
 
 def interpret(
-    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool = False
+    service: JudgeService, body: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool = False
 ) -> ChatJudging | ConversationQuestion:
     """Decide whether a chat asks for judgments or for a conversation.
 
     Args:
         service: Judges the requests.
-        asked: The body.
+        body: The body.
         messages: The chat.
         is_json: Whether the last user message is a request as JSON.
 
     Raises:
         Refused: The chat holds nothing to judge and the model cannot chat, or a field is invalid.
     """
-    judging = judging_in(service, asked, messages, is_json=is_json)
-    return _conversation(service, asked, messages) if judging is None else judging
+    judging = judging_in(service, body, messages, is_json=is_json)
+    return _conversation(service, body, messages) if judging is None else judging
 
 
 def judging_in(
     service: JudgeService,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     messages: Sequence[ChatMessage],
     *,
     is_json: bool,
@@ -207,7 +207,7 @@ def judging_in(
 
     Args:
         service: Judges the requests.
-        asked: The body.
+        body: The body.
         messages: The chat.
         is_json: Whether the last user message is a request as JSON.
         param: Field of the body that holds the messages, for error messages.
@@ -215,25 +215,25 @@ def judging_in(
     Raises:
         Refused: The request is invalid, the prompt is ambiguous, or a field asks for something that a judgment lacks.
     """
-    form, fields = _found(asked, messages, is_json=is_json, param=param)
+    form, fields = _found(body, messages, is_json=is_json, param=param)
     if fields is None:
         return None
-    if asked.response_format is not None and asked.response_format.get("type") != "text":
-        form = json_form(asked.response_format)
-    if asked.top_p not in (None, 1.0):
-        raise refuse("top_p", asked.top_p, hint="a judgment is sampled from the whole vocabulary; leave it out")
-    sampled = {"temperature": asked.temperature, "seed": asked.seed, "model": asked.model}
+    if body.response_format is not None and body.response_format.get("type") != "text":
+        form = json_form(body.response_format)
+    if body.top_p not in (None, 1.0):
+        raise refuse("top_p", body.top_p, hint="a judgment is sampled from the whole vocabulary; leave it out")
+    sampled = {"temperature": body.temperature, "seed": body.seed, "model": body.model}
     given = {name: value for name, value in sampled.items() if value is not None}
     first = judge_request({**given, **fields, "stream": False}, service=service)
-    seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(asked.n)]
+    seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(body.n)]
     return ChatJudging(requests=tuple(seeded), form=form)
 
 
 def _found(
-    asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool, param: str
+    body: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool, param: str
 ) -> tuple[Form, dict[str, Any] | None]:
     """Return the form of the answer and the fields of the request to judge. The fields are None without a request."""
-    judge = asked.judge or {}
+    judge = body.judge or {}
     if "responses" in judge:
         return JsonForm(), {"prompt": [message.model_dump() for message in messages], **judge}
     last = next((message.content for message in reversed(messages) if message.role == "user"), "")
@@ -270,13 +270,13 @@ def _not_json(why: str, *, param: str) -> Refused:
 
 
 def _conversation(
-    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage]
+    service: JudgeService, body: CompletionOptions, messages: Sequence[ChatMessage]
 ) -> ConversationQuestion:
     check_model_chats(service)
-    if asked.response_format is not None and asked.response_format.get("type") != "text":
+    if body.response_format is not None and body.response_format.get("type") != "text":
         hint = "only verdicts can be returned as JSON; ask for JSON in the messages instead"
-        raise refuse("response_format", asked.response_format, hint=hint)
-    judge = asked.judge or {}
+        raise refuse("response_format", body.response_format, hint=hint)
+    judge = body.judge or {}
     unfit = sorted(judge.keys() - {"tools", "max_tool_calls"})
     if unfit:
         raise refuse(f"judge.{unfit[0]}", judge[unfit[0]], hint="without `responses` there is nothing to judge")
@@ -284,20 +284,20 @@ def _conversation(
     options = judge_request({**judge, "mode": "pointwise", "prompt": "", "responses": [""]}, service=service)
     return ConversationQuestion(
         messages=tuple(messages),
-        model=asked.model,
+        model=body.model,
         tools=options.offers_tools,
         max_tool_calls=options.max_tool_calls,
-        max_tokens=asked.max_tokens,
-        temperature=1.0 if asked.temperature is None else asked.temperature,
-        top_p=1.0 if asked.top_p is None else asked.top_p,
-        seed=asked.seed,
+        max_tokens=body.max_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        seed=body.seed,
     )
 
 
 async def choose(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     on_turn: OnTurn | None = None,
@@ -307,7 +307,7 @@ async def choose(
     Args:
         service: Judges the requests.
         wanted: The judgments or the conversation.
-        asked: The body.
+        body: The body.
         call: The call to charge and trace.
         on_turn: Called with each turn of a conversation. Not called for judgments.
 
@@ -316,23 +316,23 @@ async def choose(
     """
     if isinstance(wanted, ChatJudging):
         judgments = await _judged(service, wanted, call=call)
-        return [_from_judgment(judgment, form=wanted.form, stops=asked.stops) for judgment in judgments]
+        return [_from_judgment(judgment, form=wanted.form, stops=body.stops) for judgment in judgments]
     num_chars = sum(len(message.content) for message in wanted.messages)
-    service.cost_limits.check(Cost(rollouts=asked.n, chars=asked.n * num_chars), param="messages")
-    seeds = [None if wanted.seed is None else (wanted.seed + index) % 2**63 for index in range(asked.n)]
+    service.cost_limits.check(Cost(rollouts=body.n, chars=body.n * num_chars), param="messages")
+    seeds = [None if wanted.seed is None else (wanted.seed + index) % 2**63 for index in range(body.n)]
 
-    async def tell(turn: TurnRecord) -> None:
+    async def report(turn: TurnRecord) -> None:
         if on_turn is not None and turn.output is not None:
             await on_turn(turn_text(turn))
 
-    answers = [converse(service, replace(wanted, seed=seed), call=call, on_turn=tell) for seed in seeds]
-    return [_cut(answer, stops=asked.stops) for answer in await gather_fail_fast(answers)]
+    answers = [converse(service, replace(wanted, seed=seed), call=call, on_turn=report) for seed in seeds]
+    return [_cut(answer, stops=body.stops) for answer in await gather_fail_fast(answers)]
 
 
 async def complete(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     shape: AnswerShape,
@@ -342,7 +342,7 @@ async def complete(
     Raises:
         Refused, QueueFull, ...: See `choose`.
     """
-    choices = await choose(service, wanted, asked, call=call)
+    choices = await choose(service, wanted, body, call=call)
     judgment = choices[0].judgment
     return {
         "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
@@ -370,10 +370,10 @@ async def follow(
         on_turn: Called with the text of each turn.
     """
 
-    async def tell(order: Sequence[int], turn: TurnRecord) -> None:
+    async def report(order: Sequence[int], turn: TurnRecord) -> None:
         await on_turn(turn_text(turn))
 
-    return [_from_judgment(await in_flight.judgment(tell), form=form, stops=stops)]
+    return [_from_judgment(await in_flight.judgment(report), form=form, stops=stops)]
 
 
 async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> list[Judgment]:

@@ -69,15 +69,15 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
     @routes.post(BATCHES_PATH, responses=error_responses({429: "The caller has too many unfinished batches."}))
     async def create(request: Request) -> dict[str, Any]:
         """Create and start a batch."""
-        asked = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
-        file = _checked(asked, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
-        kept = asked.output_expires_after
+        body = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
+        file = _checked(body, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
+        kept = body.output_expires_after
         runner.start()
         batch = batches.create(
-            window_s=window_s(asked.completion_window),
+            window_s=window_s(body.completion_window),
             owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
-            **asked.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
+            **body.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
         runner.run(batch)
         return batch.shown()
@@ -85,9 +85,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
     @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)})
     async def list_batches(request: Request) -> dict[str, Any]:
         """List the caller's batches, newest first."""
-        asked = parsed(dict(request.query_params), BatchesQuery)
+        query = parsed(dict(request.query_params), BatchesQuery)
         own = batches.of(owner_of(request))[::-1]
-        found, has_more = page(own, after=asked.after, limit=asked.limit, id_of=lambda batch: batch.id)
+        found, has_more = page(own, after=query.after, limit=query.limit, id_of=lambda batch: batch.id)
         return listed([batch.shown() for batch in found], has_more=has_more)
 
     @routes.get(BATCHES_PATH + "/{batch_id}")
@@ -125,16 +125,16 @@ def window_s(window: str) -> int:
     return int(match[1]) * _UNIT_S[match[2]]
 
 
-def _checked(asked: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
+def _checked(body: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
     """Return the input file of a new batch.
 
     Raises:
         Refused: The endpoint is unknown, the file is missing or not meant for batches, or the caller's quota is full.
     """
-    if asked.endpoint not in endpoints:
-        message = f"endpoint: {shown(asked.endpoint)} given; expected one of: {', '.join(endpoints)}"
+    if body.endpoint not in endpoints:
+        message = f"endpoint: {shown(body.endpoint)} given; expected one of: {', '.join(endpoints)}"
         raise Refused(invalid(message, param="endpoint", code="invalid_value"))
-    file = files.get(asked.input_file_id, owner=owner)
+    file = files.get(body.input_file_id, owner=owner)
     if file.purpose != "batch":
         message = f'input_file_id: a file with purpose "{file.purpose}" given; expected: a file with purpose "batch"'
         raise Refused(invalid(message, param="input_file_id", code="invalid_value"))

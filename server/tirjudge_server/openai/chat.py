@@ -42,8 +42,8 @@ _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
 _HINTS = {
     "logprobs": "the probabilities of the labels are in `verdict` of the choice, and at /v1/decisions",
     "top_logprobs": "the probabilities of the labels are in `verdict` of the choice, and at /v1/decisions",
-    "tools": "the judge runs Python without being asked to; leave it out",
-    "functions": "the judge runs Python without being asked to; leave it out",
+    "tools": "the judge runs Python without a `tools` field; leave it out",
+    "functions": "the judge runs Python without a `tools` field; leave it out",
 }
 
 
@@ -89,27 +89,27 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     )
 
 
-async def answer_chat(service: JudgeService, asked: ChatRequest, *, call: Call) -> dict[str, Any]:
+async def answer_chat(service: JudgeService, body: ChatRequest, *, call: Call) -> dict[str, Any]:
     """Return the whole answer to a chat.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    wanted = await asyncio.to_thread(_interpret, service, asked, False)
-    return await complete(service, wanted, asked, call=call, shape=_SHAPE)
+    wanted = await asyncio.to_thread(_interpret, service, body, False)
+    return await complete(service, wanted, body, call=call, shape=_SHAPE)
 
 
-def _interpret(service: JudgeService, asked: ChatRequest, is_json: bool) -> ChatJudging | ConversationQuestion:
-    refuse_unsupported(asked.model_extra or {}, neutral_values=_NEUTRAL_VALUES, hints=_HINTS)
-    return interpret(service, asked, _messages(asked), is_json=is_json)
+def _interpret(service: JudgeService, body: ChatRequest, is_json: bool) -> ChatJudging | ConversationQuestion:
+    refuse_unsupported(body.model_extra or {}, neutral_values=_NEUTRAL_VALUES, hints=_HINTS)
+    return interpret(service, body, _messages(body), is_json=is_json)
 
 
-def _messages(asked: ChatRequest) -> list[ChatMessage]:
+def _messages(body: ChatRequest) -> list[ChatMessage]:
     """The messages, with OpenAI's roles mapped to those of `ChatMessage`."""
-    roles = [_ROLES.get(message.role, message.role) for message in asked.messages]
+    roles = [_ROLES.get(message.role, message.role) for message in body.messages]
     return [
         ChatMessage.model_validate({"role": role, "content": message.content})
-        for role, message in zip(roles, asked.messages, strict=True)
+        for role, message in zip(roles, body.messages, strict=True)
     ]
 
 

@@ -48,7 +48,7 @@ DONE = b"data: [DONE]\n\n"
 async def respond(
     request: Request,
     service: JudgeService,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     interpret: Callable[[], ChatJudging | ConversationQuestion],
     *,
     call: Call,
@@ -59,7 +59,7 @@ async def respond(
     Args:
         request: The HTTP request.
         service: Judges the requests.
-        asked: The body.
+        body: The body.
         interpret: Returns the work to do. Runs in a thread, because searching a long text for a judge prompt takes time.
         call: The call to charge and trace.
         shape: Shape of the answer.
@@ -68,9 +68,9 @@ async def respond(
         Refused, QueueFull, ...: See `choose`.
     """
     wanted = await asyncio.to_thread(interpret)
-    if asked.stream:
-        return await stream(service, wanted, asked, call=call, shape=shape)
-    answer = await while_connected(request.receive, complete(service, wanted, asked, call=call, shape=shape))
+    if body.stream:
+        return await stream(service, wanted, body, call=call, shape=shape)
+    answer = await while_connected(request.receive, complete(service, wanted, body, call=call, shape=shape))
     ids = [choice["judgment_id"] for choice in answer["choices"] if "judgment_id" in choice]
     return JSONResponse(answer, headers={"x-judgment-id": ids[0]} if len(ids) == 1 else {})
 
@@ -78,7 +78,7 @@ async def respond(
 async def stream(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     shape: AnswerShape,
@@ -89,24 +89,24 @@ async def stream(
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable: The work failed within
             `OPENING_S` seconds.
     """
-    if asked.n > 1:
-        raise refuse("n", asked.n, hint="a stream has one choice; leave out `stream`, or set n to 1")
+    if body.n > 1:
+        raise refuse("n", body.n, hint="a stream has one choice; leave out `stream`, or set n to 1")
     turns: asyncio.Queue[str | None] = asyncio.Queue()
     async with AsyncExitStack() as opened:
         headers: dict[str, str] = {}
         if isinstance(wanted, ChatJudging):
             in_flight = await opened.enter_async_context(service.join_or_begin(wanted.requests[0], call=call))
             headers["x-judgment-id"] = in_flight.judgment_id
-            work = follow(in_flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
+            work = follow(in_flight, form=wanted.form, stops=body.stops, on_turn=turns.put)
         else:
-            work = choose(service, wanted, asked, call=call, on_turn=turns.put)
+            work = choose(service, wanted, body, call=call, on_turn=turns.put)
         working = asyncio.create_task(work)
         opened.push_async_callback(_end, working)
         working.add_done_callback(lambda _: turns.put_nowait(None))
         await asyncio.wait({working}, timeout=OPENING_S)
         if working.done() and working.exception() is not None:
             await working
-        writer = _Writer(shape=shape, model=service.judge.profile.name, asked=asked)
+        writer = _Writer(shape=shape, model=service.judge.profile.name, body=body)
         return _Chunks(_blocks(working, turns, writer=writer), opened=opened.pop_all(), headers=headers)
 
 
@@ -118,9 +118,9 @@ async def _end(working: asyncio.Task[list[AnswerChoice]]) -> None:
 class _Writer:
     """Encodes the chunks of one answer."""
 
-    def __init__(self, *, shape: AnswerShape, model: str, asked: CompletionOptions) -> None:
+    def __init__(self, *, shape: AnswerShape, model: str, body: CompletionOptions) -> None:
         self.shape = shape
-        self.sends_usage = asked.stream_options is not None and asked.stream_options.include_usage
+        self.sends_usage = body.stream_options is not None and body.stream_options.include_usage
         self._head = {
             "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
             "object": shape.chunk_object,

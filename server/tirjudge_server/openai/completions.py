@@ -66,19 +66,19 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     )
 
 
-def _interpret(service: JudgeService, asked: CompletionRequest, is_json: bool) -> ChatJudging:
+def _interpret(service: JudgeService, body: CompletionRequest, is_json: bool) -> ChatJudging:
     """
     Raises:
         Refused: `prompt` is not a string, or holds nothing to judge.
     """
-    refuse_unsupported(asked.model_extra or {}, neutral_values=_NEUTRAL_VALUES, hints={"logprobs": _LABEL_HINT})
-    if not isinstance(asked.prompt, str):
-        raise refuse("prompt", asked.prompt, hint="expected: one string that holds a judge prompt")
-    message = ChatMessage(role="user", content=asked.prompt)
-    wanted = judging_in(service, asked, [message], is_json=is_json, param="prompt")
+    refuse_unsupported(body.model_extra or {}, neutral_values=_NEUTRAL_VALUES, hints={"logprobs": _LABEL_HINT})
+    if not isinstance(body.prompt, str):
+        raise refuse("prompt", body.prompt, hint="expected: one string that holds a judge prompt")
+    message = ChatMessage(role="user", content=body.prompt)
+    wanted = judging_in(service, body, [message], is_json=is_json, param="prompt")
     if wanted is None:
         hint = f"no judge prompt found in it (docs/openai.md lists the supported ones); {_LABEL_HINT}"
-        raise refuse("prompt", asked.prompt, hint=hint)
+        raise refuse("prompt", body.prompt, hint=hint)
     return wanted
 
 

@@ -51,7 +51,7 @@ class AnswerChoice:
     content: str | None
     """Text of the answer. None: `refusal` is given instead."""
     refusal: str | None = None
-    """Why there is no content. None: there is content."""
+    """Why `content` is None. None: `content` is given."""
     reasoning: str
     """Text of the turns before the answer, with their programs and the output of these."""
     finish_reason: Literal["stop", "length"]
@@ -92,39 +92,39 @@ def shown_text(messages: Sequence[ChatMessage]) -> str:
 
 
 async def converse(
-    service: JudgeService, asked: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
+    service: JudgeService, question: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
 ) -> AnswerChoice:
     """Answer a chat.
 
     Args:
         service: Runs the model.
-        asked: The chat.
+        question: The chat.
         call: The call to charge and trace.
         on_turn: Called with each finished turn.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    text = shown_text(asked.messages)
-    tools = "auto" if asked.tools else "off"
-    needs = JudgeRequest(mode=Mode.POINTWISE, prompt=text, responses=[""], model=asked.model, tools=tools)
+    text = shown_text(question.messages)
+    tools = "auto" if question.tools else "off"
+    needs = JudgeRequest(mode=Mode.POINTWISE, prompt=text, responses=[""], model=question.model, tools=tools)
     async with place(service, needs, call=call) as deadline:
-        rollout = await _run(service, asked, text=text, deadline=deadline, on_turn=on_turn)
+        rollout = await _run(service, question, text=text, deadline=deadline, on_turn=on_turn)
     if rollout.stop_reason is StopReason.DEADLINE and not rollout.turns:
         raise DeadlineExceeded("the deadline of this request passed before the model had written anything")
     return _answered(rollout)
 
 
 async def _run(
-    service: JudgeService, asked: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
+    service: JudgeService, question: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
 ) -> Rollout:
     """Run the loop without labels and without a forced verdict, so that it ends when the model ends."""
     judge = service.judge
     profile = judge.profile
-    if asked.max_tokens is not None:
-        profile = profile.model_copy(update={"rollout_tokens": min(asked.max_tokens, profile.rollout_tokens)})
+    if question.max_tokens is not None:
+        profile = profile.model_copy(update={"rollout_tokens": min(question.max_tokens, profile.rollout_tokens)})
 
-    async def tell(turn: Turn) -> None:
+    async def report(turn: Turn) -> None:
         if on_turn is not None:
             await on_turn(turn.record)
 
@@ -133,15 +133,15 @@ async def _run(
         labels=(),
         format=judge.format,
         engine=judge.engine,
-        tools=judge.tools if asked.tools else (),
+        tools=judge.tools if question.tools else (),
         context=ToolContext(bindings={"prompt": text}),
         profile=profile,
-        sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
+        sampling=Sampling(max_tokens=0, temperature=question.temperature, top_p=question.top_p, seed=question.seed),
         session=f"chat_{uuid.uuid4().hex}",
-        max_tool_calls=asked.max_tool_calls,
+        max_tool_calls=question.max_tool_calls,
         force_verdict=False,
         deadline=deadline,
-        on_turn=tell,
+        on_turn=report,
     )
     async with judge.weights.enter():
         return await run_rollout(await judge.engine.tokenizer.encode_prompt(text), spec)

@@ -160,15 +160,15 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     @routes.post(DECISIONS_PATH)
     async def decisions(request: Request) -> Response:
         """Answer questions about an input."""
-        asked = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
+        body = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
         call = call_of(request, dialect="openai.decisions")
-        answer = await while_connected(request.receive, answer_decisions(service, asked, call=call))
+        answer = await while_connected(request.receive, answer_decisions(service, body, call=call))
         return JSONResponse(answer)
 
     return routes
 
 
-async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, call: Call) -> dict[str, Any]:
+async def answer_decisions(service: JudgeService, body: DecisionRequest, *, call: Call) -> dict[str, Any]:
     """Return the answers to all questions, in order.
 
     Raises:
@@ -176,15 +176,15 @@ async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, cal
             question could not be judged. The whole request fails then, because such a question is not a refusal by the
             model.
     """
-    given = input_text(asked.input)
-    await asyncio.to_thread(_check_one_reading, asked, given=given)
+    given = input_text(body.input)
+    await asyncio.to_thread(_check_one_reading, body, given=given)
     # Building the first request reports errors in `judge` before any question is judged.
-    first = request_of(asked, asked.questions[0], given=given, service=service)
-    _check_cost(asked, given=given, like=first, service=service)
-    requests = (request_of(asked, question, given=given, service=service) for question in asked.questions)
+    first = request_of(body, body.questions[0], given=given, service=service)
+    _check_cost(body, given=given, like=first, service=service)
+    requests = (request_of(body, question, given=given, service=service) for question in body.questions)
     judgments = await service.answer_all(requests, call=call)
     answers, usages = [], []
-    for question, judgment in zip(asked.questions, judgments, strict=True):
+    for question, judgment in zip(body.questions, judgments, strict=True):
         if isinstance(judgment, Exception):
             raise judgment
         answers.append(answer_of(question, judgment.verdict))
@@ -200,7 +200,7 @@ async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, cal
     }
 
 
-def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: JudgeService) -> None:
+def _check_cost(body: DecisionRequest, *, given: str, like: JudgeRequest, service: JudgeService) -> None:
     """
     Raises:
         Refused: 413, the total cost of the questions is over the limit.
@@ -208,13 +208,13 @@ def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, servi
     size, chars = service.judge.profile.group_size, len(_template()) + len(given)
     costs = (
         question_cost(chars + len(question.instructions), options_of(question).texts, like=like, group_size=size)
-        for question in asked.questions
+        for question in body.questions
     )
     service.cost_limits.check(sum(costs, Cost()), param="questions")
 
 
 def request_of(
-    asked: DecisionRequest,
+    body: DecisionRequest,
     question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
     *,
     given: str,
@@ -223,7 +223,7 @@ def request_of(
     """Return the request whose judgment answers one question.
 
     Args:
-        asked: The whole request.
+        body: The whole request.
         question: One of its questions.
         given: Its `input_text`.
         service: Judges the questions.
@@ -235,24 +235,24 @@ def request_of(
     values = {"input": given, "instructions": question.instructions}
     found = {
         "mode": options.mode,
-        "model": asked.model,
+        "model": body.model,
         "prompt": fill(_template(), values),
         "responses": list(options.texts),
     }
-    return judge_request(merged(asked.judge, found), service=service)
+    return judge_request(merged(body.judge, found), service=service)
 
 
-def _check_one_reading(asked: DecisionRequest, *, given: str) -> None:
+def _check_one_reading(body: DecisionRequest, *, given: str) -> None:
     """Check that no text contains a separator: the template's line before the instructions, or the name of an item.
 
     Raises:
         Refused: A text contains one, so that the prompt is ambiguous.
     """
-    instructions = (question.instructions for question in asked.questions)
+    instructions = (question.instructions for question in body.questions)
     try:
         check_line(line_between(_template(), "input", "instructions"), texts=[given, *instructions])
-        if not isinstance(asked.input, str) and _sole_user_text(asked.input) is None:
-            for item in asked.input:
+        if not isinstance(body.input, str) and _sole_user_text(body.input) is None:
+            for item in body.input:
                 check_turns(_item_text(item))
     except Ambiguous as error:
         raise ambiguous(error, param="input", fix="remove the marker, or reword it") from error

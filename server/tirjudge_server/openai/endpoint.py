@@ -20,7 +20,7 @@ Options = TypeVar("Options", bound=CompletionOptions)
 
 def completion_router(
     service: JudgeService,
-    body: type[Options],
+    model: type[Options],
     interpret: Callable[[JudgeService, Options, bool], ChatJudging | ConversationQuestion],
     *,
     path: str,
@@ -34,7 +34,7 @@ def completion_router(
 
     Args:
         service: Judges the requests.
-        body: Model of the request body.
+        model: Model of the request body.
         interpret: Called with the service, the request and whether the last user message is a request as JSON. Returns
             the work to do, or raises `Refused`. Runs in a thread.
         path: Path of the route.
@@ -48,10 +48,10 @@ def completion_router(
 
     @routes.post(path, name=name, description=description)
     async def answer(request: Request) -> Response:
-        asked = await receive(request, body, service=service, max_bytes=max_body_bytes)
+        body = await receive(request, model, service=service, max_bytes=max_body_bytes)
         is_json = says_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect=dialect)
-        work = partial(interpret, service, asked, is_json)
-        return await respond(request, service, asked, work, call=call, shape=shape)
+        work = partial(interpret, service, body, is_json)
+        return await respond(request, service, body, work, call=call, shape=shape)
 
     return routes

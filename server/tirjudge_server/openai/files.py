@@ -70,11 +70,11 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
     @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)})
     async def list_files(request: Request) -> dict[str, object]:
         """List the caller's files, newest first."""
-        asked = parsed(dict(request.query_params), FilesQuery)
-        files = [file for file in store.of(owner_of(request)) if asked.purpose in (None, file.purpose)]
-        if asked.order == "desc":
+        query = parsed(dict(request.query_params), FilesQuery)
+        files = [file for file in store.of(owner_of(request)) if query.purpose in (None, file.purpose)]
+        if query.order == "desc":
             files.reverse()
-        found, has_more = page(files, after=asked.after, limit=asked.limit, id_of=lambda file: file.id)
+        found, has_more = page(files, after=query.after, limit=query.limit, id_of=lambda file: file.id)
         return listed([file.shown() for file in found], has_more=has_more)
 
     @routes.get(FILES_PATH + "/{file_id}")

@@ -81,7 +81,7 @@ class Formula:
             rewards: Name of a grader -> its reward.
 
         Raises:
-            FormulaError: There is no finite value, for example because of a division by 0.
+            FormulaError: The value is not finite, or undefined as after a division by 0.
         """
         try:
             value = self._value(rewards)

@@ -1,7 +1,7 @@
 """Grade one sample: compare strings, run a program, query the judge, or combine several graders.
 
 A failure of the grader itself (its program fails, a variable is missing, the judge abstains) is a reward of 0 with a flag in
-`errors`, as in OpenAI's API. A failure of the server is an exception, and there is no reward.
+`errors`, as in OpenAI's API. A failure of the server raises an exception instead of returning a reward.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: C
             case StringCheck():
                 return GraderScore(reward=float(await asyncio.to_thread(_holds, grader, given)))
             case TextSimilarity():
-                return await _alike(grader, given)
+                return await _similarity_score(grader, given)
             case PythonGrader():
                 # The program receives its variables as JSON.
                 json_length = asyncio.to_thread(lambda: sum(len(json.dumps(value)) for value in given.values.values()))
@@ -218,7 +218,7 @@ def _holds(grader: StringCheck, given: Given) -> bool:
             return reference.lower() in text.lower()
 
 
-async def _alike(grader: TextSimilarity, given: Given) -> GraderScore:
+async def _similarity_score(grader: TextSimilarity, given: Given) -> GraderScore:
     text, reference = await asyncio.to_thread(given.fill_all, [grader.input, grader.reference])
     longest = max(len(text), len(reference))
     if longest > MAX_CHARS:

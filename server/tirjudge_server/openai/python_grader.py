@@ -95,9 +95,9 @@ async def grade(source: str, *, sample: Any, item: Any, sandbox: Sandbox) -> flo
         "item": json.dumps(item),
         "seed": secrets.randbits(32),
     }
-    asked: list[_Exchange] = []
+    exchanges: list[_Exchange] = []
     while True:
-        answers = [[each.question, each.answer] for each in asked]
+        answers = [[each.question, each.answer] for each in exchanges]
         if len(json.dumps(answers)) > MAX_ANSWERS_BYTES:
             raise GraderFailed(f"the results of the grader's programs are larger than {MAX_ANSWERS_BYTES} bytes")
         code = _program("grader_side.py") + _imports_of(source)
@@ -105,12 +105,12 @@ async def grade(source: str, *, sample: Any, item: Any, sandbox: Sandbox) -> flo
         message = _message(content, of=result)
         if message.reward is not None:
             return message.reward
-        if len(asked) == MAX_RUNS:
+        if len(exchanges) == MAX_RUNS:
             raise GraderFailed(
                 f"the grader ran more than {MAX_RUNS} programs; each call of a function of the sample counts as one"
             )
         assert message.question is not None
-        asked.append(_Exchange(question=message.question, answer=await _answer(message.question, sandbox=sandbox)))
+        exchanges.append(_Exchange(question=message.question, answer=await _answer(message.question, sandbox=sandbox)))
 
 
 async def _run(code: str, *, given: Mapping[str, Any], sandbox: Sandbox) -> tuple[ExecResult, bytes | None]:

@@ -159,7 +159,7 @@ def _check_pairs(markers: Sequence[re.Match[str]]) -> None:
 
 
 def _reference(text: str, *, begin: re.Match[str], end: re.Match[str]) -> tuple[re.Match[str], re.Match[str]] | None:
-    """Return the start and end markers of the reference answer; None: there is no reference.
+    """Return the start and end markers of the reference answer; None: no reference.
 
     Args:
         text: The prompt.

@@ -16,7 +16,7 @@ from tirjudge_server.records.sealing import Sealed, load
 GENESIS = "0" * 64
 """Hash that precedes the first record."""
 
-ROWS_AT_ONCE = 200
+BATCH_ROWS = 200
 """Number of rows that are in memory during a pass."""
 
 
@@ -56,7 +56,7 @@ class _Walk:
     """Number of records that were verified."""
     head: str = GENESIS
     """Hash of the last verified record."""
-    gone: list[tuple[int, str, frozenset[str]]] = field(default_factory=list)
+    erased_later: list[tuple[int, str, frozenset[str]]] = field(default_factory=list)
     """Records with fields that were erased after storing: position, id and the names of these fields."""
     erasures: dict[int, set[str]] = field(default_factory=dict)
     """Position of a record -> its fields whose erasure is recorded in the chain."""
@@ -77,7 +77,7 @@ class _Walk:
     def _judgment(self, row: Row[Any], *, content: Sealed) -> str | None:
         erased = frozenset(content.erased) - frozenset(content.withheld)
         if erased:
-            self.gone.append((row.seq, row.id, erased))
+            self.erased_later.append((row.seq, row.id, erased))
         return next(
             (f"its column {name} was changed after it was stored" for name in _false_copies(row, content)), None
         )
@@ -91,8 +91,8 @@ class _Walk:
         return None
 
     def unexplained(self) -> Break | None:
-        """Return the first record with an erased field whose erasure is not in the chain; None if there is none."""
-        for seq, record_id, fields in self.gone:
+        """Return the first record with an erased field whose erasure is not in the chain; None: no such record."""
+        for seq, record_id, fields in self.erased_later:
             unrecorded = sorted(fields - self.erasures.get(seq, set()))
             if unrecorded:
                 return Break(seq=seq, record_id=record_id, reason=f"{unrecorded[0]} is gone without a recorded erasure")
@@ -181,4 +181,4 @@ def export(database: Database, *, since_ms: int | None = None, until_ms: int | N
 
 def _rows(connection: Connection, wanted: Any) -> CursorResult[Any]:
     """Query records in the order of the chain, with few rows in memory. Close the result before the connection."""
-    return connection.execution_options(yield_per=ROWS_AT_ONCE).execute(wanted.order_by(records.c.seq))
+    return connection.execution_options(yield_per=BATCH_ROWS).execute(wanted.order_by(records.c.seq))

@@ -13,7 +13,7 @@ from tirjudge_server.records.record import ERASABLE
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import load, seal
 
-PRUNED_AT_ONCE = 100
+PRUNE_BATCH = 100
 """Maximum number of judgments that one transaction erases."""
 
 
@@ -42,7 +42,7 @@ def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
 
 
 def prune_some(chain: Chain, *, before_ms: float) -> int:
-    """Erase all erasable fields of up to `PRUNED_AT_ONCE` old judgments, and their idempotency keys.
+    """Erase all erasable fields of up to `PRUNE_BATCH` old judgments, and their idempotency keys.
 
     Args:
         chain: The chain, in a write transaction.
@@ -55,7 +55,7 @@ def prune_some(chain: Chain, *, before_ms: float) -> int:
         select(records)
         .where(records.c.pruned.is_(False), records.c.created_ms < before_ms)
         .order_by(records.c.seq)
-        .limit(PRUNED_AT_ONCE)
+        .limit(PRUNE_BATCH)
     )
     rows = chain.connection.execute(old).all()
     columns = {"body": None, "idempotency": None, "pruned": True}

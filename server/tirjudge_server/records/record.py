@@ -87,15 +87,17 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
 
 def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record as JSON values. Texts are separate fields, so that they can be erased separately."""
-    asked = request.model_dump(mode="json")
-    answered = judgment.model_dump(mode="json")
-    rollouts = answered.pop("rollouts")
-    fields = {f"request.{name}": value for name, value in asked.items() if name not in SETTINGS and value is not None}
+    request_json = request.model_dump(mode="json")
+    judgment_json = judgment.model_dump(mode="json")
+    rollouts = judgment_json.pop("rollouts")
+    fields = {
+        f"request.{name}": value for name, value in request_json.items() if name not in SETTINGS and value is not None
+    }
     return fields | {
-        "request": {name: asked[name] for name in asked if name in SETTINGS},
+        "request": {name: request_json[name] for name in request_json if name in SETTINGS},
         "turns": [rollout.pop("turns") for rollout in rollouts],
         "rollouts": rollouts,
-        "judgment": answered,
+        "judgment": judgment_json,
         "versions": versions,
         "caller": call.caller,
         "request_id": call.request_id,

@@ -75,8 +75,8 @@ class Sealed:
 
     def without(self, names: Collection[str]) -> Sealed:
         """Return the content with these fields erased."""
-        gone = {name: replace(self.fields[name], salt=None, text=None) for name in names if name in self.fields}
-        return replace(self, fields={**self.fields, **gone})
+        emptied = {name: replace(self.fields[name], salt=None, text=None) for name in names if name in self.fields}
+        return replace(self, fields={**self.fields, **emptied})
 
     def dump(self) -> str:
         """Return the content as stored text. The commitment of a field that is not erased is left out and recomputed."""

@@ -103,9 +103,9 @@ class _InstrumentedEngine(BaseEngine):
         return self._engine.workers
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as report:
             completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
-            tell(completion)
+            report(completion)
             return completion
 
     async def read_labels(
@@ -119,9 +119,9 @@ class _InstrumentedEngine(BaseEngine):
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
         sampling = Sampling(max_tokens=0, stop=tuple(stop))
-        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as report:
             completion = await self._engine.ask_verdict(token_ids, question=question, stop=stop, session=session)
-            tell(completion)
+            report(completion)
             return completion
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
@@ -134,7 +134,7 @@ class _InstrumentedSandbox:
         self._probe = probe
 
     async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
-        with self._probe.running(code) as tell:
+        with self._probe.running(code) as report:
             result = await self._sandbox.run(code, bindings=bindings)
-            tell(result)
+            report(result)
             return result

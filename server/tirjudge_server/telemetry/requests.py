@@ -93,8 +93,8 @@ class Requests:
             finally:
                 start = starts[0] if starts else {"status": failed_with, "headers": ()}
                 answered = _answered(scope, start=start, seconds=perf_counter() - started)
-                for tell in self._on_request:
-                    tell(answered)
+                for callback in self._on_request:
+                    callback(answered)
 
 
 def _answered(scope: Scope, *, start: Message, seconds: float) -> AnsweredRequest:

@@ -142,7 +142,7 @@ class Tracing:
         }
         with self._span(f"chat {self._model}", kind=SpanKind.CLIENT, attributes=attributes) as span:
 
-            def tell(completion: Completion) -> None:
+            def report(completion: Completion) -> None:
                 span.set_attributes(
                     {
                         names.RESPONSE_MODEL: self._model,
@@ -155,7 +155,7 @@ class Tracing:
                     span.set_attribute(names.OUTPUT_MESSAGES, _messages("assistant", [completion.text]))
 
             with carrying(_traceparent(span)):
-                yield tell
+                yield report
 
     @contextmanager
     def running(self, code: str) -> Iterator[Callable[[ExecResult], None]]:
@@ -168,14 +168,14 @@ class Tracing:
             attributes[names.TOOL_ARGUMENTS] = json.dumps({"code": code})
         with self._span(f"execute_tool {TOOL}", kind=SpanKind.INTERNAL, attributes=attributes) as span:
 
-            def tell(result: ExecResult) -> None:
+            def report(result: ExecResult) -> None:
                 span.set_attributes({names.OUTCOME: result.outcome.value, names.SANDBOX_WAIT_S: result.queue_s})
                 if not result.outcome.is_ok:
                     span.set_attribute(names.ERROR_TYPE, result.outcome.value)
                 if self._has_content:
                     span.set_attribute(names.TOOL_RESULT, result.stdout)
 
-            yield tell
+            yield report
 
     @contextmanager
     def _span(

@@ -18,9 +18,9 @@ EQUAL = {
     "reference": "{{item.answer}}",
     "operation": "eq",
 }
-ALIKE = {
+SIMILAR = {
     "type": "text_similarity",
-    "name": "alike",
+    "name": "similar",
     "input": "{{sample.output_text}}",
     "reference": "{{item.answer}}",
     "evaluation_metric": "fuzzy_match",
@@ -154,7 +154,7 @@ async def test_a_grader_is_validated_without_running(make_judge, client_of) -> N
 @pytest.mark.parametrize(
     ("grader", "message"),
     [
-        ({**ALIKE, "evaluation_metric": "cosine"}, "cosine"),
+        ({**SIMILAR, "evaluation_metric": "cosine"}, "cosine"),
         ({**EQUAL, "input": "{{ __import__('os') }}"}, "__import__"),
         ({**LABEL, "passing_labels": ["other"]}, "passing_labels"),
         ({**SCORE, "range": [1, 0]}, "range"),

@@ -249,7 +249,7 @@ COMMON = {
         "for x in (1, 2): print(x)",
         1.0,
     ),
-    "an error of its own kind": (
+    "an error of the same type": (
         "ns = {}\n    exec(text, ns)\n    try:\n        ns['f'](0)\n    except ZeroDivisionError:\n        return 1.0",
         "def f(x): return 1 / x",
         1.0,

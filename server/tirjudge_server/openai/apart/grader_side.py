@@ -76,9 +76,9 @@ class Text:
 class Ran:
     """Result of a program."""
 
-    def __init__(self, told):
-        self.outcome, self.stdout, self.stderr = told["outcome"], told["stdout"], told["stderr"]
-        self.error, self.exit_code = told["error"], told["exit_code"]
+    def __init__(self, result):
+        self.outcome, self.stdout, self.stderr = result["outcome"], result["stdout"], result["stderr"]
+        self.error, self.exit_code = result["error"], result["exit_code"]
 
     @property
     def ok(self):
@@ -99,8 +99,8 @@ def ask(question):
     answers, num_asked = given["answers"], num_asked + 1
     if num_asked > len(answers):
         tell_server(channel, given["marker"], {"question": question})
-    asked, answer = answers[num_asked - 1]
-    if asked != question:
+    earlier_question, answer = answers[num_asked - 1]
+    if earlier_question != question:
         message = "the grader requested another program when it was run again with the same sample"
         raise SampleFailed(f"{message}; it must depend on its arguments only")
     return answer
@@ -148,8 +148,8 @@ class Function(Value):
 
     def __call__(self, *arguments, **named):
         step = {"kind": "call", "text": self._name, "variables": {}, "arguments": plain([list(arguments), named])}
-        told = work([*self._steps, step])
-        changed, changed_named = decoded(told["arguments"])
+        result = work([*self._steps, step])
+        changed, changed_named = decoded(result["arguments"])
         for before, after in [
             *zip(arguments, changed, strict=True),
             *((named[name], changed_named[name]) for name in named),
@@ -159,7 +159,7 @@ class Function(Value):
             elif type(before) in (dict, set):
                 before.clear()
                 before.update(after)
-        return decoded(told["value"])
+        return decoded(result["value"])
 
 
 def plain(value):
@@ -176,12 +176,12 @@ _NOT_RAISED = (UnicodeError, StopIteration, StopAsyncIteration)
 
 def work(steps):
     """Run steps of the sample's code. Return the result of the last one, or raise its error."""
-    told = ask({"kind": "steps", "steps": steps})
-    if told.get("stdout"):
-        sys.stdout.write(told["stdout"])
-    if told["error"] is None:
-        return told
-    kind, message = told["error"]
+    result = ask({"kind": "steps", "steps": steps})
+    if result.get("stdout"):
+        sys.stdout.write(result["stdout"])
+    if result["error"] is None:
+        return result
+    kind, message = result["error"]
     if kind == "NoLiteral":
         raise SampleFailed(f"the result is not a plain value, {message}; {INSTEAD}")
     known = getattr(builtins, kind, None)
@@ -217,11 +217,11 @@ class Space:
                     continue
         return found
 
-    def take(self, told):
+    def take(self, result):
         """Store the variables that the code defined. Names of the grader's own module are not replaced."""
-        made = {name: decoded(value) for name, value in told["variables"].items()}
-        made |= {name: Function(name, list(self.steps)) for name in told["functions"]}
-        made |= {name: Value(name) for name in told["others"]}
+        made = {name: decoded(value) for name, value in result["variables"].items()}
+        made |= {name: Function(name, list(self.steps)) for name in result["functions"]}
+        made |= {name: Value(name) for name in result["others"]}
         for name, value in made.items():
             is_free = name in self.made or not (name in self.values or name in vars(builtins))
             if not name.startswith("__") and (is_free or not self._is_own):

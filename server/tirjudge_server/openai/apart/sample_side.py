@@ -12,7 +12,7 @@ import io
 import sys
 
 given = json.loads(globals()["_given"])
-tell_end = tell
+send_result = tell
 
 
 def literals_of(values):
@@ -43,7 +43,7 @@ def do(step, values):
 
 
 def main():
-    values, printed, told = {"__name__": given["name"]}, io.StringIO(), {"error": None}
+    values, printed, message = {"__name__": given["name"]}, io.StringIO(), {"error": None}
     for step in given["steps"][:-1]:
         with contextlib.redirect_stdout(io.StringIO()):
             do(step, values)
@@ -51,16 +51,16 @@ def main():
     try:
         with contextlib.redirect_stdout(printed):
             result = do(last, values)
-        told["value"] = encoded(result)
+        message["value"] = encoded(result)
     except (NoLiteral, RecursionError) as error:
-        told["error"] = ["NoLiteral", str(error)]
+        message["error"] = ["NoLiteral", str(error)]
     except BaseException as error:
-        told["error"] = [type(error).__name__, str(error)]
-    told["variables"], told["functions"], told["others"] = literals_of(values)
-    told["arguments"] = last.get("arguments")
-    told["stdout"] = printed.getvalue()
+        message["error"] = [type(error).__name__, str(error)]
+    message["variables"], message["functions"], message["others"] = literals_of(values)
+    message["arguments"] = last.get("arguments")
+    message["stdout"] = printed.getvalue()
     sys.stdout.flush()
-    tell_end(1, given["marker"], told)
+    send_result(1, given["marker"], message)
 
 
 main()
