@@ -162,7 +162,7 @@ def refuse_unsupported(
             raise refuse(name, fields[name], hint=hints.get(name, "this server does not support it; leave it out"))
 
 
-def says_json(header: str | None) -> bool:
+def announces_json(header: str | None) -> bool:
     """Whether the header announces a request as JSON in the last user message.
 
     Args:
@@ -388,10 +388,10 @@ async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> 
 
 
 def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> AnswerChoice:
-    said, usage = form.say(judgment), judgment.usage
+    formatted, usage = form.write(judgment), judgment.usage
     choice = AnswerChoice(
-        content=said.content,
-        refusal=said.refusal,
+        content=formatted.content,
+        refusal=formatted.refusal,
         reasoning="\n".join(turn_text(turn) for rollout in judgment.rollouts for turn in rollout.turns),
         finish_reason="stop",
         input_tokens=usage.input_tokens,

@@ -130,7 +130,7 @@ def _problem(code: str, message: str, *, param: str | None = None) -> LineError:
 
 
 def answer_line(custom_id: str, *, status: int, request_id: str, body: Mapping[str, Any]) -> bytes:
-    """Return a line for a request that was answered. It belongs in the error file unless the status is 2xx."""
+    """Return the line of an answered request. Answers with an error status belong in the error file."""
     response = {"status_code": status, "request_id": request_id, "body": body}
     return _encoded(custom_id, response=response, error=None)
 

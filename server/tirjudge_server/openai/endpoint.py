@@ -9,7 +9,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request, Response
 
 from tirjudge_server.call import call_of
-from tirjudge_server.openai.answering import REQUEST_HEADER, AnswerShape, ChatJudging, CompletionOptions, says_json
+from tirjudge_server.openai.answering import REQUEST_HEADER, AnswerShape, ChatJudging, CompletionOptions, announces_json
 from tirjudge_server.openai.chunks import respond
 from tirjudge_server.openai.conversation import ConversationQuestion
 from tirjudge_server.openai.wire import receive
@@ -49,7 +49,7 @@ def completion_router(
     @routes.post(path, name=name, description=description)
     async def answer(request: Request) -> Response:
         body = await receive(request, model, service=service, max_bytes=max_body_bytes)
-        is_json = says_json(request.headers.get(REQUEST_HEADER))
+        is_json = announces_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect=dialect)
         work = partial(interpret, service, body, is_json)
         return await respond(request, service, body, work, call=call, shape=shape)

@@ -17,7 +17,7 @@ from tirjudge_web.errors import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class FormattedVerdict:
     """Content of an answer's message."""
 
     content: str | None
@@ -29,7 +29,7 @@ class Said:
 class Form(Protocol):
     """An output format for verdicts."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         """Format the verdict of a judgment."""
         ...
 
@@ -53,15 +53,15 @@ class PreferenceForm:
     arrows: bool = False
     """Whether to write `[[A>B]]` instead of `[[A]]`."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         if verdict.status == "tie" and self.tie is not None:
-            return Said(content=self.tie)
+            return FormattedVerdict(content=self.tie)
         if verdict.status != "decided":
-            return Said(content=undecided(verdict))
+            return FormattedVerdict(content=undecided(verdict))
         if self.arrows:
-            return Said(content="[[A>B]]" if verdict.best == 0 else "[[B>A]]")
-        return Said(content=f"[[{verdict.label}]]")
+            return FormattedVerdict(content="[[A>B]]" if verdict.best == 0 else "[[B>A]]")
+        return FormattedVerdict(content=f"[[{verdict.label}]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ class RatingForm:
     pattern: str
     """Format string with one `{}` for the rating."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         score = (verdict.scores or [None])[0]
         if verdict.status != "decided" or score is None:
-            return Said(content=undecided(verdict))
-        return Said(content=self.pattern.format(self._rating(verdict, score=score)))
+            return FormattedVerdict(content=undecided(verdict))
+        return FormattedVerdict(content=self.pattern.format(self._rating(verdict, score=score)))
 
     def _rating(self, verdict: Verdict, *, score: float) -> str:
         """Return the rating.
@@ -104,11 +104,11 @@ class YesNoForm:
     no: str
     """Written for other responses."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         if verdict.status != "decided":
-            return Said(content=undecided(verdict))
-        return Said(content=self.yes if is_good(verdict) else self.no)
+            return FormattedVerdict(content=undecided(verdict))
+        return FormattedVerdict(content=self.yes if is_good(verdict) else self.no)
 
 
 JSON_TYPES: Mapping[str, frozenset[str]] = {
@@ -135,16 +135,16 @@ class JsonForm:
     properties: Mapping[str, Any] | None = None
     """Properties of the caller's schema. None: no schema; write the whole verdict."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         if self.properties is None:
-            return Said(content=judgment.verdict.model_dump_json())
+            return FormattedVerdict(content=judgment.verdict.model_dump_json())
         known = _known(judgment)
         values = {name: _fitted(known[name], schema=schema) for name, schema in self.properties.items()}
         misfits = [name for name, value in values.items() if not _admits(self.properties[name], value)]
         if misfits:
             why = undecided(judgment.verdict) if judgment.verdict.reason else f"it is {values[misfits[0]]!r}"
-            return Said(content=None, refusal=f"{misfits[0]}: the schema has no room for the verdict ({why})")
-        return Said(content=json.dumps(values, ensure_ascii=False))
+            return FormattedVerdict(content=None, refusal=f"{misfits[0]}: the verdict does not fit the schema ({why})")
+        return FormattedVerdict(content=json.dumps(values, ensure_ascii=False))
 
 
 def _known(judgment: Judgment) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from tirjudge_server.openai.graders import (
     StringCheck,
     TextSimilarity,
 )
-from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample, spelled
+from tirjudge_server.openai.placeholders import UnknownVariable, as_text, fill_in, names_sample
 from tirjudge_server.openai.python_grader import GraderFailed, grade
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
 from tirjudge_server.openai.templates import markers_in
@@ -124,11 +124,11 @@ class Given:
             filled += len(value) if isinstance(value, str) else self._json_length(value)
             return ""
 
-        return len(fill_in(text, self.values, spell=count)) + filled
+        return len(fill_in(text, self.values, to_text=count)) + filled
 
     def _json_length(self, value: Any) -> int:
         if id(value) not in self._lengths:
-            self._lengths[id(value)] = len(spelled(value))
+            self._lengths[id(value)] = len(as_text(value))
         return self._lengths[id(value)]
 
 
@@ -320,15 +320,15 @@ def _checked(
 def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> list[str]:
     """Return the grader's texts, filled with an empty sample."""
     emptied = {**values, "sample": _emptied(values["sample"])}
-    return [fill_in(message.content, emptied, spell=_spelled_without_names) for message in given]
+    return [fill_in(message.content, emptied, to_text=_as_text_without_names) for message in given]
 
 
-def _spelled_without_names(value: Any) -> str:
+def _as_text_without_names(value: Any) -> str:
     """Convert a value to text; objects and lists become empty, because an object's names can come from the sample.
 
     Markers in the names of the item's objects are missed by this, and are then attributed to the sample.
     """
-    return value if isinstance(value, str) else "" if isinstance(value, dict | list) else spelled(value)
+    return value if isinstance(value, str) else "" if isinstance(value, dict | list) else as_text(value)
 
 
 def _emptied(value: Any) -> Any:

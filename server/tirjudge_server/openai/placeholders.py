@@ -22,23 +22,23 @@ class UnknownVariable(ValueError):
     """A placeholder names a missing value, or is malformed."""
 
 
-def spelled(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return the text that replaces a placeholder: a string unchanged, another value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def fill_in(text: str, values: Mapping[str, Any], *, spell: Callable[[Any], str] = spelled) -> str:
+def fill_in(text: str, values: Mapping[str, Any], *, to_text: Callable[[Any], str] = as_text) -> str:
     """Return the text with all placeholders replaced.
 
     Args:
         text: The template.
         values: `item` and `sample`.
-        spell: Converts a value to text.
+        to_text: Converts a value to text.
 
     Raises:
         UnknownVariable: A placeholder names a missing value.
     """
-    return "".join(piece if path is None else piece + spell(_value(path, values)) for piece, path in _pieces(text))
+    return "".join(piece if path is None else piece + to_text(_value(path, values)) for piece, path in _pieces(text))
 
 
 def names_sample(text: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 # Created once: with these options `json.dumps` creates a new encoder for each value.
-_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical(value: Any) -> str:
@@ -24,7 +24,7 @@ def canonical(value: Any) -> str:
     >>> canonical({"b": 1.5, "a": "é"})
     '{"a":"\\\\u00e9","b":1.5}'
     """
-    return _SPELLING.encode(value)
+    return _ENCODER.encode(value)
 
 
 def sha256(text: str) -> str:

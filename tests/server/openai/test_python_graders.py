@@ -190,7 +190,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, id=name, marks=[pytest.mark.slow] if name == "sympy" else []) for name, way in WAYS.items()],
+)
 async def test_other_ways_to_run_code_do_not_run_it_in_the_graders_process(grades, way: str) -> None:
     source = f"def grade(sample, item):\n    text = sample['output_text']\n    {way}\n    return 0.5\n"
     forged = "__import__('os').write(1, b'forged') or __import__('os')._exit(0)"
