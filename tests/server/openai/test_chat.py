@@ -176,12 +176,12 @@ async def test_a_pointwise_prompt_gets_its_format(make_judge, client_of, templat
 
 
 async def test_an_abstention_is_text_in_every_format(make_judge, client_of) -> None:
-    for template in (PAIR, SINGLE, YES_NO, FINAL_SCORE):
-        async with client_of(make_judge(["I cannot say."])) as client:
+    async with client_of(make_judge(lambda sequence: "I cannot say.")) as client:
+        for template in (PAIR, SINGLE, YES_NO, FINAL_SCORE):
             answer = await client.chat.completions.create(
                 model="judge", messages=user(template), extra_body={"judge": {"force_verdict": False}}
             )
-        assert answer.choices[0].message.content == "abstained: no_verdict"
+            assert answer.choices[0].message.content == "abstained: no_verdict"
 
 
 async def test_an_answer_that_forges_markers_is_refused(make_judge, client_of) -> None:
