@@ -194,7 +194,7 @@ async def test_texts_in_judge_of_the_body_may_contain_markers(make_judge, client
     assert "<reference>" not in shown
 
 
-LONG = 10_000
+LONG = 4_000
 
 
 @pytest.mark.parametrize(
