@@ -6,18 +6,9 @@ import math
 
 import pytest
 
+from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_verdict
 from tirjudge.right import ScoringRule, credit, decisions_of
-from tirjudge.types import (
-    Judgment,
-    Mode,
-    Rollout,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    Usage,
-    Verdict,
-)
+from tirjudge.types import Judgment, Mode, Rollout, StopReason
 from tirjudge_harness.scoring import correctness as credit_of_file
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import correctness as reward_correctness
@@ -29,21 +20,11 @@ def judged(*written: tuple[str, dict[str, float]]) -> Judgment:
     rollouts, scores = [], []
     for index, (label, chances) in enumerate(written):
         score = sum(int(name) * p for name, p in chances.items())
-        verdict = RolloutVerdict(
-            label=label, best=None, score=score, probabilities=chances, label_mass=1.0, forced=False
-        )
-        rollouts.append(RolloutRecord(order=[index], turns=[], stop_reason=StopReason.VERDICT, verdict=verdict))
+        verdict = build_rollout_verdict(label, score=score, probabilities=chances)
+        rollouts.append(build_rollout([index], verdict=verdict))
         scores.append(score)
     best = max(range(len(scores)), key=scores.__getitem__)
-    verdict = Verdict(
-        status="decided", best=best, label="A", scores=list(scores), probabilities=None, confidence=None,
-        label_mass=None, forced=False,
-    )  # fmt: skip
-    return Judgment(
-        id="jdg_1", created=0, mode=Mode.POINTWISE, model="m", verdict=verdict, rollouts=rollouts,
-        usage=Usage(input_tokens=0, cached_tokens=0, output_tokens=0, tool_calls=0, rollouts=2),
-        timing=Timing(total_s=0, engine_s=0, sandbox_s=0),
-    )  # fmt: skip
+    return build_judgment(build_verdict(best=best, label="A", scores=scores), mode=Mode.POINTWISE, rollouts=rollouts)
 
 
 def rolled(label: str) -> Rollout:

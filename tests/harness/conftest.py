@@ -10,19 +10,8 @@ from typing import Any
 
 import pytest
 
-from tirjudge.types import (
-    JudgeRequest,
-    Judgment,
-    Mode,
-    Outcome,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    TurnRecord,
-    Usage,
-    Verdict,
-)
+from tests.judgments import Status, build_judgment, build_rollout, build_rollout_verdict, build_turn, build_verdict
+from tirjudge.types import JudgeRequest, Judgment, Mode, Outcome, RolloutRecord, StopReason
 
 MakeJudgment = Callable[..., Judgment]
 
@@ -32,11 +21,8 @@ def scored(index: int, score: float | None) -> RolloutRecord:
     verdict = None
     if score is not None:
         label = f"{score:g}"
-        verdict = RolloutVerdict(
-            label=label, best=None, score=score, probabilities={label: 1.0}, label_mass=1.0, forced=False
-        )
-    stop_reason = StopReason.NO_VERDICT if verdict is None else StopReason.VERDICT
-    return RolloutRecord(order=[index], turns=[], stop_reason=stop_reason, verdict=verdict)
+        verdict = build_rollout_verdict(label, score=score, probabilities={label: 1.0})
+    return build_rollout([index], verdict=verdict)
 
 
 @pytest.fixture
@@ -44,33 +30,23 @@ def make_judgment() -> MakeJudgment:
     def make(
         *,
         mode: Mode = Mode.PAIRWISE,
-        status: str = "decided",
+        status: Status = "decided",
         best: int | None = 0,
         scores: list[float | None] | None = None,
         rollouts: Sequence[tuple[StopReason, Sequence[Outcome]]] = ((StopReason.VERDICT, ()),),
     ) -> Judgment:
-        nothing = dict.fromkeys(("label", "probabilities", "confidence", "label_mass"))
-        return Judgment(
-            id="jdg_1",
-            created=0,
+        records = [
+            build_rollout(turns=[build_turn(outcome) for outcome in outcomes], stop_reason=stop_reason)
+            for stop_reason, outcomes in rollouts
+        ]
+        return build_judgment(
+            build_verdict(status, best=best, scores=scores),
             mode=mode,
-            model="judge",
-            verdict=Verdict.model_validate(
-                {**nothing, "status": status, "best": best, "scores": scores, "forced": False}
-            ),
-            rollouts=[scored(index, score) for index, score in enumerate(scores)]
-            if scores
-            else [
-                RolloutRecord(
-                    order=[0, 1],
-                    turns=[TurnRecord(text="x", code="1", output="", outcome=outcome) for outcome in outcomes],
-                    stop_reason=stop_reason,
-                    verdict=None,
-                )
-                for stop_reason, outcomes in rollouts
-            ],
-            usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=10, tool_calls=0, rollouts=1),
-            timing=Timing(total_s=0.1, engine_s=0.1, sandbox_s=0.0),
+            rollouts=[scored(index, score) for index, score in enumerate(scores)] if scores else records,
+            input_tokens=100,
+            output_tokens=10,
+            total_s=0.1,
+            engine_s=0.1,
         )
 
     return make

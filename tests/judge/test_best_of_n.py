@@ -11,25 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.judgments import Status, build_judgment, build_rollout, build_rollout_verdict, build_turn, build_verdict
 from tirjudge.best_of_n import best_first, majority_index, select
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.strategies.verified_vote import is_verified
 from tirjudge.tools.python import python_tools
-from tirjudge.types import (
-    JudgeRequest,
-    Judgment,
-    Mode,
-    Outcome,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    TurnRecord,
-    Usage,
-    Verdict,
-)
+from tirjudge.types import JudgeRequest, Judgment, Mode, Outcome, StopReason
 from tirjudge_sandbox import SandboxPool
 
 COMPARING = ("knockout", "round_robin", "circular", "listwise")
@@ -76,27 +65,18 @@ class Strengths:
 def judgment(
     request: JudgeRequest,
     *,
-    status: str = "decided",
+    status: Status = "decided",
     label: str | None = None,
     outcome: Outcome | None = None,
     **verdict: Any,
 ) -> Judgment:
-    nothing = dict.fromkeys(("best", "label", "scores", "probabilities", "confidence", "label_mass"))
-    written = (
-        RolloutVerdict(label=label, best=None, score=None, probabilities={}, label_mass=None, forced=False)
-        if label
-        else None
-    )
-    turns = [] if outcome is None else [TurnRecord(text="t", code="c", output="o", outcome=outcome)]
-    return Judgment(
+    written = build_rollout_verdict(label) if label else None
+    turns = [] if outcome is None else [build_turn(outcome)]
+    return build_judgment(
+        build_verdict(status, **verdict),
         id="jdg_" + "|".join(request.responses),
-        created=0,
         mode=request.mode,
-        model="m",
-        verdict=Verdict.model_validate({**nothing, **verdict, "status": status, "forced": False}),
-        rollouts=[RolloutRecord(order=[0], turns=turns, stop_reason=StopReason.VERDICT, verdict=written)],
-        usage=Usage(input_tokens=0, cached_tokens=0, output_tokens=0, tool_calls=0, rollouts=1),
-        timing=Timing(total_s=0, engine_s=0, sandbox_s=0),
+        rollouts=[build_rollout([0], verdict=written, turns=turns, stop_reason=StopReason.VERDICT)],
     )
 
 

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 import tirjudge
+from tests.judgments import build_judgment, build_verdict
 from tirjudge.client import AsyncClient, Client, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.http.protocol import ErrorBody, JudgmentCreated, JudgmentRecord, Problem, encode_event
@@ -22,28 +23,10 @@ from tirjudge.http.rewards import (
     RewardRequest,
     RewardUsage,
 )
-from tirjudge.types import JudgeRequest, Judgment, Mode, Timing, Usage, Verdict
+from tirjudge.types import JudgeRequest, Mode
 
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"], stream=True)
-JUDGMENT = Judgment(
-    id="jdg_1",
-    created=0,
-    mode=Mode.PAIRWISE,
-    model="judge",
-    verdict=Verdict(
-        status="decided",
-        best=0,
-        label="A",
-        scores=None,
-        probabilities=[0.8, 0.2],
-        confidence=0.8,
-        label_mass=1.0,
-        forced=False,
-    ),
-    rollouts=[],
-    usage=Usage(input_tokens=1, cached_tokens=0, output_tokens=1, tool_calls=0, rollouts=1),
-    timing=Timing(total_s=0.1, engine_s=0.1, sandbox_s=0.0),
-)
+JUDGMENT = build_judgment(build_verdict(best=0, label="A", probabilities=[0.8, 0.2], confidence=0.8, label_mass=1.0))
 CREATED = JudgmentCreated(id="jdg_1", mode=Mode.PAIRWISE, model="judge")
 
 Call = Callable[..., Awaitable[Any]]

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.judgments import build_judgment, build_verdict
 from tirjudge.errors import EngineUnavailable
 from tirjudge.strategies import STRATEGIES, names_of_strategies
 from tirjudge.strategies.base import Contest, RankedResult, chances, rank
 from tirjudge.strategies.pairs import all_pairs, neighbours
-from tirjudge.types import Judgment, Mode, Timing, Usage, Verdict
+from tirjudge.types import Judgment, Mode
 
 STRENGTHS = {"weak": 1.0, "fair": 3.0, "good": 4.0, "best": 12.0}
 
@@ -35,22 +36,9 @@ class Meetings:
 
 
 def judgment(probabilities: list[float] | None) -> Judgment:
-    verdict = Verdict(
-        status="abstained" if probabilities is None else "decided",
-        best=None,
-        label=None,
-        scores=None,
-        probabilities=probabilities,
-        confidence=None,
-        label_mass=None,
-        forced=False,
-        reason="no_verdict" if probabilities is None else None,
-    )
-    usage = Usage(input_tokens=0, cached_tokens=0, output_tokens=0, tool_calls=0, rollouts=1)
-    timing = Timing(total_s=0, engine_s=0, sandbox_s=0)
-    return Judgment(
-        id="jdg_1", created=0, mode=Mode.PAIRWISE, model="m", verdict=verdict, rollouts=[], usage=usage, timing=timing
-    )
+    if probabilities is None:
+        return build_judgment(build_verdict("abstained", reason="no_verdict"))
+    return build_judgment(build_verdict(probabilities=probabilities))
 
 
 COMPARING = names_of_strategies(fits=lambda strategy: strategy.compares)

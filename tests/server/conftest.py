@@ -1,38 +1,36 @@
-"""A service around the scripted engine and a real sandbox, reached without a socket or over one."""
+"""Fixtures: a judge service around the scripted engine, clients with and without a socket, and running commands."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
-from tests.waiting import until
-from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.judge import Judge
-from tirjudge.tools.python import PythonTool
-from tirjudge.weights_lock import WeightsLock
-from tirjudge_sandbox import SandboxPool
+from tests.servers import ServerProcess, SharedSandbox, scripted_service, serve_async, serve_command, shared_sandbox
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
-from tirjudge_web.process import bind, url_of
 
 MakeService = Callable[..., JudgeService]
 
 
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[SharedSandbox]:
+    """A real sandbox that all tests share. A test that breaks or changes its sandbox uses `pool` instead."""
+    with shared_sandbox() as shared:
+        yield shared
+
+
 @pytest.fixture
-def make_service(pool: SandboxPool) -> MakeService:
-    def make(
-        texts: Iterable[str] | Callable[[str], str], *, fingerprint: str | None = None, **options: Any
-    ) -> JudgeService:
-        engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        judge = Judge(engine=engine, tools=[PythonTool(pool)], weights=WeightsLock(version=fingerprint))
-        return JudgeService(judge, isolation=pool.level, **options)
+def make_service(sandbox: SharedSandbox) -> MakeService:
+    """Makes a `scripted_service` with the shared sandbox, or with another one: `make_service(texts, sandbox=pool)`."""
+
+    def make(texts: Any, **options: Any) -> JudgeService:
+        return scripted_service(texts, **{"sandbox": sandbox, **options})
 
     return make
 
@@ -44,7 +42,7 @@ def pairwise() -> dict[str, Any]:
 
 @pytest.fixture
 def connect() -> Callable[[FastAPI], httpx2.AsyncClient]:
-    """A client of an application, without a socket. What the application fails to catch is answered, not raised."""
+    """Connects a client to an application without a socket. An uncaught exception is a response, as over a socket."""
 
     def make(app: FastAPI) -> httpx2.AsyncClient:
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -57,25 +55,23 @@ def connect() -> Callable[[FastAPI], httpx2.AsyncClient]:
 async def client(
     make_service: MakeService, connect: Callable[[FastAPI], httpx2.AsyncClient]
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a server that answers one request."""
+    """A client of a server whose model has one completion."""
     async with connect(create_app(make_service(["<preference>A</preference>"]), max_body_bytes=100_000)) as connected:
         yield connected
 
 
 @pytest.fixture
 def listen() -> Callable[[FastAPI], Any]:
-    """Serves an application on a real socket, without the trial judgment at its start; gives the URL."""
+    """Serves an application on a real socket, without the trial judgment at its start; yields the URL."""
+    return serve_async
 
-    @asynccontextmanager
-    async def listening(app: FastAPI) -> AsyncIterator[str]:
-        bound = bind("127.0.0.1", port=0)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        serving = asyncio.create_task(server.serve(sockets=[bound]))
-        await until(lambda: server.started)
-        try:
-            yield url_of(bound)
-        finally:
-            server.should_exit = True
-            await serving
 
-    return listening
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts `tirjudge` commands that listen and waits until they are ready; kills them at the end of the test."""
+    with ExitStack() as stack:
+
+        def run(*arguments: str, **environment: str) -> ServerProcess:
+            return stack.enter_context(serve_command(*arguments, state=tmp_path, environment=environment))
+
+        yield run

@@ -112,17 +112,16 @@ async def test_the_judgment_goes_on_while_one_still_waits() -> None:
     assert num_judged(service) == 1
 
 
-async def test_the_last_one_who_leaves_ends_the_judgment_and_its_program(make_service, until) -> None:
-    service = make_service([SLEEPS])
-    sandbox = service.judge.sandbox
+async def test_the_last_one_who_leaves_ends_the_judgment_and_its_program(pool, make_service, until) -> None:
+    service = make_service([SLEEPS], sandbox=pool)
     waiting = [asyncio.create_task(service.answer(asked(tools="auto"), call=Call())) for _ in range(3)]
-    await until(lambda: sandbox.stats().num_idle == 1)
+    await until(lambda: pool.stats().num_idle == 1)
     for task in waiting[:2]:
         task.cancel()
     await asyncio.gather(*waiting[:2], return_exceptions=True)
     assert service.admission.num_running == 1
     waiting[2].cancel()
-    await until(lambda: service.admission.num_running == 0 and sandbox.stats().num_idle == 2)
+    await until(lambda: service.admission.num_running == 0 and pool.stats().num_idle == 2)
 
 
 async def test_who_asks_after_the_last_one_left_gets_a_judgment_of_their_own() -> None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 from itertools import cycle
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from tests.judgments import build_judgment, build_verdict
 from tirjudge.client import AsyncClient
-from tirjudge.types import Judgment, Mode, Timing, Usage, Verdict
+from tirjudge.types import Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.demo import REQUESTS, show_judgment, show_request, verdict_line
 
@@ -55,16 +57,6 @@ def test_the_requests_are_one_of_each_mode() -> None:
         ),
     ],
 )
-def test_a_verdict_is_a_sentence(mode: Mode, verdict: dict[str, object], line: str) -> None:
-    nothing = dict.fromkeys(("best", "label", "scores", "probabilities", "confidence", "label_mass"))
-    judgment = Judgment(
-        id="jdg_1",
-        created=0,
-        mode=mode,
-        model="judge",
-        verdict=Verdict.model_validate({**nothing, "forced": False, **verdict}),
-        rollouts=[],
-        usage=Usage(input_tokens=0, cached_tokens=0, output_tokens=0, tool_calls=1, rollouts=1),
-        timing=Timing(total_s=0.5, engine_s=0.0, sandbox_s=0.0),
-    )
+def test_a_verdict_is_a_sentence(mode: Mode, verdict: dict[str, Any], line: str) -> None:
+    judgment = build_judgment(build_verdict(**verdict), mode=mode, tool_calls=1, total_s=0.5)
     assert verdict_line(judgment) == line

@@ -1,4 +1,4 @@
-"""Log lines as JSON: what each carries, and what none does."""
+"""Log lines as JSON: their fields, and texts that they must not contain."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tirjudge_server.telemetry.logs import FIELDS, JsonLines
 A = "<preference>A</preference>"
 OWN = {"time", "level", "logger", "message"}
 SECRET = "swordfish"
-"""In everything that people and the model write here."""
+"""Contained in all texts of requests and of the model in these tests."""
 
 Lines = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """What was logged by then, each line read back."""
+    """Returns a function that parses all lines logged so far."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
@@ -46,7 +46,7 @@ def ours(lines: list[dict[str, Any]], level: str = "info") -> list[dict[str, Any
     return [line for line in lines if line["logger"].startswith("tirjudge") and line["level"] == level]
 
 
-async def test_a_judgment_and_its_request_are_a_line_each(
+async def test_a_judgment_and_its_request_are_one_line_each(
     make_service, connect: Callable[[FastAPI], httpx2.AsyncClient], pairwise, lines: Lines
 ) -> None:
     async with connect(create_app(make_service([A]))) as client:
@@ -60,7 +60,7 @@ async def test_a_judgment_and_its_request_are_a_line_each(
     assert set(judged) | set(answered) <= OWN | set(FIELDS)
 
 
-async def test_what_fails_in_a_judgment_is_logged_under_its_id(make_service, connect, pairwise, lines: Lines) -> None:
+async def test_a_failure_is_logged_with_the_id_of_its_judgment(make_service, connect, pairwise, lines: Lines) -> None:
     async with connect(create_app(make_service([]))) as client:
         await client.post("/v1/judge", json=pairwise, headers={"x-request-id": "mine"})
     (cause,) = ours(lines(), "error")
@@ -70,7 +70,7 @@ async def test_what_fails_in_a_judgment_is_logged_under_its_id(make_service, con
     assert {cause["request_id"], judged["request_id"], answered["request_id"]} == {"mine"}
 
 
-async def test_what_load_balancers_ask_is_logged_for_debugging_only(make_service, connect, lines: Lines) -> None:
+async def test_health_checks_are_logged_at_debug_only(make_service, connect, lines: Lines) -> None:
     async with connect(create_app(make_service([]))) as client:
         for path in ("/health", "/ready", "/metrics"):
             await client.get(path)
@@ -78,7 +78,7 @@ async def test_what_load_balancers_ask_is_logged_for_debugging_only(make_service
     assert [line["route"] for line in ours(lines(), "debug") if "route" in line] == ["/health", "/ready", "/metrics"]
 
 
-async def test_requests_side_by_side_do_not_mix_their_ids(make_service, connect, pairwise, lines: Lines) -> None:
+async def test_concurrent_requests_keep_their_ids(make_service, connect, pairwise, lines: Lines) -> None:
     async with connect(create_app(make_service([A] * 8))) as client:
         await asyncio.gather(
             *(
@@ -97,7 +97,7 @@ class Broken(ScriptedEngine):
         raise ZeroDivisionError
 
 
-async def test_no_line_holds_what_people_or_the_model_wrote(make_service, connect, pairwise, lines: Lines) -> None:
+async def test_lines_contain_no_texts_of_requests_or_the_model(make_service, connect, pairwise, lines: Lines) -> None:
     asked = pairwise | {"prompt": f"{SECRET}?", "responses": [SECRET, "b"], "reference": SECRET, "tools": "auto"}
     program = f'```python\nraise SystemExit("{SECRET}")\n```\n```output'
     service = make_service([program, f"{SECRET} {A}"])
@@ -114,13 +114,13 @@ async def test_no_line_holds_what_people_or_the_model_wrote(make_service, connec
         bearer = {"authorization": f"Bearer {SECRET}"}
         assert (await client.post("/v1/judge", json=asked | {"seed": 2}, headers=bearer)).status_code == 500
         assert (await client.get(f"/{SECRET}?key={SECRET}")).status_code == 404
-    # The client of this test, which logs what it asks for, is not the server.
+    # The HTTP client of this test logs its requests; only lines of the server count.
     said = [line for line in lines() if not line["logger"].startswith(("httpx2", "httpcore2"))]
     assert len(ours(said)) > 6
     assert SECRET not in json.dumps(said)
 
 
-def test_a_message_of_several_lines_is_one_line_with_its_traceback() -> None:
+def test_a_message_with_line_breaks_is_one_line() -> None:
     try:
         raise ValueError("first\nsecond")
     except ValueError as error:
@@ -129,4 +129,4 @@ def test_a_message_of_several_lines_is_one_line_with_its_traceback() -> None:
     assert "\n" not in line
     read = json.loads(line)
     assert read["message"] == "a\nb"
-    assert read["traceback"].endswith("builtins.ValueError")  # a message may quote a caller
+    assert read["traceback"].endswith("builtins.ValueError")  # without the message, which may quote a caller

@@ -1,10 +1,11 @@
-"""`GET /metrics`: what is counted, when, and under which names."""
+"""`GET /metrics`: which events are counted, and with which labels."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.held_engine import HeldEngine
+from tests.servers import LABEL_PROBS, SharedSandbox, scripted_service
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.tools.python import PythonTool
-from tirjudge_sandbox import SandboxPool
 from tirjudge_server.app import create_app
+from tirjudge_server.dialects import DialectSettings
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
@@ -36,13 +38,12 @@ Connect = Callable[[FastAPI], httpx2.AsyncClient]
 
 
 @pytest.fixture
-def serve(pool: SandboxPool) -> Callable[..., tuple[JudgeService, FastAPI]]:
-    """A server whose model says what it is told to, and which is watched as `tirjudge serve` is."""
+def serve(sandbox: SharedSandbox) -> Callable[..., tuple[JudgeService, FastAPI]]:
+    """Makes a scripted service and an application with metrics like those of `tirjudge serve`."""
 
-    def make(texts: Iterable[str], *, delay_s: float = 0.0, **options: Any) -> tuple[JudgeService, FastAPI]:
-        engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}, delay_s=delay_s)
-        service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), **options)
-        metrics = ServerMetrics(service, pool=pool.stats)
+    def make(texts: Iterable[str], **options: Any) -> tuple[JudgeService, FastAPI]:
+        service = scripted_service(texts, sandbox=sandbox, **options)
+        metrics = ServerMetrics(service, pool=sandbox.stats)
         service.judge = instrument(service.judge, metrics)
         return service, create_app(service, metrics=metrics)
 
@@ -50,7 +51,7 @@ def serve(pool: SandboxPool) -> Callable[..., tuple[JudgeService, FastAPI]]:
 
 
 async def read(client: httpx2.AsyncClient) -> Callable[..., float]:
-    """What is told now: a sample by its name and labels; 0 if there is none."""
+    """Scrape the metrics. Returns a function from a name and labels to the value; 0 without a sample."""
     answer = await client.get("/metrics")
     assert answer.status_code == 200
     found = {
@@ -65,29 +66,29 @@ async def test_a_judgment_is_counted_over_a_socket(serve, listen) -> None:
     _, app = serve([PRINTS, RAISES, A])
     async with listen(app) as url, httpx2.AsyncClient(base_url=url) as client:
         usage = (await client.post("/v1/judge", json=ASKED)).json()["usage"]
-        told = await read(client)
-    assert told("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
-    assert told("judgment_seconds_count", mode="pairwise") == told("queue_seconds_count") == 1
-    assert told("rollouts_total", stop_reason="verdict", forced="no") == 1
-    assert (told("turns_count"), told("turns_sum")) == (1, 3)
-    assert (told("tool_calls_total", outcome="ok"), told("tool_calls_total", outcome="error")) == (1, 1)
-    assert told("tokens_total", kind="input") == usage["input_tokens"]
-    assert told("tokens_total", kind="output") == usage["output_tokens"]
-    assert (told("engine_seconds_count", kind="turn"), told("engine_seconds_count", kind="verdict")) == (3, 1)
-    assert told("sandbox_wait_seconds_count") == 2
-    assert told("sandbox_pool", state="idle") == 2
-    assert told("http_requests_total", **JUDGE, status="200") == 1
-    assert told("http_seconds_count", route="/v1/judge") == 1
+        metric = await read(client)
+    assert metric("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
+    assert metric("judgment_seconds_count", mode="pairwise") == metric("queue_seconds_count") == 1
+    assert metric("rollouts_total", stop_reason="verdict", forced="no") == 1
+    assert (metric("turns_count"), metric("turns_sum")) == (1, 3)
+    assert (metric("tool_calls_total", outcome="ok"), metric("tool_calls_total", outcome="error")) == (1, 1)
+    assert metric("tokens_total", kind="input") == usage["input_tokens"]
+    assert metric("tokens_total", kind="output") == usage["output_tokens"]
+    assert (metric("engine_seconds_count", kind="turn"), metric("engine_seconds_count", kind="verdict")) == (3, 1)
+    assert metric("sandbox_wait_seconds_count") == 2
+    assert metric("sandbox_pool", state="idle") == 2
+    assert metric("http_requests_total", **JUDGE, status="200") == 1
+    assert metric("http_seconds_count", route="/v1/judge") == 1
 
 
-async def test_both_orders_that_contradict_each_other_are_a_flip_and_a_tie(serve, connect: Connect) -> None:
+async def test_disagreeing_orders_are_a_flip_and_a_tie(serve, connect: Connect) -> None:
     _, app = serve([A, A, A, B])
     async with connect(app) as client:
         for number in range(2):
             await client.post("/v1/judge", json=PLAIN | {"orders": "both", "seed": number})
-        told = await read(client)
-    assert told("both_orders_total") == 2
-    assert told("position_flips_total") == told("ties_total", reason="orders_disagree") == 1
+        metric = await read(client)
+    assert metric("both_orders_total") == 2
+    assert metric("position_flips_total") == metric("ties_total", reason="orders_disagree") == 1
 
 
 @pytest.mark.parametrize(
@@ -97,40 +98,40 @@ async def test_both_orders_that_contradict_each_other_are_a_flip_and_a_tie(serve
         ("I cannot say.", "no_verdict"),
     ],
 )
-async def test_a_verdict_that_cannot_be_read_is_a_parse_failure_and_an_abstention(
+async def test_an_unreadable_verdict_is_a_parse_failure_and_an_abstention(
     serve, connect: Connect, text: str, stage: str
 ) -> None:
     _, app = serve([text])
     async with connect(app) as client:
         await client.post("/v1/judge", json=PLAIN | {"force_verdict": False})
-        told = await read(client)
-    assert told("parse_failures_total", stage=stage) == told("abstain_total", reason=stage) == 1
-    assert told("judgments_total", mode="pairwise", status="abstained", dialect="judge") == 1
+        metric = await read(client)
+    assert metric("parse_failures_total", stage=stage) == metric("abstain_total", reason=stage) == 1
+    assert metric("judgments_total", mode="pairwise", status="abstained", dialect="judge") == 1
 
 
-async def test_a_run_without_a_program_is_a_parse_failure_and_no_abstention(serve, connect: Connect) -> None:
+async def test_a_tool_call_without_a_program_is_a_parse_failure_and_no_abstention(serve, connect: Connect) -> None:
     _, app = serve([NO_PROGRAM, A])
     async with connect(app) as client:
         await client.post("/v1/judge", json=ASKED)
-        told = await read(client)
-    assert told("parse_failures_total", stage="program") == told("tool_calls_total", outcome="refused") == 1
-    assert told("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
+        metric = await read(client)
+    assert metric("parse_failures_total", stage="program") == metric("tool_calls_total", outcome="refused") == 1
+    assert metric("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
 
 
-async def test_an_engine_that_fails_is_an_error_of_the_engine_and_no_verdict(serve, connect: Connect) -> None:
+async def test_an_engine_failure_is_an_engine_error_and_a_failed_judgment(serve, connect: Connect) -> None:
     _, app = serve([])
     async with connect(app) as client:
         await client.post("/v1/judge", json=PLAIN)
-        told = await read(client)
-    assert told("engine_errors_total", error="EngineUnavailable") == 1
-    assert told("failures_total", code="engine_unavailable") == 1
-    assert told("judgments_total", mode="pairwise", status="failed", dialect="judge") == 1
-    assert told("judgment_seconds_count", mode="pairwise") == 0
+        metric = await read(client)
+    assert metric("engine_errors_total", error="EngineUnavailable") == 1
+    assert metric("failures_total", code="engine_unavailable") == 1
+    assert metric("judgments_total", mode="pairwise", status="failed", dialect="judge") == 1
+    assert metric("judgment_seconds_count", mode="pairwise") == 0
 
 
 @asynccontextmanager
 async def judging(client: httpx2.AsyncClient, **fields: Any) -> AsyncIterator[asyncio.Task[httpx2.Response]]:
-    """A request under way, taken back at the end of the block."""
+    """Send a request, and cancel it at the end of the block."""
     task = asyncio.create_task(client.post("/v1/judge", json=PLAIN | fields))
     try:
         yield task
@@ -139,7 +140,7 @@ async def judging(client: httpx2.AsyncClient, **fields: Any) -> AsyncIterator[as
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_queue_shows_who_is_judged_who_waits_and_who_is_turned_away(serve, connect: Connect, until) -> None:
+async def test_running_queued_and_turned_away_judgments_are_counted(serve, connect: Connect, until) -> None:
     service, app = serve([A] * 3, delay_s=60.0, max_concurrency=1, max_queue=1)
     async with connect(app) as client:
         async with judging(client, seed=1):
@@ -147,52 +148,57 @@ async def test_the_queue_shows_who_is_judged_who_waits_and_who_is_turned_away(se
             async with judging(client, seed=2):
                 await until(lambda: service.admission.num_waiting == 1)
                 assert (await client.post("/v1/judge", json=PLAIN | {"seed": 3})).status_code == 429
-                told = await read(client)
+                metric = await read(client)
         await until(lambda: service.admission.num_running == 0)
         after = await read(client)
-    assert (told("inflight"), told("queue_depth")) == (1, 1)
-    assert told("judgments_total", mode="pairwise", status="turned_away", dialect="judge") == 1
-    assert told("failures_total", code="queue_full") == 1
+    assert (metric("inflight"), metric("queue_depth")) == (1, 1)
+    assert metric("judgments_total", mode="pairwise", status="turned_away", dialect="judge") == 1
+    assert metric("failures_total", code="queue_full") == 1
     assert (after("inflight"), after("queue_depth")) == (0, 0)
 
 
-async def test_a_judgment_whose_callers_hung_up_is_cancelled_and_no_failure(serve, listen, until) -> None:
+async def test_a_judgment_without_callers_is_cancelled_and_not_failed(serve, listen, until) -> None:
     service, app = serve([A], delay_s=60.0)
     async with listen(app) as url, httpx2.AsyncClient(base_url=url) as client:
         async with judging(client):
             await until(lambda: service.admission.num_running == 1)
-        async with asyncio.timeout(10):
-            while not (told := await read(client))("http_requests_total", **JUDGE, status="499"):  # noqa: ASYNC110
+        async with asyncio.timeout(60):
+            while not (metric := await read(client))("http_requests_total", **JUDGE, status="499"):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-    assert told("judgments_total", mode="pairwise", status="cancelled", dialect="judge") == 1
-    assert told("failures_total", code="internal") == 0
+    assert metric("judgments_total", mode="pairwise", status="cancelled", dialect="judge") == 1
+    assert metric("failures_total", code="internal") == 0
 
 
-async def test_whoever_joins_or_finds_an_answer_in_the_records_is_told_apart(
-    serve, connect: Connect, tmp_path: Path
+async def test_coalesced_and_recorded_answers_are_counted_separately(
+    serve, connect: Connect, until, tmp_path: Path
 ) -> None:
-    service, app = serve([A], delay_s=0.2)
+    service, app = serve([])
+    engine = HeldEngine([A], label_probs=LABEL_PROBS)
+    service.judge = replace(service.judge, engine=engine)
     versions = versions_of(service.judge, fingerprint="f", isolation=None)
     async with open_records(str(tmp_path / "records.sqlite"), versions=versions) as records:
         service.records = records
         async with connect(app) as client:
-            await asyncio.gather(*(client.post("/v1/judge", json=PLAIN) for _ in range(3)))
+            asking = [asyncio.create_task(client.post("/v1/judge", json=PLAIN)) for _ in range(3)]
+            await until(lambda: engine.num_held == 1 and service.in_flight.num_joined == 2)
+            engine.allow(1)
+            await asyncio.gather(*asking)
             await client.post("/v1/judge", json=PLAIN)
-            told = await read(client)
-    assert told("joined_total") == 2
-    assert told("cache_hits_total") == 1
-    assert told("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
+            metric = await read(client)
+    assert metric("joined_total") == 2
+    assert metric("cache_hits_total") == 1
+    assert metric("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
 
 
-async def test_paths_and_methods_that_strangers_make_up_share_one_label(serve, connect: Connect) -> None:
+async def test_unknown_paths_and_methods_share_one_label(serve, connect: Connect) -> None:
     _, app = serve([])
     async with connect(app) as client:
         for path in ("/a", "/b", "/v1/judge/secret"):
             await client.get(path)
         await client.request("BREW", "/v1/judge")
-        told = await read(client)
-    assert told("http_requests_total", method="GET", route="unknown", status="404") == 3
-    assert told("http_requests_total", method="_OTHER", route="/v1/judge", status="405") == 1
+        metric = await read(client)
+    assert metric("http_requests_total", method="GET", route="unknown", status="404") == 3
+    assert metric("http_requests_total", method="_OTHER", route="/v1/judge", status="405") == 1
 
 
 async def test_ids_in_a_path_are_not_in_a_label(serve, connect: Connect, tmp_path: Path) -> None:
@@ -201,8 +207,8 @@ async def test_ids_in_a_path_are_not_in_a_label(serve, connect: Connect, tmp_pat
     async with connect(app) as client:
         await client.get("/v1/files/file-1")
         await client.get("/v1/files/file-2")
-        told = await read(client)
-    assert told("http_requests_total", method="GET", route="/v1/files/{file_id}", status="404") == 2
+        metric = await read(client)
+    assert metric("http_requests_total", method="GET", route="/v1/files/{file_id}", status="404") == 2
 
 
 async def test_a_bug_is_a_500_and_a_failure(serve, connect: Connect) -> None:
@@ -215,25 +221,24 @@ async def test_a_bug_is_a_500_and_a_failure(serve, connect: Connect) -> None:
     service.judge = Judge(engine=Broken(()), tools=())
     async with connect(app) as client:
         assert (await client.post("/v1/judge", json=PLAIN)).status_code == 500
-        told = await read(client)
-    assert told("http_requests_total", **JUDGE, status="500") == 1
-    assert told("failures_total", code="internal") == 1
+        metric = await read(client)
+    assert metric("http_requests_total", **JUDGE, status="500") == 1
+    assert metric("failures_total", code="internal") == 1
 
 
-async def test_scores_that_a_dialect_makes_up_are_counted(serve, connect: Connect) -> None:
+async def test_fallback_scores_are_counted(serve, connect: Connect) -> None:
     service, _ = serve([])
-    async with connect(create_app(service)) as client:
+    async with connect(create_app(service, settings=DialectSettings(patience_s=0.0))) as client:
         body = {"query": ["a question and an answer"], "prompts": ["a question"]}
-        await client.post("/get_reward", json=body, headers={"x-judge-deadline-ms": "200"})
-        told = await read(client)
-    reasons = ("unavailable", "deadline_exceeded")
-    assert sum(told("fallbacks_total", dialect="openrlhf", reason=reason) for reason in reasons) == 1
+        await client.post("/get_reward", json=body)
+        metric = await read(client)
+    assert metric("fallbacks_total", dialect="openrlhf", reason="unavailable") == 1
 
 
-async def test_two_servers_in_one_process_count_apart(serve, connect: Connect) -> None:
+async def test_two_servers_in_one_process_count_separately(serve, connect: Connect) -> None:
     (_, first), (_, second) = serve([A]), serve([A])
     async with connect(first) as client, connect(second) as other:
         await client.post("/v1/judge", json=PLAIN)
-        told, nothing = await read(client), await read(other)
+        metric, nothing = await read(client), await read(other)
     counted = {"mode": "pairwise", "status": "decided", "dialect": "judge"}
-    assert (told("judgments_total", **counted), nothing("judgments_total", **counted)) == (1, 0)
+    assert (metric("judgments_total", **counted), nothing("judgments_total", **counted)) == (1, 0)

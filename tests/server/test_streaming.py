@@ -82,14 +82,15 @@ async def test_a_quiet_stream_has_heartbeats(make_service) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_hanging_up_frees_the_place_and_kills_the_program(make_service, listen, until, pairwise, stream) -> None:
-    service = make_service([SLEEPS])
-    sandbox = service.judge.sandbox
+async def test_hanging_up_frees_the_place_and_kills_the_program(
+    pool, make_service, listen, until, pairwise, stream
+) -> None:
+    service = make_service([SLEEPS], sandbox=pool)
     async with listen(create_app(service)) as url, httpx2.AsyncClient(base_url=url) as client:
         asking = asyncio.create_task(client.post("/v1/judge", json=pairwise | {"tools": "auto", "stream": stream}))
-        await until(lambda: sandbox.stats().num_idle == 1)
+        await until(lambda: pool.stats().num_idle == 1)
         asking.cancel()
-        await until(lambda: service.admission.num_running == 0 and sandbox.stats().num_idle == 2)
+        await until(lambda: service.admission.num_running == 0 and pool.stats().num_idle == 2)
 
 
 async def test_leaving_a_stream_early_frees_the_place(make_service, listen, until, pairwise) -> None:

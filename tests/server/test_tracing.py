@@ -1,12 +1,10 @@
-"""Traces by OpenTelemetry's conventions: which spans there are, what is in them, and where they lead."""
+"""OpenTelemetry traces: spans, their attributes and parents, events, and the export to a collector."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -27,17 +25,16 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.servers import ServerProcess, SharedSandbox, mint_key, scripted_service
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
-from tirjudge.tools.python import PythonTool
-from tirjudge_sandbox import SandboxPool
 from tirjudge_server import serving
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
 from tirjudge_server.settings import ServerSettings
+from tirjudge_server.telemetry import tracing
 from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.tracing import Tracing, open_tracing
 from tirjudge_server.worker import create_worker
@@ -49,12 +46,11 @@ ASKED: dict[str, Any] = {"mode": "pairwise", "prompt": "Say swordfish.", "respon
 PLAIN = ASKED | {"tools": "off"}
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
-MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was traced."""
+    """A `Tracing`, and the exporters that collect its spans and events in memory."""
 
     tracing: Tracing
     spans: InMemorySpanExporter
@@ -87,12 +83,12 @@ def see() -> Callable[..., Seen]:
 
 
 @pytest.fixture
-def serve(pool: SandboxPool, connect) -> Callable[..., httpx2.AsyncClient]:
-    """A client of a server that is traced as `tirjudge serve` does it."""
+def serve(sandbox: SharedSandbox, connect) -> Callable[..., httpx2.AsyncClient]:
+    """Connects a client to a server that is traced like one of `tirjudge serve`."""
 
     def make(seen: Seen, texts: Iterable[str]) -> httpx2.AsyncClient:
-        engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-        service = JudgeService(instrument(Judge(engine=engine, tools=[PythonTool(pool)]), seen.tracing))
+        service = scripted_service(texts, sandbox=sandbox)
+        service.judge = instrument(service.judge, seen.tracing)
         return connect(create_app(service, tracing=seen.tracing))
 
     return make
@@ -107,7 +103,7 @@ def id_of(span: ReadableSpan) -> int:
     return span.context.span_id
 
 
-async def test_a_judgment_is_a_tree_of_turns_and_programs_under_its_request(see, serve) -> None:
+async def test_a_request_contains_a_judgment_with_turns_and_programs(see, serve) -> None:
     seen = see()
     async with serve(seen, [PRINTS, A]) as client:
         answer = (await client.post("/v1/judge", json=ASKED)).json()
@@ -171,18 +167,20 @@ async def test_each_score_is_an_event_and_an_abstention_has_none(see, serve) -> 
     assert "gen_ai.evaluation.score.value" not in abstained
 
 
-async def test_no_span_holds_what_people_or_the_model_wrote(see, serve) -> None:
+async def test_spans_contain_no_texts_by_default(see, serve) -> None:
     seen = see()
     async with serve(seen, [PRINTS, f"swordfish {A}"]) as client:
         await client.post("/v1/judge", json=ASKED)
         await client.post("/v1/judge", json=ASKED | {"seed": 1})
         await client.post("/v1/judge", json=ASKED | {"model": "swordfish"})
-    told = [span.to_json() for span in seen.spans.get_finished_spans()] + [json.dumps(e) for e in seen.evaluations()]
-    assert len(told) > 8
-    assert "swordfish" not in "".join(told)
+    exported = [span.to_json() for span in seen.spans.get_finished_spans()] + [
+        json.dumps(e) for e in seen.evaluations()
+    ]
+    assert len(exported) > 8
+    assert "swordfish" not in "".join(exported)
 
 
-async def test_content_is_there_once_it_is_asked_for(see, serve) -> None:
+async def test_spans_contain_texts_if_enabled(see, serve) -> None:
     seen = see(has_content=True)
     async with serve(seen, [PRINTS, f"It is one. {A}"]) as client:
         await client.post("/v1/judge", json=ASKED)
@@ -195,7 +193,7 @@ async def test_content_is_there_once_it_is_asked_for(see, serve) -> None:
     assert seen.evaluations()[0]["gen_ai.evaluation.explanation"] == f"It is one. {A}"
 
 
-async def test_a_failure_is_named_in_every_span_it_went_through(see, serve) -> None:
+async def test_a_failure_has_its_error_type_in_each_enclosing_span(see, serve) -> None:
     seen = see()
     async with serve(seen, []) as client:
         await client.post("/v1/judge", json=PLAIN)
@@ -208,7 +206,7 @@ async def test_a_failure_is_named_in_every_span_it_went_through(see, serve) -> N
     assert all(not span.status.is_ok for span in seen.spans.get_finished_spans())
 
 
-async def test_a_program_that_fails_is_an_error_of_the_program_alone(see, serve) -> None:
+async def test_a_failing_program_marks_only_its_own_span(see, serve) -> None:
     seen = see()
     async with serve(seen, ["```python\n1 / 0\n```\n```output", A]) as client:
         await client.post("/v1/judge", json=ASKED)
@@ -216,7 +214,7 @@ async def test_a_program_that_fails_is_an_error_of_the_program_alone(see, serve)
     assert "error.type" not in (seen.one("invoke_agent").attributes or {})
 
 
-async def test_what_machines_ask_every_second_is_not_traced(see, serve) -> None:
+async def test_health_checks_and_scrapes_are_not_traced(see, serve) -> None:
     seen = see()
     async with serve(seen, []) as client:
         for path in ("/health", "/ready", "/metrics"):
@@ -224,14 +222,14 @@ async def test_what_machines_ask_every_second_is_not_traced(see, serve) -> None:
     assert seen.spans.get_finished_spans() == ()
 
 
-async def test_a_path_that_strangers_make_up_is_not_the_name_of_a_span(see, serve) -> None:
+async def test_unknown_methods_and_paths_do_not_name_spans(see, serve) -> None:
     seen = see()
     async with serve(seen, []) as client:
         await client.request("BREW", "/coffee")
     assert seen.one("_OTHER").name == "_OTHER unknown"
 
 
-async def test_the_trace_of_a_caller_goes_on(see, serve) -> None:
+async def test_the_trace_of_a_caller_is_continued(see, serve) -> None:
     seen = see()
     async with serve(seen, [A]) as client:
         await client.post("/v1/judge", json=PLAIN, headers={"traceparent": TRACEPARENT})
@@ -240,7 +238,7 @@ async def test_the_trace_of_a_caller_goes_on(see, serve) -> None:
     assert parent_of(seen.one("POST")) == int(SPAN_ID, 16)
 
 
-async def test_a_caller_who_does_not_want_a_trace_gets_none(see, serve) -> None:
+async def test_the_sampling_flag_of_a_caller_is_respected(see, serve) -> None:
     seen = see()
     async with serve(seen, [A]) as client:
         answer = await client.post("/v1/judge", json=PLAIN, headers={"traceparent": TRACEPARENT[:-2] + "00"})
@@ -248,7 +246,7 @@ async def test_a_caller_who_does_not_want_a_trace_gets_none(see, serve) -> None:
     assert seen.spans.get_finished_spans() == ()
 
 
-async def test_judgments_side_by_side_do_not_share_spans(see, serve) -> None:
+async def test_concurrent_judgments_have_separate_spans(see, serve) -> None:
     seen = see()
     async with serve(seen, [A] * 6) as client:
         await asyncio.gather(*(client.post("/v1/judge", json=PLAIN | {"seed": n}) for n in range(6)))
@@ -259,7 +257,7 @@ async def test_judgments_side_by_side_do_not_share_spans(see, serve) -> None:
 
 
 class Recording:
-    """ASGI middleware that keeps the `traceparent` of what is posted."""
+    """ASGI middleware that records the `traceparent` of each request, by path."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -279,7 +277,7 @@ def worker(random_checkpoint: Path) -> Iterator[Recording]:
     engine.close()
 
 
-async def test_the_engine_is_sent_the_span_that_asks_it(
+async def test_the_engine_receives_the_span_of_its_completion(
     see, worker: Recording, random_checkpoint: Path, listen, connect
 ) -> None:
     seen = see()
@@ -298,7 +296,7 @@ async def test_the_engine_is_sent_the_span_that_asks_it(
 
 
 @pytest.mark.parametrize(("given", "sent"), [(TRACEPARENT, TRACEPARENT), ("mine", None), (None, None)])
-async def test_without_tracing_the_engine_is_sent_the_span_of_the_caller(
+async def test_without_tracing_the_engine_receives_the_traceparent_of_the_caller(
     given: str | None, sent: str | None, worker: Recording, random_checkpoint: Path, listen, connect
 ) -> None:
     async with listen(worker) as url:
@@ -313,7 +311,7 @@ async def test_without_tracing_the_engine_is_sent_the_span_of_the_caller(
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes what OpenTelemetry's exporters post."""
+    """A collector: stores the requests of OpenTelemetry's exporters."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Taking)
@@ -363,39 +361,28 @@ def collector() -> Iterator[Collector]:
         thread.join()
 
 
-def environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    return os.environ | {"XDG_STATE_HOME": str(tmp_path)} | more
-
-
-def test_a_server_with_a_key_shows_itself_and_never_the_key(
-    collector: Collector, random_checkpoint: Path, tmp_path: Path
+@pytest.mark.slow
+def test_a_real_server_exports_telemetry_without_its_key(
+    start: Callable[..., ServerProcess], collector: Collector, random_checkpoint: Path, tmp_path: Path
 ) -> None:
-    making = [*MAIN, "keys", "create", "ann"]
-    key = subprocess.run(making, env=environment(tmp_path), capture_output=True, text=True, check=True).stdout.strip()
-    serving = [*MAIN, "serve", "--model", str(random_checkpoint), "--port", "0"]
-    process = subprocess.Popen(
-        [*serving, "--log-level", "debug", "--log-format", "json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(
-            tmp_path,
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
-            OTEL_SERVICE_NAME="judges",
-            OTEL_EXPORTER_OTLP_HEADERS="x-tenant=us",
-        ),
+    key = mint_key(tmp_path / "records.db", name="ann")
+    options = ["--model", str(random_checkpoint), "--records", str(tmp_path / "records.db")]
+    server = start(
+        "serve",
+        *options,
+        "--log-level",
+        "debug",
+        "--log-format",
+        "json",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        OTEL_SERVICE_NAME="judges",
+        OTEL_EXPORTER_OTLP_HEADERS="x-tenant=us",
     )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
-        bearer = {"authorization": f"Bearer {key}"}
-        answer = httpx2.post(f"{found[0]}/v1/judge", json=ASKED, headers=bearer, timeout=60)
-        assert httpx2.post(f"{found[0]}/v1/judge", json=ASKED).status_code == 401
-        metrics = httpx2.get(f"{found[0]}/metrics").text
-    finally:
-        process.terminate()
-        _, err = process.communicate(timeout=60)
+    bearer = {"authorization": f"Bearer {key}"}
+    answer = httpx2.post(f"{server.url}/v1/judge", json=ASKED, headers=bearer, timeout=60)
+    assert httpx2.post(f"{server.url}/v1/judge", json=ASKED, timeout=60).status_code == 401
+    metrics = httpx2.get(f"{server.url}/metrics", timeout=60).text
+    _, err = server.stop()
     assert answer.status_code == 200
     lines = [json.loads(line) for line in err.splitlines()]
     judged = [line for line in lines if line.get("judgment_id") == answer.json()["id"]]
@@ -416,27 +403,32 @@ def test_a_server_with_a_key_shows_itself_and_never_the_key(
         assert key.encode() not in body
 
 
-async def test_spans_are_of_a_service_named_tirjudge(collector: Collector, serve) -> None:
+async def test_the_service_of_spans_is_named_tirjudge(collector: Collector, serve) -> None:
     opening = open_tracing(collector.url, model="judge", provider="scripted", has_content=False)
     async with (
-        opening as tracing,
-        serve(Seen(tracing, InMemorySpanExporter(), InMemoryLogRecordExporter()), [A]) as client,
+        opening as opened,
+        serve(Seen(opened, InMemorySpanExporter(), InMemoryLogRecordExporter()), [A]) as client,
     ):
         await client.post("/v1/judge", json=PLAIN)
     assert collector.services() == {"tirjudge"}
 
 
-async def test_a_collector_that_is_away_holds_up_nobody(serve) -> None:
-    with bind("127.0.0.1", port=0) as nobody:
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        tracing_there = open_tracing(url, model="judge", provider="scripted", has_content=False)
-        async with asyncio.timeout(30), tracing_there as tracing:
-            seen = Seen(tracing, InMemorySpanExporter(), InMemoryLogRecordExporter())
+async def test_an_unreachable_collector_delays_nothing(serve, monkeypatch) -> None:
+    monkeypatch.setattr(tracing, "FLUSH_S", 0.1)
+    with bind("127.0.0.1", port=0) as unanswered:
+        url = f"http://127.0.0.1:{unanswered.getsockname()[1]}"
+        opening = open_tracing(url, model="judge", provider="scripted", has_content=False)
+        async with asyncio.timeout(60), opening as opened:
+            seen = Seen(opened, InMemorySpanExporter(), InMemoryLogRecordExporter())
             async with serve(seen, [A]) as client:
                 assert (await client.post("/v1/judge", json=PLAIN)).status_code == 200
 
 
-def test_traces_without_opentelemetry_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_without_opentelemetry_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, random_checkpoint: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "tirjudge_server.telemetry.tracing", None)
+    settings = ServerSettings(model=random_checkpoint, otlp="http://127.0.0.1:1", records="none", files="none", slots=1)
     with pytest.raises(TracingUnavailable, match=r"pip install 'tirjudge\[otel\]'"):
-        serving._open_tracing(ServerSettings(otlp="http://127.0.0.1:1"), model="judge")
+        async with serving.open_application(settings):
+            pass

@@ -1,4 +1,4 @@
-"""Access control: keys with scopes and limits, checked before a request is answered."""
+"""Access control: API keys with scopes and limits, which are checked before a request is processed."""
 
 from tirjudge_server.access.authorization import Access, needs, seen_by
 from tirjudge_server.access.keys import SCOPES, Key

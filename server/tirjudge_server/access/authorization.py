@@ -1,8 +1,8 @@
 """Authorization: `Access` holds the keys of a database in memory, and `needs` checks the scope of a caller.
 
-Requests are checked against memory. The database is asked again every few seconds, and at once about a key that is not
-known, so a key that was just created works and a revoked one ends soon. While the database does not answer, what was known
-last holds.
+Requests are checked against the keys in memory. These are reloaded every few seconds, and sooner when a request has an
+unknown key. So new keys work immediately, and revoked keys stop working within seconds. While the database does not answer,
+the last known keys stay valid.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tirjudge_web.keys import invalid_key, key_of
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 2.0
-"""How old what is known of the keys may be before it is looked up again."""
+"""Seconds after which the keys are reloaded."""
 
 MISS_REFRESH_S = 0.5
-"""The same when a request comes with a key that is not known, so that wrong keys cannot keep the database busy."""
+"""Minimum seconds between two reloads because of unknown keys. Limits the load that wrong keys put on the database."""
 
 
 class Access:
-    """Who may call one server.
+    """The API keys of one server.
 
     Args:
-        database: where the keys are; its opener closes it.
+        database: Holds the keys. Not closed here.
     """
 
     def __init__(self, database: Database) -> None:
@@ -51,23 +51,28 @@ class Access:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether callers need a key: as soon as one was ever created. Revoking the last one opens nothing."""
+        """Whether callers need a key. True once any key was created, and still true after all keys are revoked."""
         return bool(self._by_digest)
 
     async def load(self) -> None:
-        """
+        """Load the keys.
+
         Raises:
-            RecordsUnavailable: the database does not answer.
+            RecordsUnavailable: The database does not answer.
         """
         found = await asyncio.to_thread(load_keys, self._database)
         self._by_digest = {key.digest: key for key in found}
         self._loaded_at = monotonic()
 
     async def key_for(self, headers: Headers, *, scope: str) -> Key | None:
-        """The key that a request came with; None: none is needed.
+        """Return the valid key of a request; None: callers need no key.
+
+        Args:
+            headers: Headers of the request.
+            scope: Scope that the key must have.
 
         Raises:
-            Refused: 401 or 403.
+            Refused: 401, the key is missing or invalid; 403, the key lacks the scope.
         """
         self._refresh(REFRESH_S)
         if not self.is_guarded:
@@ -80,21 +85,22 @@ class Access:
             await asyncio.shield(self._refresh(MISS_REFRESH_S))
         key = self._by_digest.get(digest)
         if key is None:
-            raise invalid_key("not a key of this server")
+            raise invalid_key("invalid API key")
         if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
-            raise invalid_key(ended)
+            raise invalid_key(f"{ended} API key")
         if not key.may(scope):
-            message = f"key: {key.name} has no scope {scope}, which this endpoint needs"
+            message = f"key: {key.name} lacks the scope {scope}, which this endpoint requires"
             raise Refused(invalid(message, param=None, code="missing_scope"), status=403)
         return key
 
     def limits_of(self, key: Key) -> KeyLimits:
+        """Return the limits of a key, with their current use."""
         if key.name not in self._limits:
             self._limits[key.name] = KeyLimits(key)
         return self._limits[key.name]
 
     def concurrency_of(self, caller: str | None) -> int | None:
-        """How many judgments the key of that name may have made side by side; None: as many as there is room for."""
+        """Return the maximum number of concurrent judgments for a key, by its name; None: no limit."""
         return next((key.concurrency for key in self._by_digest.values() if key.name == caller), None)
 
     def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
@@ -104,7 +110,7 @@ class Access:
             limits.spend(outcome.usage.input_tokens + outcome.usage.output_tokens)
 
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
-        """Look the keys up again, unless they are known well enough; done when that is."""
+        """Reload the keys if they are older than `max_age_s`. The result is done when the keys are fresh enough."""
         if self._loading is None and monotonic() - self._loaded_at > max_age_s:
             self._loading = asyncio.create_task(self._reload())
         if self._loading is not None:
@@ -117,22 +123,26 @@ class Access:
         try:
             await self.load()
         except RecordsUnavailable as error:
-            logger.error("keys as they were known %.0f s ago hold: %s", monotonic() - self._loaded_at, logged(error))
+            age_s = monotonic() - self._loaded_at
+            logger.error("cannot reload the API keys, using those from %.0f s ago: %s", age_s, logged(error))
         finally:
             self._loading = None
 
 
 def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency of routes: only keys with that scope may call them, within their limits.
+    """Return a FastAPI dependency that requires a key with a scope, and applies the key's limits.
 
-    It looks for an `Access` in `app.state.access`; without one, everybody may. It sets `request.state.key` and
-    `request.state.caller`, the key's name.
+    The dependency uses the `Access` in `app.state.access`. Without one, all requests are allowed. It sets
+    `request.state.key`, and `request.state.caller` to the key's name.
 
     Args:
-        scope: of `SCOPES`.
+        scope: One of `SCOPES`.
+
+    Raises:
+        ValueError: The scope is unknown.
     """
     if scope not in SCOPES:
-        raise ValueError(f"scope: {scope!r} given; valid are {', '.join(SCOPES)}")
+        raise ValueError(f"scope: {scope!r} given; expected one of: {', '.join(SCOPES)}")
 
     async def check(request: Request) -> None:
         access: Access | None = getattr(request.app.state, "access", None)
@@ -145,6 +155,6 @@ def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
 
 
 def seen_by(request: Request) -> str | None:
-    """Whose records a request may see: those of this caller; None: everybody's."""
+    """Return the caller whose records a request may read; None: the records of all callers."""
     key: Key | None = getattr(request.state, "key", None)
     return None if key is None or key.may("admin") else key.name

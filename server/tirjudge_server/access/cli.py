@@ -1,4 +1,4 @@
-"""`tirjudge keys`: who may call the servers on one database."""
+"""`tirjudge keys`: create, list and revoke the API keys of the servers on one database."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ import typer
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.timestamps import parse_timestamp
 
-app = typer.Typer(no_args_is_help=True, help="Keys: who may call the servers on one database.")
+app = typer.Typer(no_args_is_help=True, help="Keys: create, list and revoke the API keys of servers.")
 
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="What records will call whoever uses it.")],
-    scope: Annotated[list[str] | None, typer.Option(help="judge, reward, read or admin; may be repeated.")] = None,
-    rpm: Annotated[int | None, typer.Option(min=1, help="Most requests a minute.")] = None,
-    tpm: Annotated[int | None, typer.Option(min=1, help="Most tokens a minute.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Most judgments side by side; more wait.")] = None,
-    expires: Annotated[str | None, typer.Option(help="A date, or such as 30d; default: never.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the caller in records.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="judge, reward, read or admin; may be repeated; default: judge, reward, read."),
+    ] = None,
+    rpm: Annotated[int | None, typer.Option(min=1, help="Maximum requests per minute.")] = None,
+    tpm: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per minute.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent judgments; more wait.")] = None,
+    expires: Annotated[str | None, typer.Option(help="A date, or a time span such as 30d; default: never.")] = None,
     given_in: Annotated[
         str | None,
-        typer.Option(metavar="VARIABLE", help="Environment variable with a key that was made elsewhere; not printed."),
+        typer.Option(
+            metavar="VARIABLE", help="Environment variable that holds an existing key to add; it is not printed."
+        ),
     ] = None,
     records: RecordsUrl = None,
 ) -> None:
-    """Make a key and print it. It is not kept, so nobody can print it again. Default scopes: judge, reward, read."""
+    """Create a key and print it. It cannot be printed again: only its hash is stored."""
     from tirjudge_server.access.keys import create_key
     from tirjudge_server.records.database import opened
 
@@ -54,9 +59,10 @@ def create(
 
 @app.command("list")
 def list_keys(
-    records: RecordsUrl = None, as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False
+    records: RecordsUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """All keys there ever were, by how they begin."""
+    """List all keys, expired and revoked ones included. Only the first characters of a key are shown."""
     import time
 
     from rich.console import Console
@@ -86,7 +92,7 @@ def list_keys(
 
 @app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument()], records: RecordsUrl = None) -> None:
-    """End a key. Servers notice within seconds; its name stays in records and is not given again."""
+    """Revoke a key. Servers refuse it within seconds. Its name stays in records and cannot be used for another key."""
     from tirjudge_server.access.keys import revoke_key
     from tirjudge_server.records.database import opened
 

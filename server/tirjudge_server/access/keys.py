@@ -1,8 +1,8 @@
-"""Keys: how they are made, stored and looked up, and what they permit.
+"""API keys: creating, storing and loading them, and their scopes.
 
-A key is 256 random bits, so it cannot be guessed, and a plain SHA-256 at rest is enough: the slow hashes that guard
-passwords are against guesses, and would cost every request what they cost an attacker. A key is looked up by that hash; what
-the time of a look-up tells is about the hash of what was sent, from which no key can be derived.
+A key is 256 random bits and cannot be guessed. So a plain SHA-256 is enough to store it. Slow password hashes protect against
+guessing, which is not needed here, and cost time on every request. Keys are looked up by this hash. The timing of a look-up
+can reveal something about the hash of the sent value only, from which no key can be derived.
 """
 
 from __future__ import annotations
@@ -21,56 +21,67 @@ from tirjudge_server.records.database import Database
 from tirjudge_server.records.schema import keys
 
 SCOPES = ("judge", "reward", "read", "admin")
-"""`judge`: judge and batches. `reward`: the endpoints of trainers. `read`: records of its own, and what the server is.
-`admin`: all of that, everybody's records, and what the server judges with."""
+"""The scopes of keys.
+
+- `judge`: judgments and batches.
+- `reward`: the endpoints for trainers.
+- `read`: the caller's own records, and information about the server.
+- `admin`: all of these, the records of all callers, and reloading the weights.
+"""
 
 KEY_PREFIX = "tj_"
+"""Beginning of generated keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MIN_CHARACTERS = 40
-"""Of a key that was made elsewhere: 160 bits, if it is random hexadecimal digits."""
+"""Minimum length of an existing key that is added: 160 bits if it consists of random hexadecimal digits."""
 
 _NUM_SHOWN = 11
-"""Characters of a key that are kept, to recognise it by: `tj_` and 48 of the 256 bits."""
+"""Number of characters of a key that are stored, to recognize it: `tj_` and 48 of the 256 bits."""
 
 
 class KeyRefused(TirjudgeError, ValueError):
-    """There can be no such key, or there is none."""
+    """The key cannot be created, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What a server knows of a key; not the key itself."""
+    """The stored data of a key, without the key itself."""
 
     name: str
-    """Stands in records as the caller, so it is never given to another key."""
+    """Name of the caller in records. Never reused for another key."""
     prefix: str
-    """How the key begins."""
+    """First characters of the key."""
     digest: str = field(repr=False)
+    """SHA-256 of the key."""
     scopes: frozenset[str]
+    """Scopes of the key, from `SCOPES`."""
     rpm: int | None = None
-    """Requests a minute; None: as many as it likes."""
+    """Maximum requests per minute. None: no limit."""
     tpm: int | None = None
-    """Tokens a minute, read and written; None: as many as it likes."""
+    """Maximum tokens per minute, input and output together. None: no limit."""
     concurrency: int | None = None
-    """Judgments side by side; more wait in the queue. None: as many as there is room for."""
+    """Maximum number of concurrent judgments; more wait in the queue. None: no limit."""
     created_ms: int
+    """Unix time in milliseconds."""
     expires_ms: int | None = None
-    """Unix time; None: never."""
+    """Unix time in milliseconds at which the key expires. None: never."""
     revoked_ms: int | None = None
-    """Unix time; None: it was not."""
+    """Unix time in milliseconds at which the key was revoked. None: not revoked."""
 
     def ended(self, *, now_ms: int) -> str | None:
-        """Why the key is no longer valid; None: it is valid."""
+        """Return "revoked" or "expired"; None: the key is valid."""
         if self.revoked_ms is not None:
-            return "it was revoked"
-        return "it has expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
+            return "revoked"
+        return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else None
 
     def may(self, scope: str) -> bool:
+        """Whether the key has a scope. `admin` includes all scopes."""
         return scope in self.scopes or "admin" in self.scopes
 
 
 def digest_of(given: str) -> str:
+    """Return the SHA-256 of a key, in hexadecimal."""
     return hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -85,25 +96,25 @@ def create_key(
     expires_ms: int | None = None,
     given: str | None = None,
 ) -> str:
-    """Make a key; this is the only time that anybody sees it.
+    """Create and return a key. It is not stored, so this is the only chance to read it.
 
     Args:
-        database: of the records.
-        name: of its user, in the records.
-        scopes: what it may.
-        rpm, tpm, concurrency, expires_ms: as in `Key`.
-        given: a key that was made elsewhere; where it has that name already nothing is changed. None: a new one.
+        database: The database of the records.
+        name: Name of the caller in records.
+        scopes: Scopes of the key, from `SCOPES`.
+        rpm, tpm, concurrency, expires_ms: See `Key`.
+        given: An existing key to add. If it was added under this name before, nothing changes. None: generate a key.
 
     Raises:
-        KeyRefused: the name is taken or none, there is no such scope, or the given key could be guessed.
-        RecordsUnavailable: it was not stored.
+        KeyRefused: The name is invalid or taken, a scope is unknown, or the given key is too short.
+        RecordsUnavailable: The key was not stored.
     """
     if not _NAME.fullmatch(name):
         raise KeyRefused(f"name: {name!r} given; use up to 64 letters, digits, dots, dashes and underscores")
     if not scopes or not set(scopes) <= set(SCOPES):
-        raise KeyRefused(f"scope: {', '.join(map(repr, scopes)) or 'none'} given; valid are {', '.join(SCOPES)}")
+        raise KeyRefused(f"scope: {', '.join(map(repr, scopes)) or 'none'} given; expected: {', '.join(SCOPES)}")
     if given is not None and len(given) < _MIN_CHARACTERS:
-        raise KeyRefused(f"key: {len(given)} characters given; at least {_MIN_CHARACTERS} random ones are needed")
+        raise KeyRefused(f"key: {len(given)} characters given; expected: at least {_MIN_CHARACTERS} random characters")
     secret = given or KEY_PREFIX + secrets.token_urlsafe(32)
     row = {
         "name": name,
@@ -122,27 +133,29 @@ def create_key(
             if given is not None and taken == row["digest"]:
                 return secret
             raise KeyRefused(
-                f"name: {name} was given to a key before, and records name callers by it; use another name"
+                f"name: {name} was used for another key, and names cannot be reused because records contain them; "
+                "use another name"
             )
         connection.execute(insert(keys).values(row))
     return secret
 
 
 def revoke_key(database: Database, *, name: str) -> None:
-    """End a key; servers notice within seconds.
+    """Revoke a key. Servers refuse it within seconds.
 
     Raises:
-        KeyRefused: there is no such key.
+        KeyRefused: No key has this name.
+        RecordsUnavailable: The database does not answer.
     """
     at = update(keys).where(keys.c.name == name).values(revoked_ms=time.time_ns() // 1_000_000)
     with database.writing() as connection:
         if connection.execute(select(keys.c.name).where(keys.c.name == name)).first() is None:
-            raise KeyRefused(f"name: {name} given, there is no such key")
+            raise KeyRefused(f"name: {name} given, but no key has this name; `tirjudge keys list` lists the keys")
         connection.execute(at.where(keys.c.revoked_ms.is_(None)))
 
 
 def load_keys(database: Database) -> list[Key]:
-    """All keys there ever were, the oldest first."""
+    """Return all keys, oldest first, expired and revoked ones included."""
     with database.reading() as connection:
         rows = connection.execute(select(keys).order_by(keys.c.created_ms, keys.c.name)).mappings().all()
     return [Key(**{**row, "scopes": frozenset(row["scopes"].split())}) for row in rows]

@@ -1,4 +1,4 @@
-"""Requests and tokens a minute of one key, in one server process. The queue limits its judgments side by side."""
+"""Limits of one key on requests and tokens per minute, in one server process. The queue limits concurrent judgments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tirjudge_web.errors import Refused, retry_headers
 
 
 class Bucket:
-    """A minute's worth at most, filled evenly. What costs more than was known beforehand is owed.
+    """A token bucket. It holds at most one minute's amount, and its level may become negative.
 
     Args:
-        per_minute: how much comes in.
-        clock: seconds; never goes back.
+        per_minute: Amount that flows in per minute.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(self, per_minute: int, *, clock: Callable[[], float] = monotonic) -> None:
@@ -25,11 +25,12 @@ class Bucket:
         self._filled_at = clock()
 
     def wait_s(self, amount: float) -> float:
-        """Until when that much is in it; 0: it is now."""
+        """Return the seconds until the bucket holds an amount; 0: it holds it now."""
         self._fill()
         return max(0.0, (amount - self._level) * 60.0 / self.per_minute)
 
     def take(self, amount: float) -> None:
+        """Take an amount out of the bucket, even if it holds less."""
         self._fill()
         self._level -= amount
 
@@ -40,27 +41,32 @@ class Bucket:
 
 
 class KeyLimits:
-    """The limits of one key, and how much of them is used."""
+    """The limits of one key, with their current use.
+
+    Args:
+        key: The key.
+        clock: Monotonic clock in seconds.
+    """
 
     def __init__(self, key: Key, *, clock: Callable[[], float] = monotonic) -> None:
         self._requests = None if key.rpm is None else Bucket(key.rpm, clock=clock)
         self._tokens = None if key.tpm is None else Bucket(key.tpm, clock=clock)
 
     def admit(self) -> None:
-        """One more request; one that is refused costs nothing.
+        """Count one request. A refused request is not counted.
 
         Raises:
-            Refused: 429.
+            Refused: 429, a limit is reached.
         """
         for bucket, unit in ((self._tokens, "tokens"), (self._requests, "requests")):
             if bucket is not None and (wait_s := bucket.wait_s(1)):
-                message = f"key: this key may have {bucket.per_minute} {unit} a minute; try again in {wait_s:.1f} s"
+                message = f"key: the limit of {bucket.per_minute} {unit} per minute is reached; retry in {wait_s:.1f} s"
                 problem = Problem(message=message, type="rate_limit_error", code="rate_limit_exceeded")
                 raise Refused(problem, status=429, headers=retry_headers(wait_s))
         if self._requests is not None:
             self._requests.take(1)
 
     def spend(self, num_tokens: int) -> None:
-        """A judgment took that many tokens. The number is not known before, so the next request pays for it."""
+        """Count the tokens of a finished judgment. Their number is not known before, so the limit affects later requests."""
         if self._tokens is not None:
             self._tokens.take(num_tokens)

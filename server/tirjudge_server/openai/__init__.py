@@ -1,1 +1,1 @@
-"""The endpoints that OpenAI's clients call, each a translation of one family into judgments."""
+"""Endpoints with OpenAI's wire format. Each translates its requests into judgments."""

@@ -1,8 +1,12 @@
-"""From the fields of a completion to its answers, before they have the shape of an endpoint.
+"""Turn the body of a chat or text completion into judgments, and judgments into the choices of an answer.
 
-What is to be judged is found, in this order, in `judge` in the body (then the messages are the prompt, unless it names
-one), in a JSON object in the last user message if the header `X-Tirjudge-Request: json` says that it is one, or in one of the
-judge prompts of `templates`. A chat with none of these goes through the loop as it is, if the model can chat.
+The request to judge is searched for in this order:
+
+1. `judge` in the body. The messages are the prompt, unless `judge` names one.
+2. A JSON object in the last user message, if the header is `X-Tirjudge-Request: json`.
+3. One of the judge prompts that `templates` reads.
+
+A chat with none of these is answered as a conversation, if the model can chat.
 """
 
 from __future__ import annotations
@@ -36,21 +40,31 @@ from tirjudge_web.cost import check_json
 from tirjudge_web.errors import Refused
 
 MAX_STOPS = 64
-"""Most stop strings: the content is searched for each of them."""
+"""Maximum number of stop strings. The content is searched for each of them."""
 
 MAX_CHOICES = 16
+"""Maximum value of `n`."""
 
 REQUEST_HEADER = "x-tirjudge-request"
-"""`json`: the last user message is a request as JSON. Without it, such a message is text like any other: a chat that quotes a
-stranger's JSON asks for no judgment."""
+"""Header with the value `json`: the last user message is a request as JSON. Without the header such a message is plain text,
+so that a chat that quotes JSON from an untrusted source does not trigger a judgment."""
+
+UNSUPPORTED_SAMPLING: Mapping[str, tuple[Any, ...]] = {
+    "logit_bias": (None, {}),
+    "frequency_penalty": (None, 0, 0.0),
+    "presence_penalty": (None, 0, 0.0),
+}
+"""Sampling options that no endpoint supports, each with the values that are accepted because they change nothing."""
 
 
 class StreamOptions(Foreign):
+    """OpenAI's `stream_options`."""
+
     include_usage: bool = False
 
 
 class CompletionOptions(Foreign):
-    """What chat and text completions have in common."""
+    """Fields that chat and text completions share."""
 
     model: Text
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
@@ -63,131 +77,163 @@ class CompletionOptions(Foreign):
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None
     judge: dict[str, Any] | None = None
-    """Ours: the fields of a `JudgeRequest`, or some of them."""
+    """An extension of OpenAI's format: all or some fields of a `JudgeRequest`."""
 
     @property
     def stops(self) -> list[str]:
+        """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatJudging:
-    """A chat that asks for judgments, one a choice."""
+    """A chat that asks for judgments."""
 
     requests: tuple[JudgeRequest, ...]
+    """One request per choice."""
     form: Form
+    """Form of the content of each choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerShape:
-    """What the answers of an endpoint look like, whole and in chunks."""
+    """Fields in which the answers of one endpoint differ from those of another, whole and in chunks.
+
+    `choice_fields` adds the fields that all choices share.
+    """
 
     object: str
+    """`object` of a whole answer."""
     chunk_object: str
+    """`object` of a chunk."""
     id_prefix: str
-    choice: Callable[[AnswerChoice, int], dict[str, Any]]
-    """The choice with an index, of a whole answer."""
+    """Beginning of the answer's id."""
+    whole: Callable[[AnswerChoice], dict[str, Any]]
+    """Returns the fields of a choice in a whole answer."""
     opening: dict[str, Any] | None
-    """The choice in the first chunk; None: there is no such chunk."""
+    """Fields of the choice in the first chunk. None: no opening chunk."""
     turn: Callable[[str], dict[str, Any] | None]
-    """The choice that tells of a turn; None: it is not told."""
+    """Returns the fields of the choice in the chunk for one turn. None: no chunk for turns."""
     answer: Callable[[AnswerChoice], dict[str, Any]]
-    end: Callable[[AnswerChoice], dict[str, Any]]
+    """Returns the fields of the choice in the chunk with the answer."""
+    end: dict[str, Any]
+    """Fields of the choice in the last chunk."""
 
 
 OnTurn = Callable[[str], Awaitable[None]]
-"""Told of each turn that is not the answer itself."""
+"""Called with the text of each turn that is not the answer itself."""
+
+
+def choice_fields(fields: Mapping[str, Any], *, index: int = 0, ended: AnswerChoice | None = None) -> dict[str, Any]:
+    """Return a choice of an answer or of a chunk.
+
+    Args:
+        fields: The endpoint's own fields, from its `AnswerShape`.
+        index: Index of the choice.
+        ended: The finished choice, for its finish reason and verdict. None: more chunks of the choice follow.
+    """
+    return {
+        "index": index,
+        **fields,
+        "logprobs": None,
+        "finish_reason": None if ended is None else ended.finish_reason,
+        **({} if ended is None else verdict_fields(ended)),
+    }
 
 
 def refuse_unsupported(
     fields: Mapping[str, Any],
     *,
-    harmless: Mapping[str, tuple[Any, ...]],
+    neutral_values: Mapping[str, tuple[Any, ...]],
     hints: Mapping[str, str],
 ) -> None:
-    """
+    """Refuse a body that uses an unsupported field.
+
     Args:
-        fields: of a body that we do not read.
-        harmless: those that would change the answer and cannot be honoured, with the values that ask for nothing.
-        hints: what to do instead.
+        fields: Fields of the body that its model does not declare.
+        neutral_values: Unsupported fields, each with the values that do not change the answer and are accepted.
+        hints: Field -> advice for the error message.
 
     Raises:
-        Refused: one of them asks for something.
+        Refused: An unsupported field has another value.
     """
-    for name, values in harmless.items():
+    for name, values in neutral_values.items():
         if name in fields and fields[name] not in values:
-            raise refuse(name, fields[name], hint=hints.get(name, "this server cannot honour it; leave it out"))
+            raise refuse(name, fields[name], hint=hints.get(name, "this server does not support it; leave it out"))
 
 
-def says_json(header: str | None) -> bool:
-    """Whether the request header says that the last user message is a request as JSON.
+def announces_json(header: str | None) -> bool:
+    """Whether the header announces a request as JSON in the last user message.
+
+    Args:
+        header: Value of `X-Tirjudge-Request`. None: the header is absent.
 
     Raises:
-        Refused: it says something else.
+        Refused: The value is not `json`.
     """
     if header is not None and header.strip().lower() != "json":
-        message = f'{REQUEST_HEADER}: {shown(header)} given; it is "json", or left out'
+        message = f'{REQUEST_HEADER}: {shown(header)} given; expected: "json", or no such header'
         raise Refused(invalid(message, param=REQUEST_HEADER, code="invalid_value"))
     return header is not None
 
 
 def interpret(
-    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool = False
+    service: JudgeService, body: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool = False
 ) -> ChatJudging | ConversationQuestion:
-    """What is wanted: judgments, or the loop's own words.
+    """Decide whether a chat asks for judgments or for a conversation.
 
     Args:
-        service: judges.
-        asked: the body.
-        messages: the chat.
-        is_json: its last user message is a request as JSON.
+        service: Judges the requests.
+        body: The body.
+        messages: The chat.
+        is_json: Whether the last user message is a request as JSON.
 
     Raises:
-        Refused: neither can be had.
+        Refused: The chat holds nothing to judge and the model cannot chat, or a field is invalid.
     """
-    judging = judging_in(service, asked, messages, is_json=is_json)
-    return _conversation(service, asked, messages) if judging is None else judging
+    judging = judging_in(service, body, messages, is_json=is_json)
+    return _conversation(service, body, messages) if judging is None else judging
 
 
 def judging_in(
     service: JudgeService,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     messages: Sequence[ChatMessage],
     *,
     is_json: bool,
     param: str = "messages",
 ) -> ChatJudging | None:
-    """The judgments that are wanted; None if nothing to judge is found.
+    """Return the judgments that a chat asks for; None if it holds nothing to judge.
 
     Args:
-        service: judges.
-        asked: the body.
-        messages: the chat.
-        is_json: its last user message is a request as JSON.
-        param: the field of the body that holds the messages, for a refusal.
+        service: Judges the requests.
+        body: The body.
+        messages: The chat.
+        is_json: Whether the last user message is a request as JSON.
+        param: Field of the body that holds the messages, for error messages.
 
     Raises:
-        Refused: what is found makes no request, has more than one reading, or wants what no judgment has.
+        Refused: The request is invalid, the prompt is ambiguous, or a field asks for something that a judgment lacks.
     """
-    form, fields = _found(asked, messages, is_json=is_json, param=param)
+    form, fields = _found(body, messages, is_json=is_json, param=param)
     if fields is None:
         return None
-    if asked.response_format is not None and asked.response_format.get("type") != "text":
-        form = json_form(asked.response_format)
-    if asked.top_p not in (None, 1.0):
-        raise refuse("top_p", asked.top_p, hint="a judgment is sampled from the whole vocabulary; leave it out")
-    sampled = {"temperature": asked.temperature, "seed": asked.seed, "model": asked.model}
+    if body.response_format is not None and body.response_format.get("type") != "text":
+        form = json_form(body.response_format)
+    if body.top_p not in (None, 1.0):
+        raise refuse("top_p", body.top_p, hint="a judgment is sampled from the whole vocabulary; leave it out")
+    sampled = {"temperature": body.temperature, "seed": body.seed, "model": body.model}
     given = {name: value for name, value in sampled.items() if value is not None}
     first = judge_request({**given, **fields, "stream": False}, service=service)
-    seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(asked.n)]
+    seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(body.n)]
     return ChatJudging(requests=tuple(seeded), form=form)
 
 
 def _found(
-    asked: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool, param: str
+    body: CompletionOptions, messages: Sequence[ChatMessage], *, is_json: bool, param: str
 ) -> tuple[Form, dict[str, Any] | None]:
-    """The form of the answer, and the fields of the request to judge; None if there is none."""
-    judge = asked.judge or {}
+    """Return the form of the answer and the fields of the request to judge. The fields are None without a request."""
+    judge = body.judge or {}
     if "responses" in judge:
         return JsonForm(), {"prompt": [message.model_dump() for message in messages], **judge}
     last = next((message.content for message in reversed(messages) if message.role == "user"), "")
@@ -201,10 +247,10 @@ def _found(
 
 
 def _json_request(text: str, *, param: str) -> dict[str, Any]:
-    """A request written as JSON.
+    """Parse a request written as JSON.
 
     Raises:
-        Refused: the text is something else, or has too many values.
+        Refused: The text is not a JSON object with a list `responses`, or holds too many values.
     """
     check_json(text.encode(), param=param)
     try:
@@ -212,7 +258,7 @@ def _json_request(text: str, *, param: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _not_json(f"not JSON: {error}", param=param) from error
     if not isinstance(value, dict) or not isinstance(value.get("responses"), list):
-        raise _not_json("no JSON object with a list `responses` in it", param=param)
+        raise _not_json("not a JSON object with a list `responses`", param=param)
     return value
 
 
@@ -224,84 +270,90 @@ def _not_json(why: str, *, param: str) -> Refused:
 
 
 def _conversation(
-    service: JudgeService, asked: CompletionOptions, messages: Sequence[ChatMessage]
+    service: JudgeService, body: CompletionOptions, messages: Sequence[ChatMessage]
 ) -> ConversationQuestion:
     check_model_chats(service)
-    if asked.response_format is not None and asked.response_format.get("type") != "text":
-        hint = "only a verdict is given as JSON; ask for it in the messages instead"
-        raise refuse("response_format", asked.response_format, hint=hint)
-    judge = asked.judge or {}
+    if body.response_format is not None and body.response_format.get("type") != "text":
+        hint = "only verdicts can be returned as JSON; ask for JSON in the messages instead"
+        raise refuse("response_format", body.response_format, hint=hint)
+    judge = body.judge or {}
     unfit = sorted(judge.keys() - {"tools", "max_tool_calls"})
     if unfit:
         raise refuse(f"judge.{unfit[0]}", judge[unfit[0]], hint="without `responses` there is nothing to judge")
-    # Validated as the fields of a request are, since they are the same.
+    # `tools` and `max_tool_calls` are validated as fields of a request.
     options = judge_request({**judge, "mode": "pointwise", "prompt": "", "responses": [""]}, service=service)
     return ConversationQuestion(
         messages=tuple(messages),
-        model=asked.model,
+        model=body.model,
         tools=options.offers_tools,
         max_tool_calls=options.max_tool_calls,
-        max_tokens=asked.max_tokens,
-        temperature=1.0 if asked.temperature is None else asked.temperature,
-        top_p=1.0 if asked.top_p is None else asked.top_p,
-        seed=asked.seed,
+        max_tokens=body.max_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        seed=body.seed,
     )
 
 
 async def choose(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     on_turn: OnTurn | None = None,
 ) -> list[AnswerChoice]:
-    """`n` answers, side by side.
+    """Compute the `n` choices concurrently.
 
     Args:
-        on_turn: told of the turns of a chat that is no judgment.
+        service: Judges the requests.
+        wanted: The judgments or the conversation.
+        body: The body.
+        call: The call to charge and trace.
+        on_turn: Called with each turn of a conversation. Not called for judgments.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
     if isinstance(wanted, ChatJudging):
         judgments = await _judged(service, wanted, call=call)
-        return [_from_judgment(judgment, form=wanted.form, stops=asked.stops) for judgment in judgments]
+        return [_from_judgment(judgment, form=wanted.form, stops=body.stops) for judgment in judgments]
     num_chars = sum(len(message.content) for message in wanted.messages)
-    service.cost_limits.check(Cost(rollouts=asked.n, chars=asked.n * num_chars), param="messages")
-    seeds = [None if wanted.seed is None else (wanted.seed + index) % 2**63 for index in range(asked.n)]
+    service.cost_limits.check(Cost(rollouts=body.n, chars=body.n * num_chars), param="messages")
+    seeds = [None if wanted.seed is None else (wanted.seed + index) % 2**63 for index in range(body.n)]
 
-    async def tell(turn: TurnRecord) -> None:
+    async def report(turn: TurnRecord) -> None:
         if on_turn is not None and turn.output is not None:
             await on_turn(turn_text(turn))
 
-    answers = [converse(service, replace(wanted, seed=seed), call=call, on_turn=tell) for seed in seeds]
-    return [_cut(answer, stops=asked.stops) for answer in await gather_fail_fast(answers)]
+    answers = [converse(service, replace(wanted, seed=seed), call=call, on_turn=report) for seed in seeds]
+    return [_cut(answer, stops=body.stops) for answer in await gather_fail_fast(answers)]
 
 
 async def complete(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     shape: AnswerShape,
 ) -> dict[str, Any]:
-    """The whole answer.
+    """Return the whole answer.
 
     Raises:
-        Refused, QueueFull, ...: as `choose`.
+        Refused, QueueFull, ...: See `choose`.
     """
-    choices = await choose(service, wanted, asked, call=call)
+    choices = await choose(service, wanted, body, call=call)
     judgment = choices[0].judgment
     return {
         "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
         "object": shape.object,
         "created": int(time.time()),
         "model": service.judge.profile.name,
-        # Of the weights behind the first answer; of those that are served now, if it is no judgment.
+        # Version of the weights that made the first judgment; for a conversation, of the weights served now.
         "system_fingerprint": service.fingerprint if judgment is None else judgment.model_version,
-        "choices": [shape.choice(choice, index) for index, choice in enumerate(choices)],
+        "choices": [
+            choice_fields(shape.whole(choice), index=index, ended=choice) for index, choice in enumerate(choices)
+        ],
         "usage": usage(choices),
     }
 
@@ -309,12 +361,19 @@ async def complete(
 async def follow(
     in_flight: InFlightJudgment, *, form: Form, stops: Sequence[str], on_turn: OnTurn
 ) -> list[AnswerChoice]:
-    """The one answer that a judgment in flight becomes, with each of its turns on the way."""
+    """Wait for a judgment in flight and return its one choice.
 
-    async def tell(order: Sequence[int], turn: TurnRecord) -> None:
+    Args:
+        in_flight: The judgment.
+        form: Form of the content.
+        stops: Stop strings.
+        on_turn: Called with the text of each turn.
+    """
+
+    async def report(order: Sequence[int], turn: TurnRecord) -> None:
         await on_turn(turn_text(turn))
 
-    return [_from_judgment(await in_flight.judgment(tell), form=form, stops=stops)]
+    return [_from_judgment(await in_flight.judgment(report), form=form, stops=stops)]
 
 
 async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> list[Judgment]:
@@ -329,10 +388,10 @@ async def _judged(service: JudgeService, wanted: ChatJudging, *, call: Call) -> 
 
 
 def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> AnswerChoice:
-    said, usage = form.say(judgment), judgment.usage
+    formatted, usage = form.write(judgment), judgment.usage
     choice = AnswerChoice(
-        content=said.content,
-        refusal=said.refusal,
+        content=formatted.content,
+        refusal=formatted.refusal,
         reasoning="\n".join(turn_text(turn) for rollout in judgment.rollouts for turn in rollout.turns),
         finish_reason="stop",
         input_tokens=usage.input_tokens,
@@ -345,26 +404,26 @@ def _from_judgment(judgment: Judgment, *, form: Form, stops: Sequence[str]) -> A
 
 
 def _cut(choice: AnswerChoice, *, stops: Sequence[str]) -> AnswerChoice:
-    """The choice up to the first stop string in its content."""
+    """Return the choice with its content cut at the first stop string."""
     content = None if choice.content is None else cut_at(choice.content, stops=stops)
     return choice if content == choice.content else replace(choice, content=content, finish_reason="stop")
 
 
 def cut_at(text: str, *, stops: Sequence[str]) -> str:
-    """The text up to the first stop string in it."""
+    """Return the text before the first stop string in it."""
     ends = [text.index(stop) for stop in stops if stop and stop in text]
     return text[: min(ends, default=len(text))]
 
 
 def verdict_fields(choice: AnswerChoice) -> dict[str, Any]:
-    """What a choice says beyond OpenAI's fields."""
+    """Return the fields that extend OpenAI's format: judgment id and verdict. Empty for a conversation."""
     if choice.judgment is None:
         return {}
     return {"judgment_id": choice.judgment.id, "verdict": choice.judgment.verdict.model_dump(mode="json")}
 
 
 def usage(choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-    """Tokens of all choices; a prompt that was read several times counts each time."""
+    """Return the token counts of all choices. A prompt that was read several times counts each time."""
     prompt, completion = sum(c.input_tokens for c in choices), sum(c.output_tokens for c in choices)
     return {
         "prompt_tokens": prompt,

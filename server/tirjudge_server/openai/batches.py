@@ -1,4 +1,4 @@
-"""`/v1/batches`: many requests in a file, answered when no other request waits."""
+"""`/v1/batches`: many requests in one file, judged with the lowest priority."""
 
 from __future__ import annotations
 
@@ -24,17 +24,22 @@ from tirjudge_web.errors import Refused
 
 BATCHES_PATH = "/v1/batches"
 MAX_BODY_BYTES = 64 * 1024
+"""Maximum size of a request that creates a batch."""
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class OutputExpiresAfter(Foreign):
+    """When the files that a batch writes are deleted."""
+
     anchor: Literal["created_at"]
     seconds: int
 
 
 class BatchCreation(Foreign):
+    """Body of a request that creates a batch."""
+
     input_file_id: Text
     endpoint: Text
     completion_window: Text
@@ -45,12 +50,12 @@ class BatchCreation(Foreign):
 
 
 def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> APIRouter:
-    """The endpoints; unfinished batches continue when the application starts.
+    """Return the endpoints. Unfinished batches continue when the application starts.
 
     Args:
-        runner: runs them.
-        files: what they read and write.
-        batches: where they stand.
+        runner: Runs the batches.
+        files: Holds the input and output files.
+        batches: Holds the state of the batches.
     """
 
     @asynccontextmanager
@@ -63,41 +68,41 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
     @routes.post(BATCHES_PATH, responses=error_responses({429: "The caller has too many unfinished batches."}))
     async def create(request: Request) -> dict[str, Any]:
-        """Begin a batch."""
-        asked = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
-        file = _checked(asked, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
-        kept = asked.output_expires_after
+        """Create and start a batch."""
+        body = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
+        file = _checked(body, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
+        kept = body.output_expires_after
         runner.start()
         batch = batches.create(
-            window_s=window_s(asked.completion_window),
+            window_s=window_s(body.completion_window),
             owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
-            **asked.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
+            **body.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
         runner.run(batch)
         return batch.shown()
 
     @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)})
     async def list_batches(request: Request) -> dict[str, Any]:
-        """The caller's batches, the newest first."""
-        asked = parsed(dict(request.query_params), BatchesQuery)
+        """List the caller's batches, newest first."""
+        query = parsed(dict(request.query_params), BatchesQuery)
         own = batches.of(owner_of(request))[::-1]
-        found, has_more = page(own, after=asked.after, limit=asked.limit, id_of=lambda batch: batch.id)
+        found, has_more = page(own, after=query.after, limit=query.limit, id_of=lambda batch: batch.id)
         return listed([batch.shown() for batch in found], has_more=has_more)
 
     @routes.get(BATCHES_PATH + "/{batch_id}")
     async def retrieve(request: Request, batch_id: str) -> dict[str, Any]:
-        """Where a batch stands."""
+        """Return the state of a batch."""
         return batches.get(batch_id, owner=owner_of(request)).shown()
 
-    @routes.post(BATCHES_PATH + "/{batch_id}/cancel", responses=error_responses({409: "It has ended already."}))
+    @routes.post(BATCHES_PATH + "/{batch_id}/cancel", responses=error_responses({409: "The batch has already ended."}))
     async def cancel(request: Request, batch_id: str) -> dict[str, Any]:
-        """End a batch; what is done by then is in its files."""
+        """Cancel a batch. Its files keep the lines that are done."""
         batch = batches.get(batch_id, owner=owner_of(request))
         if batch.has_ended:
-            message = f"batch: it is {batch.status} already, and cannot be cancelled"
+            message = f"batch: already {batch.status}; an ended batch cannot be cancelled"
             problem = invalid(message, param="batch_id", code="batch_ended")
-            # Clients take a 409 for something that passes, and this does not.
+            # OpenAI's clients retry a 409 unless this header forbids it.
             raise Refused(problem, status=409, headers={"x-should-retry": "false"})
         return runner.cancel(batch).shown()
 
@@ -105,10 +110,13 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
 
 def window_s(window: str) -> int:
-    """How long a batch may take: `24h`, or any other number of seconds, minutes, hours or days.
+    """Parse a completion window such as `24h`: a number of seconds, minutes, hours or days.
+
+    Returns:
+        Seconds.
 
     Raises:
-        Refused: it is none.
+        Refused: The text is not a completion window.
     """
     match = _WINDOW.fullmatch(window)
     if match is None:
@@ -117,18 +125,18 @@ def window_s(window: str) -> int:
     return int(match[1]) * _UNIT_S[match[2]]
 
 
-def _checked(asked: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
-    """The input of a batch that can be begun.
+def _checked(body: BatchCreation, *, files: FileStore, owner: str | None, endpoints: list[str]) -> StoredFile:
+    """Return the input file of a new batch.
 
     Raises:
-        Refused: it cannot be; the caller keeps too many files, for one.
+        Refused: The endpoint is unknown, the file is missing or not meant for batches, or the caller's quota is full.
     """
-    if asked.endpoint not in endpoints:
-        message = f"endpoint: {shown(asked.endpoint)} given; there are {', '.join(endpoints)}"
+    if body.endpoint not in endpoints:
+        message = f"endpoint: {shown(body.endpoint)} given; expected one of: {', '.join(endpoints)}"
         raise Refused(invalid(message, param="endpoint", code="invalid_value"))
-    file = files.get(asked.input_file_id, owner=owner)
+    file = files.get(body.input_file_id, owner=owner)
     if file.purpose != "batch":
-        message = f'input_file_id: a file for "{file.purpose}" given; expected: one uploaded for "batch"'
+        message = f'input_file_id: a file with purpose "{file.purpose}" given; expected: a file with purpose "batch"'
         raise Refused(invalid(message, param="input_file_id", code="invalid_value"))
     files.check_full(owner)
     return file

@@ -1,4 +1,4 @@
-"""The lines of a batch: requests that come in, answers that go out."""
+"""The lines of a batch: requests in the input file, answers in the output files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tirjudge_web.cost import check_json
 from tirjudge_web.errors import Refused
 
 MAX_LINES = 50_000
-"""The most requests in a batch, as OpenAI has it."""
+"""Maximum number of requests in a batch; OpenAI's limit."""
 
 MAX_ERRORS = 100
-"""How many errors of a file are told; with the first hundred known the file is to be mended anyway."""
+"""Maximum number of errors that are reported for a file. Checking stops there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +32,24 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a file of requests holds."""
+    """Result of checking a file of requests."""
 
     num_lines: int
+    """Number of lines that were read."""
     errors: tuple[LineError, ...]
-    """Empty: it can be run."""
+    """Errors of the file. Empty: the batch can run."""
     model: str | None
-    """That all requests name; None: not all name the same."""
+    """The model that all requests name. None: the requests name several, or none."""
 
 
 def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
-    """Read a file of requests once, a line at a time."""
+    """Check a file of requests in one pass, one line at a time.
+
+    Args:
+        path: The file.
+        endpoint: Path that every line must name.
+        max_line_bytes: Maximum length of a line.
+    """
     errors: list[LineError] = []
     seen: set[bytes] = set()
     models: set[str | None] = set()
@@ -67,12 +74,12 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
             if len(errors) == MAX_ERRORS:
                 break
     if number == 0:
-        errors.append(_problem("empty_file", "no request in it"))
+        errors.append(_problem("empty_file", "the file holds no requests"))
     return Checked(num_lines=number, errors=tuple(errors), model=next(iter(models)) if len(models) == 1 else None)
 
 
 def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
-    """Lines that are not blank; of one that is too long, its beginning."""
+    """Yield the lines that are not blank. Of a line that is too long, only the beginning."""
     while raw := file.readline(max_line_bytes + 1):
         if len(raw) > max_line_bytes and not raw.endswith(b"\n"):
             while (rest := file.readline(max_line_bytes)) and not rest.endswith(b"\n"):
@@ -82,7 +89,7 @@ def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
 
 
 def lines(path: Path, *, endpoint: str, max_line_bytes: int) -> Iterator[BatchLine]:
-    """The requests of a file that was checked."""
+    """Yield the requests of a checked file."""
     with path.open("rb") as file:
         for raw in _raw_lines(file, max_line_bytes=max_line_bytes):
             line = read_line(raw, endpoint=endpoint, max_line_bytes=max_line_bytes)
@@ -91,9 +98,9 @@ def lines(path: Path, *, endpoint: str, max_line_bytes: int) -> Iterator[BatchLi
 
 
 def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> BatchLine | LineError:
-    """A request, or what is wrong with it."""
+    """Parse one line. Return its request, or the error in it."""
     if len(raw) > max_line_bytes:
-        return _problem("line_too_long", f"a line of more than {max_line_bytes} bytes")
+        return _problem("line_too_long", f"the line is longer than {max_line_bytes} bytes")
     try:
         check_json(raw)
         value = parse_json(raw)
@@ -105,16 +112,16 @@ def read_line(raw: bytes, *, endpoint: str, max_line_bytes: int) -> BatchLine | 
     except (ValueError, RecursionError) as error:
         return _problem("invalid_json_line", f"not JSON: {error}")
     if not isinstance(value, Mapping):
-        return _problem("invalid_json_line", "no JSON object")
+        return _problem("invalid_json_line", "not a JSON object")
     custom_id, body = value.get("custom_id"), value.get("body")
     if not isinstance(custom_id, str) or not custom_id:
-        return _problem("missing_required_parameter", "custom_id: a text is needed", param="custom_id")
+        return _problem("missing_required_parameter", "custom_id: expected: a string", param="custom_id")
     if value.get("method") != "POST":
         return _problem("invalid_method", 'method: expected: "POST"', param="method")
     if value.get("url") != endpoint:
-        return _problem("mismatched_endpoint", f"url: {endpoint} is the endpoint of this batch", param="url")
+        return _problem("mismatched_endpoint", f"url: expected: the batch's endpoint, {endpoint}", param="url")
     if not isinstance(body, dict):
-        return _problem("missing_required_parameter", "body: an object is needed", param="body")
+        return _problem("missing_required_parameter", "body: expected: a JSON object", param="body")
     return BatchLine(custom_id=custom_id, body=body)
 
 
@@ -123,13 +130,13 @@ def _problem(code: str, message: str, *, param: str | None = None) -> LineError:
 
 
 def answer_line(custom_id: str, *, status: int, request_id: str, body: Mapping[str, Any]) -> bytes:
-    """A line of the output, or of the errors if the status is none of success."""
+    """Return the line of an answered request. Answers with an error status belong in the error file."""
     response = {"status_code": status, "request_id": request_id, "body": body}
     return _encoded(custom_id, response=response, error=None)
 
 
 def unanswered_line(custom_id: str, *, code: str, message: str) -> bytes:
-    """A line of the errors for a request that was never run."""
+    """Return a line of the error file for a request that was never run."""
     return _encoded(custom_id, response=None, error={"code": code, "message": message})
 
 
@@ -139,7 +146,7 @@ def _encoded(custom_id: str, *, response: Mapping[str, Any] | None, error: Mappi
 
 
 def usage_in(path: Path) -> dict[str, Any] | None:
-    """The tokens of all answers in an output; None: there is no output."""
+    """Return the token counts of all answers in an output file. None: the file does not exist."""
     if not path.exists():
         return None
     counts = [0, 0, 0]
@@ -153,11 +160,11 @@ def usage_in(path: Path) -> dict[str, Any] | None:
                 usage.get("output_tokens", usage.get("completion_tokens", 0)),
             )
             counts = [total + count for total, count in zip(counts, found, strict=True)]
-    given, cached, written = counts
+    num_input, num_cached, num_output = counts
     return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": written},
-        "total_tokens": given + written,
+        "input_tokens": num_input,
+        "input_tokens_details": {"cached_tokens": num_cached},
+        "output_tokens": num_output,
+        "output_tokens_details": {"reasoning_tokens": num_output},
+        "total_tokens": num_input + num_output,
     }

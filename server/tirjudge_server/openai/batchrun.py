@@ -1,8 +1,8 @@
-"""What runs batches: each line is a call of its endpoint behind all others, and what is done is written down at once.
+"""Runs batches. Each line is one call of its endpoint with the lowest priority, and each answer is written immediately.
 
-A batch is a small machine whose state is on disk (`batchstore`): validating, in progress, finalizing, ended. Whatever ends
-the process, the next one goes on where the lines end. What the server itself could not do (a full queue, an engine that is
-down) is tried again, and only in the end written down as an error.
+A batch is a state machine whose state is on disk (`batchstore`): validating, in progress, finalizing, ended. After a crash or
+restart, the next process runs the lines that have no answer yet. Temporary failures of the server (a full queue, an engine
+that is down) are retried, and recorded as an error of the line only after the last retry.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from tirjudge_web.tracebacks import frames_of
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Mapping[str, Any], Call], Awaitable[Mapping[str, Any]]]
-"""Answers the body of a line. Raises what the endpoint raises."""
+"""Answers the body of a line. Raises the errors of its endpoint."""
 
 MAX_ACTIVE = 4
-"""Batches side by side; the others wait, still validating."""
+"""Maximum number of batches that run concurrently. The others wait in the state `validating`."""
 
 MAX_TRIES = 8
-"""How often a line is tried whose failure may pass, such as an engine that is down."""
+"""Maximum number of attempts for a line that fails temporarily, for example because the engine is down."""
 
 PASSING = (*UNAVAILABLE, DeadlineExceeded, RecordsUnavailable)
-"""What may work the next time."""
+"""Temporary errors. A line that fails with one of them is retried."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+"""Seconds to wait before the first retry, doubled for each further one, and the maximum."""
 
 EXPIRED = ("batch_expired", "This request could not be executed before the completion window expired.")
 CANCELLED = ("batch_cancelled", "This batch was cancelled before this request was executed.")
@@ -53,11 +54,11 @@ class BatchRunner:
     """Runs the batches of a server.
 
     Args:
-        files: what they read and write.
-        batches: where they stand.
-        endpoints: path -> what answers it.
-        num_parallel: lines of one batch side by side.
-        max_line_bytes: a longer line is an error.
+        files: Holds the input and output files.
+        batches: Holds the state of the batches.
+        endpoints: Path -> the function that answers it.
+        num_parallel: Maximum number of lines of one batch that run concurrently.
+        max_line_bytes: Maximum length of a line. A longer one is an error of the file.
     """
 
     def __init__(
@@ -79,14 +80,14 @@ class BatchRunner:
         self._started = False
 
     def start(self) -> None:
-        """Take up what was left unfinished; later calls do nothing."""
+        """Continue the unfinished batches on disk. Later calls do nothing."""
         if not self._started:
             self._started = True
             for batch in self._batches.unfinished():
                 self.run(batch)
 
     async def stop(self) -> None:
-        """Leave everything where it stands."""
+        """Stop all work. The batches on disk stay unfinished and continue at the next start."""
         runs = list(self._runs.values())
         for task in runs:
             task.cancel()
@@ -99,7 +100,7 @@ class BatchRunner:
         task.add_done_callback(lambda _: self._runs.pop(batch.id, None))
 
     def cancel(self, batch: StoredBatch) -> StoredBatch:
-        """Start no more lines of a batch, and drop those under way."""
+        """Cancel a batch: drop the lines in flight and start no others."""
         if batch.status in ("cancelling", "finalizing"):
             return batch
         batch = self._batches.update(batch.id, status="cancelling", cancelling_at=self._batches.now())
@@ -110,11 +111,11 @@ class BatchRunner:
         return batch
 
     def reads(self, file: StoredFile) -> bool:
-        """Whether an unfinished batch needs a file."""
+        """Whether an unfinished batch reads a file."""
         return any(batch.input_file_id == file.id for batch in self._batches.unfinished())
 
     async def _run(self, batch_id: str) -> None:
-        """From wherever a batch stands to its end. One that breaks for a reason of ours fails, and says so."""
+        """Run a batch from its current state to its end. An internal error makes it fail with that error on record."""
         async with self._places:
             try:
                 if self._batches.known(batch_id).status == "validating":
@@ -152,7 +153,7 @@ class BatchRunner:
         self._batches.update(batch_id, status="failed", failed_at=self._batches.now(), errors=errors)
 
     async def _work_through(self, batch_id: str) -> None:
-        """All lines, until they are done, the time is up, or the batch is cancelled."""
+        """Run all lines until they are done, the batch expires, or the batch is cancelled."""
         batch = self._batches.known(batch_id)
         work = asyncio.create_task(self._do_lines(batch))
         self._work[batch_id] = work
@@ -196,20 +197,20 @@ class BatchRunner:
             await gather_fail_fast([work() for _ in range(self._num_parallel)])
 
     def _left(self, batch: StoredBatch, *, done: frozenset[bytes]) -> Iterator[BatchLine]:
-        """The lines of a batch that are not done yet."""
+        """Yield the lines of a batch that are not done."""
         path = self._files.path(batch.input_file_id)
         for line in lines(path, endpoint=batch.endpoint, max_line_bytes=self._max_line_bytes):
             if digest(line.custom_id) not in done:
                 yield line
 
     async def _answer(self, batch: StoredBatch, line: BatchLine) -> tuple[int, str, Mapping[str, Any]]:
-        """The status, the request's id and the body of one line's answer."""
+        """Return the HTTP status, the request id and the body of the answer to one line."""
         request_id = f"req_{uuid.uuid4().hex}"
         call = Call(
             dialect="openai.batch",
             caller=batch.owner,
             priority=Priority.BATCH,
-            # The same line of the same batch is judged once, however often the process is started anew.
+            # A line is judged once, even if the server is restarted while it runs.
             idempotency_key=f"{batch.id}/{digest(line.custom_id).hex()}",
             request_id=request_id,
         )
@@ -231,7 +232,7 @@ class BatchRunner:
                 await asyncio.sleep(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (num_tries - 1)))
 
     def _begin_end(self, batch_id: str, ending: str) -> None:
-        """Write down the lines that will not be run, and name the files that there will be."""
+        """Record the lines that will not run, and choose the ids of the output files."""
         batch = self._batches.known(batch_id)
         progress = self._batches.progress(batch_id)
         if ending != "completed":
@@ -251,7 +252,7 @@ class BatchRunner:
         )
 
     def _finalize(self, batch_id: str) -> None:
-        """The lines become files. Done twice, it gives the same."""
+        """Turn the done lines into output files. Idempotent."""
         batch = self._batches.known(batch_id)
         file_ids: dict[Kind, str | None] = {"output": batch.output_file_id, "errors": batch.error_file_id}
         for kind, file_id in file_ids.items():

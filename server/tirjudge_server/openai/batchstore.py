@@ -1,6 +1,6 @@
-"""Batches on disk: `ID.json` says where a batch stands, `ID.output` and `ID.errors` hold the lines that are done.
+"""Batches on disk. `ID.json` holds the state of a batch; `ID.output` and `ID.errors` hold the lines that are done.
 
-The lines are the progress: a batch that is continued after a restart runs the requests that are not in them.
+These lines are the progress of a batch: after a restart, the batch runs the requests that have no line yet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ Status = Literal["validating", "failed", "in_progress", "finalizing", "completed
 Kind = Literal["output", "errors"]
 KINDS: tuple[Kind, ...] = ("output", "errors")
 ENDED = ("failed", "completed", "expired", "cancelled")
+"""Final states."""
 
 
 class BatchCounts(BaseModel):
+    """Numbers of requests in a batch."""
+
     model_config = ConfigDict(frozen=True)
 
     total: int = 0
@@ -39,16 +42,21 @@ class BatchCounts(BaseModel):
 
 
 class LineError(BaseModel):
+    """An error in an input file."""
+
     model_config = ConfigDict(frozen=True)
 
     code: str
     message: str
     line: int | None = None
-    """Counted from 1; None: it is about the whole file."""
+    """Line number, from 1. None: the error concerns the whole file."""
     param: str | None = None
+    """Field of the line. None: no single field."""
 
 
 class LineErrors(BaseModel):
+    """The errors in an input file, as an OpenAI list."""
+
     model_config = ConfigDict(frozen=True)
 
     object: Literal["list"] = "list"
@@ -56,7 +64,7 @@ class LineErrors(BaseModel):
 
 
 class StoredBatch(BaseModel):
-    """The fields of OpenAI's `StoredBatch`, and what only the server knows. Times are Unix time, seconds."""
+    """The fields of OpenAI's `Batch`, and fields that only the server uses. Times are Unix time in seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -83,20 +91,21 @@ class StoredBatch(BaseModel):
     usage: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     owner: str | None = None
-    """Name of the key that it came with; None: there was none. Not shown."""
+    """Name of the API key that created the batch. None: created without a key. Hidden from clients."""
     output_lifetime_s: int | None = None
-    """How long its files are kept; None: as long as any. Not shown."""
+    """Seconds for which its output files are kept. None: the default for files. Hidden from clients."""
     ending: Literal["completed", "expired", "cancelled"] = "completed"
-    """What it becomes once finalized. Not shown."""
+    """Status after finalizing. Hidden from clients."""
     serial: int = 0
-    """Orders batches of one second. Not shown."""
+    """Orders batches that were created in the same second. Hidden from clients."""
 
     @property
     def has_ended(self) -> bool:
+        """Whether the batch is in a final state."""
         return self.status in ENDED
 
     def shown(self) -> dict[str, Any]:
-        """As clients see it."""
+        """Return the fields that clients see."""
         return self.model_dump(exclude={"owner", "output_lifetime_s", "ending", "serial"})
 
 
@@ -105,21 +114,23 @@ class BatchProgress:
     """The lines of a batch that are done."""
 
     done: set[bytes] = field(default_factory=set)
-    """Digests of their custom ids."""
+    """Digests of the custom ids of these lines."""
     num_completed: int = 0
     num_failed: int = 0
 
     def counts(self, *, total: int) -> BatchCounts:
+        """Return the counts that clients see."""
         return BatchCounts(total=total, completed=self.num_completed, failed=self.num_failed)
 
     def add(self, custom_id: str, *, failed: bool) -> None:
+        """Count a line as done."""
         self.done.add(digest(custom_id))
         self.num_failed += failed
         self.num_completed += not failed
 
 
 def digest(custom_id: str) -> bytes:
-    """A custom id in sixteen bytes, however long it is."""
+    """Return a 16-byte digest of a custom id, so that long ids take little memory."""
     return hashlib.sha256(custom_id.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
@@ -127,9 +138,9 @@ class BatchStore:
     """All batches of a server.
 
     Args:
-        folder: where they lie; made if it is not there.
-        quota: what one owner may keep.
-        now: Unix time, seconds.
+        folder: Folder of the batches. Created if missing.
+        quota: Limits per owner.
+        now: Returns the Unix time in seconds.
     """
 
     def __init__(
@@ -148,13 +159,19 @@ class BatchStore:
         self._batches = {batch.id: batch for batch in sorted(loaded, key=lambda batch: batch.serial)}
 
     def now(self) -> int:
+        """Return the Unix time in whole seconds."""
         return int(self._now())
 
     def create(self, *, window_s: int, owner: str | None, **fields: Any) -> StoredBatch:
-        """A batch that is about to be validated.
+        """Create a batch in the state `validating`.
+
+        Args:
+            window_s: Seconds until the batch expires.
+            owner: Name of the caller's API key. None: no key.
+            fields: Other fields of the batch.
 
         Raises:
-            Refused: 429, too many batches of this owner have not ended.
+            Refused: 429, the owner has too many unfinished batches.
         """
         self._check_room(owner)
         created = self.now()
@@ -171,12 +188,13 @@ class BatchStore:
         return batch
 
     def _check_room(self, owner: str | None) -> None:
+        """Refuse another batch if the owner's quota is full, and forget the oldest ended batches beyond it."""
         own = self.of(owner)
-        num_unfinished, most = sum(not batch.has_ended for batch in own), self._quota.num_batches
-        if num_unfinished >= most:
+        num_unfinished, limit = sum(not batch.has_ended for batch in own), self._quota.num_batches
+        if num_unfinished >= limit:
             message = (
-                f"batch: {num_unfinished} batches have not ended, at most {most} may be under way; "
-                "wait for one, or end one with POST /v1/batches/ID/cancel"
+                f"batch: {num_unfinished} batches are unfinished, the limit is {limit}; "
+                "wait until one ends, or cancel one with POST /v1/batches/ID/cancel"
             )
             problem = invalid(message, param="input_file_id", code="too_many_batches")
             raise Refused(problem, status=429, headers={"x-should-retry": "false"})
@@ -187,50 +205,52 @@ class BatchStore:
             (self._folder / f"{batch.id}.json").unlink(missing_ok=True)
 
     def update(self, batch_id: str, **fields: Any) -> StoredBatch:
-        """The batch with other fields, on disk."""
+        """Change fields of a batch, on disk and in memory. Return the batch."""
         with self._writing:
             batch = self._batches[batch_id].model_copy(update=fields)
             self._put(batch)
         return batch
 
     def count(self, batch_id: str, progress: BatchProgress) -> None:
-        """How far a batch is, in memory alone: the lines on disk say it too."""
+        """Set the counts of a batch in memory. The files of done lines are the copy on disk."""
         batch = self._batches[batch_id]
         counts = progress.counts(total=batch.request_counts.total)
         self._batches[batch_id] = batch.model_copy(update={"request_counts": counts})
 
     def get(self, batch_id: str, *, owner: str | None) -> StoredBatch:
-        """
+        """Return a batch of an owner.
+
         Raises:
-            Refused: there is no such batch of this owner's.
+            Refused: 404, the owner has no such batch.
         """
         batch = self._batches.get(batch_id)
         if batch is None or batch.owner != owner:
-            message = f"batch: no {shown(batch_id)}"
+            message = f"batch: {shown(batch_id)} not found"
             raise Refused(invalid(message, param="batch_id", code="batch_not_found"), status=404)
         return batch
 
     def known(self, batch_id: str) -> StoredBatch:
-        """A batch that is there, whosever it is."""
+        """Return an existing batch, of any owner."""
         return self._batches[batch_id]
 
     def of(self, owner: str | None) -> list[StoredBatch]:
-        """All batches of an owner, the oldest first."""
+        """Return all batches of an owner, oldest first."""
         return [batch for batch in list(self._batches.values()) if batch.owner == owner]
 
     def unfinished(self) -> list[StoredBatch]:
+        """Return the batches of all owners that are not in a final state."""
         return [batch for batch in list(self._batches.values()) if not batch.has_ended]
 
     def path(self, batch_id: str, kind: Kind) -> Path:
-        """Where the lines that are done lie."""
+        """Return the path of the file with the done lines of a batch."""
         return self._folder / f"{batch_id}.{kind}"
 
     def appending(self, batch_id: str, kind: Kind) -> IO[bytes]:
-        """The file of these lines, to add some."""
+        """Open the file with the done lines of a batch for appending."""
         return open(self.path(batch_id, kind), "ab", opener=private)
 
     def progress(self, batch_id: str) -> BatchProgress:
-        """What is done, read back from the lines; a last line that was not written whole is cut off."""
+        """Read the progress of a batch from its done lines. An incomplete last line is cut off."""
         progress = BatchProgress()
         for kind in KINDS:
             path = self.path(batch_id, kind)
@@ -239,7 +259,7 @@ class BatchStore:
         return progress
 
     def keep(self, batch_id: str, kind: Kind, target: Path) -> bool:
-        """Let the lines be found at `target` as well; whether there are any."""
+        """Link or copy the done lines of a batch to `target`. Return False without any lines."""
         path = self.path(batch_id, kind)
         if not path.exists() or path.stat().st_size == 0:
             return False
@@ -247,13 +267,13 @@ class BatchStore:
         try:
             os.link(path, target)
         except OSError:
-            # Not every file system has links.
+            # The file system has no hard links.
             with path.open("rb") as lines, open(target, "xb", opener=private) as copy:
                 shutil.copyfileobj(lines, copy)
         return True
 
     def forget_lines(self, batch_id: str) -> None:
-        """Once its files are there, a batch needs its lines no longer."""
+        """Remove the done lines of a batch whose output files exist."""
         for kind in KINDS:
             self.path(batch_id, kind).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""A place among the judgments for work that is none: chats without a verdict wait in the same queue, and end in time."""
+"""Admission of work that is not a judgment. Conversations wait in the queue of the judgments and share their limits."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from tirjudge_web.errors import UNAVAILABLE
 
 @asynccontextmanager
 async def place(service: JudgeService, request: JudgeRequest, *, call: Call) -> AsyncIterator[Deadline]:
-    """Wait for a turn, and hold it until the end of the block; gives the time by which it is to end.
+    """Wait in the queue, and hold a slot until the end of the block.
 
     Args:
-        service: whose queue it is.
-        request: says which model and what else it needs.
-        call: who asks.
+        service: Owns the queue.
+        request: Names the model and tells whether the work needs the sandbox.
+        call: Names the caller, the priority and the deadline.
+
+    Yields:
+        The deadline of the work.
 
     Raises:
-        Refused: this server cannot take the request.
-        QueueFull: as many wait as may.
-        ShuttingDown: the server is about to end, or ended while this waited or worked.
-        EngineUnavailable, SandboxUnavailable: it is known not to work.
-        DeadlineExceeded: the time was up first.
+        Refused: This server cannot serve the request.
+        QueueFull: The queue is full.
+        ShuttingDown: The server is shutting down, before or during the work.
+        EngineUnavailable, SandboxUnavailable: The engine or the sandbox is down.
+        DeadlineExceeded: The deadline passed in the queue.
     """
     service.check(request)
     service.readiness.check(request)
@@ -37,7 +40,7 @@ async def place(service: JudgeService, request: JudgeRequest, *, call: Call) -> 
     with context, service.admission.enter(caller=call.caller, priority=call.priority) as ticket:
         async with service.draining.limit():
             if await until(deadline.forces_at, ticket.turn()) is None:
-                raise DeadlineExceeded("the time for this answer was up before its turn came")
+                raise DeadlineExceeded("the deadline of this request passed while it was queued")
             try:
                 yield deadline
             except UNAVAILABLE as error:

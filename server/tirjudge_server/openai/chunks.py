@@ -1,6 +1,7 @@
-"""An answer as `data:` lines of chunks: each turn as it ends, then the answer, its end, the usage if asked for, `[DONE]`.
+"""Completions as one JSON body, or as a stream of chunks in server-sent events.
 
-An error before the first chunk is a plain HTTP answer; one after it is a chunk with `error`, which clients raise.
+A stream sends each turn when it ends, then the answer, the end of the choice, the usage if requested, and `[DONE]`. An error
+before the first chunk is a plain HTTP error response. A later error is a chunk with `error`, which clients raise.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tirjudge_server.openai.answering import (
     AnswerShape,
     ChatJudging,
     CompletionOptions,
+    choice_fields,
     choose,
     complete,
     follow,
@@ -35,10 +37,10 @@ from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import FAILURES, problem_from
 
 HEARTBEAT_S = 15.0
-"""Longest silence of a stream; proxies close quieter ones."""
+"""Seconds without a chunk after which a heartbeat is sent. Proxies close streams that are silent for longer."""
 
 OPENING_S = 0.25
-"""How long an answer may take before its stream is opened without it: what is refused at once gets its own status."""
+"""Seconds to wait for the answer before the stream is opened. An error within this time gets its own HTTP status."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -46,24 +48,29 @@ DONE = b"data: [DONE]\n\n"
 async def respond(
     request: Request,
     service: JudgeService,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     interpret: Callable[[], ChatJudging | ConversationQuestion],
     *,
     call: Call,
     shape: AnswerShape,
 ) -> Response:
-    """Answer as a whole or in chunks.
+    """Answer a request, as a whole or in chunks.
 
     Args:
-        interpret: what is wanted; runs in a thread, because long texts take a while to be searched for a judge's prompt.
+        request: The HTTP request.
+        service: Judges the requests.
+        body: The body.
+        interpret: Returns the work to do. Runs in a thread, because searching a long text for a judge prompt takes time.
+        call: The call to charge and trace.
+        shape: Shape of the answer.
 
     Raises:
-        Refused, QueueFull, ...: as `choose`.
+        Refused, QueueFull, ...: See `choose`.
     """
     wanted = await asyncio.to_thread(interpret)
-    if asked.stream:
-        return await stream(service, wanted, asked, call=call, shape=shape)
-    answer = await while_connected(request.receive, complete(service, wanted, asked, call=call, shape=shape))
+    if body.stream:
+        return await stream(service, wanted, body, call=call, shape=shape)
+    answer = await while_connected(request.receive, complete(service, wanted, body, call=call, shape=shape))
     ids = [choice["judgment_id"] for choice in answer["choices"] if "judgment_id" in choice]
     return JSONResponse(answer, headers={"x-judgment-id": ids[0]} if len(ids) == 1 else {})
 
@@ -71,34 +78,35 @@ async def respond(
 async def stream(
     service: JudgeService,
     wanted: ChatJudging | ConversationQuestion,
-    asked: CompletionOptions,
+    body: CompletionOptions,
     *,
     call: Call,
     shape: AnswerShape,
 ) -> StreamingResponse:
-    """Begin to answer.
+    """Start the work and return its stream.
 
     Raises:
-        Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable: at once.
+        Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable: The work failed within
+            `OPENING_S` seconds.
     """
-    if asked.n > 1:
-        raise refuse("n", asked.n, hint="a stream has one choice; ask without `stream`")
+    if body.n > 1:
+        raise refuse("n", body.n, hint="a stream has one choice; leave out `stream`, or set n to 1")
     turns: asyncio.Queue[str | None] = asyncio.Queue()
     async with AsyncExitStack() as opened:
         headers: dict[str, str] = {}
         if isinstance(wanted, ChatJudging):
             in_flight = await opened.enter_async_context(service.join_or_begin(wanted.requests[0], call=call))
             headers["x-judgment-id"] = in_flight.judgment_id
-            work = follow(in_flight, form=wanted.form, stops=asked.stops, on_turn=turns.put)
+            work = follow(in_flight, form=wanted.form, stops=body.stops, on_turn=turns.put)
         else:
-            work = choose(service, wanted, asked, call=call, on_turn=turns.put)
+            work = choose(service, wanted, body, call=call, on_turn=turns.put)
         working = asyncio.create_task(work)
         opened.push_async_callback(_end, working)
         working.add_done_callback(lambda _: turns.put_nowait(None))
         await asyncio.wait({working}, timeout=OPENING_S)
         if working.done() and working.exception() is not None:
             await working
-        writer = _Writer(shape=shape, model=service.judge.profile.name, asked=asked)
+        writer = _Writer(shape=shape, model=service.judge.profile.name, body=body)
         return _Chunks(_blocks(working, turns, writer=writer), opened=opened.pop_all(), headers=headers)
 
 
@@ -108,11 +116,11 @@ async def _end(working: asyncio.Task[list[AnswerChoice]]) -> None:
 
 
 class _Writer:
-    """Chunks of one answer."""
+    """Encodes the chunks of one answer."""
 
-    def __init__(self, *, shape: AnswerShape, model: str, asked: CompletionOptions) -> None:
+    def __init__(self, *, shape: AnswerShape, model: str, body: CompletionOptions) -> None:
         self.shape = shape
-        self.tells_usage = asked.stream_options is not None and asked.stream_options.include_usage
+        self.sends_usage = body.stream_options is not None and body.stream_options.include_usage
         self._head = {
             "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
             "object": shape.chunk_object,
@@ -120,10 +128,18 @@ class _Writer:
             "model": model,
         }
 
-    def chunk(self, choice: dict[str, Any]) -> bytes:
-        return self._encode({"choices": [choice]} | ({"usage": None} if self.tells_usage else {}))
+    def chunk(self, fields: dict[str, Any], *, ended: AnswerChoice | None = None) -> bytes:
+        """Return a chunk with one choice.
+
+        Args:
+            fields: The endpoint's own fields of the choice.
+            ended: The finished choice, in its last chunk.
+        """
+        choice = choice_fields(fields, ended=ended)
+        return self._encode({"choices": [choice]} | ({"usage": None} if self.sends_usage else {}))
 
     def usage(self, choice: AnswerChoice) -> bytes:
+        """Return the chunk with the token counts."""
         return self._encode({"choices": [], "usage": usage([choice])})
 
     def _encode(self, rest: dict[str, Any]) -> bytes:
@@ -146,8 +162,8 @@ async def _blocks(
             raise
         return
     yield writer.chunk(shape.answer(choice))
-    yield writer.chunk(shape.end(choice))
-    if writer.tells_usage:
+    yield writer.chunk(shape.end, ended=choice)
+    if writer.sends_usage:
         yield writer.usage(choice)
     yield DONE
 
@@ -161,13 +177,13 @@ async def _turn_blocks(turns: asyncio.Queue[str | None], *, writer: _Writer) -> 
             continue
         if text is None:
             return
-        choice = writer.shape.turn(text)
-        if choice is not None:
-            yield writer.chunk(choice)
+        fields = writer.shape.turn(text)
+        if fields is not None:
+            yield writer.chunk(fields)
 
 
 class _Chunks(StreamingResponse):
-    """Ends the work with the response, so that a caller who hangs up frees its place at once."""
+    """A stream that cancels its work when the response ends, so that a disconnected client frees its slot immediately."""
 
     def __init__(self, blocks: AsyncGenerator[bytes, None], *, opened: AsyncExitStack, headers: dict[str, str]) -> None:
         self._blocks, self._opened = blocks, opened

@@ -1,107 +1,94 @@
-"""`/v1/completions`: a judge's prompt as plain text. Everything that is no judgment is refused, since the judge's own
-engine speaks this protocol already, and without a chat template around it."""
+"""`/v1/completions`: a judge prompt as plain text, answered with a verdict.
+
+A prompt that asks for no judgment is refused. The engine behind the judge serves this protocol for free text.
+"""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
 from pydantic import ConfigDict
 
 from tirjudge.types import ChatMessage
-from tirjudge_server.call import call_of
 from tirjudge_server.openai.answering import (
-    REQUEST_HEADER,
+    UNSUPPORTED_SAMPLING,
     AnswerShape,
     ChatJudging,
     CompletionOptions,
     judging_in,
     refuse_unsupported,
-    says_json,
-    verdict_fields,
 )
-from tirjudge_server.openai.chunks import respond
-from tirjudge_server.openai.conversation import AnswerChoice
-from tirjudge_server.openai.wire import receive, refuse
+from tirjudge_server.openai.endpoint import completion_router
+from tirjudge_server.openai.wire import refuse
 from tirjudge_server.service import JudgeService
 
 COMPLETIONS_PATH = "/v1/completions"
 
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+_NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "logprobs": (None,),
     "echo": (None, False),
     "suffix": (None, ""),
     "best_of": (None, 1),
-    "logit_bias": (None, {}),
-    "frequency_penalty": (None, 0, 0.0),
-    "presence_penalty": (None, 0, 0.0),
+    **UNSUPPORTED_SAMPLING,
 }
-_LABEL_HINT = "for the probabilities of labels ask /v1/decisions"
+"""Unsupported fields, each with the values that are accepted because they do not change the answer."""
+
+_LABEL_HINT = "use /v1/decisions for the probabilities of labels"
 
 
 class CompletionRequest(CompletionOptions):
+    """Body of a text completion. Fields that are not declared here are kept and checked by `refuse_unsupported`."""
+
     model_config = ConfigDict(frozen=True, extra="allow")
 
     prompt: Any = None
-    """One text. Token ids and lists are refused by name."""
+    """One string. Token ids and lists are refused with an error that names the field."""
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """The endpoint.
+    """Return the endpoint.
 
     Args:
-        service: judges.
-        max_body_bytes: a larger request is refused.
+        service: Judges the requests.
+        max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
-    routes = APIRouter()
-
-    @routes.post(COMPLETIONS_PATH)
-    async def completions(request: Request) -> Response:
-        """Judge what a judge's prompt asks, in the shape of a text completion."""
-        asked = await receive(request, CompletionRequest, service=service, max_bytes=max_body_bytes)
-        is_json = says_json(request.headers.get(REQUEST_HEADER))
-        call = call_of(request, dialect="openai.completions")
-        return await respond(
-            request, service, asked, partial(_wanted, service, asked, is_json=is_json), call=call, shape=_SHAPE
-        )
-
-    return routes
+    return completion_router(
+        service,
+        CompletionRequest,
+        _interpret,
+        path=COMPLETIONS_PATH,
+        name="completions",
+        description="Judge the judge prompt in `prompt`, and answer in the shape of a text completion.",
+        dialect="openai.completions",
+        shape=_SHAPE,
+        max_body_bytes=max_body_bytes,
+    )
 
 
-def _wanted(service: JudgeService, asked: CompletionRequest, *, is_json: bool) -> ChatJudging:
+def _interpret(service: JudgeService, body: CompletionRequest, is_json: bool) -> ChatJudging:
     """
     Raises:
-        Refused: it is no text, or nothing to judge is in it.
+        Refused: `prompt` is not a string, or holds nothing to judge.
     """
-    refuse_unsupported(asked.model_extra or {}, harmless=_HARMLESS, hints={"logprobs": _LABEL_HINT})
-    if not isinstance(asked.prompt, str):
-        raise refuse("prompt", asked.prompt, hint="expected: one text with a judge's prompt in it")
-    message = ChatMessage(role="user", content=asked.prompt)
-    wanted = judging_in(service, asked, [message], is_json=is_json, param="prompt")
+    refuse_unsupported(body.model_extra or {}, neutral_values=_NEUTRAL_VALUES, hints={"logprobs": _LABEL_HINT})
+    if not isinstance(body.prompt, str):
+        raise refuse("prompt", body.prompt, hint="expected: one string that holds a judge prompt")
+    message = ChatMessage(role="user", content=body.prompt)
+    wanted = judging_in(service, body, [message], is_json=is_json, param="prompt")
     if wanted is None:
-        hint = f"no judge's prompt was found in it (docs/openai.md lists them); {_LABEL_HINT}"
-        raise refuse("prompt", asked.prompt, hint=hint)
+        hint = f"no judge prompt found in it (docs/openai.md lists the supported ones); {_LABEL_HINT}"
+        raise refuse("prompt", body.prompt, hint=hint)
     return wanted
-
-
-def _choice(choice: AnswerChoice, index: int) -> dict[str, Any]:
-    return {
-        "index": index,
-        "text": choice.content or "",
-        "logprobs": None,
-        "finish_reason": choice.finish_reason,
-        **verdict_fields(choice),
-    }
 
 
 _SHAPE = AnswerShape(
     object="text_completion",
     chunk_object="text_completion",
     id_prefix="cmpl-",
-    choice=_choice,
+    whole=lambda choice: {"text": choice.content or ""},
     opening=None,
     turn=lambda text: None,
-    answer=lambda choice: {"index": 0, "text": choice.content or "", "logprobs": None, "finish_reason": None},
-    end=lambda choice: {**_choice(choice, 0), "text": ""},
+    answer=lambda choice: {"text": choice.content or ""},
+    end={"text": ""},
 )

@@ -1,6 +1,6 @@
-"""A chat that asks for no judgment: the same loop, with Python, and its last words as the answer.
+"""Chats that ask for no judgment. The rollout loop runs, with Python, and the last turn is the answer.
 
-Only for a model that was not trained on our prompts alone; one that was would answer anything with a verdict.
+Refused for models that were trained on the judge format, because these answer every prompt with a verdict.
 """
 
 from __future__ import annotations
@@ -23,92 +23,108 @@ from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import Refused
 
 OnTurn = Callable[[TurnRecord], Awaitable[None]]
+"""Called with each finished turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationQuestion:
-    """One chat."""
+    """One chat to answer."""
 
     messages: tuple[ChatMessage, ...]
     model: str | None
+    """Requested model. None: the served one."""
     tools: bool
+    """Whether the model may run Python."""
     max_tool_calls: int
     max_tokens: int | None
-    """Of all that the model writes; None: what its profile allows."""
+    """Maximum number of tokens that the model writes in all turns together. None: the limit of its profile."""
     temperature: float
     top_p: float
     seed: int | None
+    """Seed of the sampling. None: not reproducible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChoice:
-    """One answer, before it has the shape of an endpoint."""
+    """One choice of an answer, before an endpoint formats it."""
 
     content: str | None
+    """Text of the answer. None: `refusal` is given instead."""
     refusal: str | None = None
+    """Why `content` is None. None: `content` is given."""
     reasoning: str
-    """The turns before the answer, with their programs and what these printed."""
+    """Text of the turns before the answer, with their programs and the output of these."""
     finish_reason: Literal["stop", "length"]
     input_tokens: int
     cached_tokens: int
+    """Input tokens that the engine read from its prefix cache."""
     output_tokens: int
+    """All tokens that the model wrote, reasoning included."""
     reasoning_tokens: int
     judgment: Judgment | None = None
-    """None: it was no judgment."""
+    """The judgment. None: this is a conversation."""
 
 
 def check_model_chats(service: JudgeService) -> None:
-    """Whether the model can do more than judge.
+    """Check that the model can answer a chat that asks for no judgment.
 
     Raises:
-        Refused: it cannot.
+        Refused: The model was trained on the judge format.
     """
     if not service.judge.profile.was_trained_on_format:
         return
     message = (
-        "messages: nothing to judge was found in them, and this model was trained to judge, not to chat; send "
-        '`judge`: {"mode", "responses"} in the body, one of the prompts that docs/openai.md lists, or a request as JSON '
+        "messages: nothing to judge found, and this model was trained to judge, not to chat; send "
+        '`judge`: {"mode", "responses"} in the body, or one of the prompts listed in docs/openai.md, or a request as JSON '
         "in the last user message with the header X-Tirjudge-Request: json"
     )
     raise Refused(invalid(message, param="messages", code="not_a_judgment"))
 
 
 def shown_text(messages: Sequence[ChatMessage]) -> str:
-    """The chat as one user message, which is all that an engine's template is asked to render: a system message stands
-    before a single user message, and longer conversations have their roles named."""
+    """Return the chat as the text of one user message, because engines render a single user message.
+
+    System messages are put before a single user message. Longer conversations name the role of each message.
+    """
     if all(message.role == "system" for message in messages[:-1]) and messages[-1].role == "user":
         return "\n\n".join(message.content for message in messages)
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
 async def converse(
-    service: JudgeService, asked: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
+    service: JudgeService, question: ConversationQuestion, *, call: Call, on_turn: OnTurn | None = None
 ) -> AnswerChoice:
     """Answer a chat.
+
+    Args:
+        service: Runs the model.
+        question: The chat.
+        call: The call to charge and trace.
+        on_turn: Called with each finished turn.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    text = shown_text(asked.messages)
-    tools = "auto" if asked.tools else "off"
-    needs = JudgeRequest(mode=Mode.POINTWISE, prompt=text, responses=[""], model=asked.model, tools=tools)
+    text = shown_text(question.messages)
+    tools = "auto" if question.tools else "off"
+    needs = JudgeRequest(mode=Mode.POINTWISE, prompt=text, responses=[""], model=question.model, tools=tools)
     async with place(service, needs, call=call) as deadline:
-        rollout = await _run(service, asked, text=text, deadline=deadline, on_turn=on_turn)
+        rollout = await _run(service, question, text=text, deadline=deadline, on_turn=on_turn)
     if rollout.stop_reason is StopReason.DEADLINE and not rollout.turns:
-        raise DeadlineExceeded("the time for this answer was up before the model had written anything")
+        raise DeadlineExceeded("the deadline of this request passed before the model had written anything")
     return _answered(rollout)
 
 
 async def _run(
-    service: JudgeService, asked: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
+    service: JudgeService, question: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
 ) -> Rollout:
-    """No label is offered and none is forced, so that the loop ends where the model ends."""
+    """Run the loop without labels and without a forced verdict, so that it ends when the model ends."""
     judge = service.judge
     profile = judge.profile
-    if asked.max_tokens is not None:
-        profile = profile.model_copy(update={"rollout_tokens": min(asked.max_tokens, profile.rollout_tokens)})
+    if question.max_tokens is not None:
+        profile = profile.model_copy(update={"rollout_tokens": min(question.max_tokens, profile.rollout_tokens)})
 
-    async def tell(turn: Turn) -> None:
+    async def report(turn: Turn) -> None:
         if on_turn is not None:
             await on_turn(turn.record)
 
@@ -117,22 +133,22 @@ async def _run(
         labels=(),
         format=judge.format,
         engine=judge.engine,
-        tools=judge.tools if asked.tools else (),
+        tools=judge.tools if question.tools else (),
         context=ToolContext(bindings={"prompt": text}),
         profile=profile,
-        sampling=Sampling(max_tokens=0, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed),
+        sampling=Sampling(max_tokens=0, temperature=question.temperature, top_p=question.top_p, seed=question.seed),
         session=f"chat_{uuid.uuid4().hex}",
-        max_tool_calls=asked.max_tool_calls,
+        max_tool_calls=question.max_tool_calls,
         force_verdict=False,
         deadline=deadline,
-        on_turn=tell,
+        on_turn=report,
     )
     async with judge.weights.enter():
         return await run_rollout(await judge.engine.tokenizer.encode_prompt(text), spec)
 
 
 def turn_text(turn: TurnRecord) -> str:
-    """A turn with what its program printed, as the model itself has it before it."""
+    """Return the text of a turn, followed by the output of its program in the form that the model reads."""
     if turn.output is None:
         return turn.text
     opening = "" if turn.text.endswith(OUTPUT_FENCE) else f"\n{OUTPUT_FENCE}"
@@ -140,7 +156,7 @@ def turn_text(turn: TurnRecord) -> str:
 
 
 def _answered(rollout: Rollout) -> AnswerChoice:
-    """The last turn is the answer if no program of it was run; whatever came before it is how the model got there."""
+    """Return the answer of a rollout: its last turn, unless that turn ran a program. The other turns are the reasoning."""
     turns = rollout.turns
     num_thinking = len(turns) if not turns or turns[-1].result is not None else len(turns) - 1
     said = "".join(turn.completion.text for turn in turns[num_thinking:])

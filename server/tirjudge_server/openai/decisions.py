@@ -1,8 +1,9 @@
 """`/v1/decisions`: questions about an input, each answered with probabilities.
 
-Every question is one judgment of which option is right about the input, so that its probabilities are those of the
-judge's labels: a predicate compares "true" with "false" (pairwise), a choice or a score its options (pairwise for two,
-listwise for more; more than a prompt holds in groups). Options are shown in an order drawn from their content.
+Each question is one judgment: which option is right about the input. The probabilities of the answer are the probabilities
+of the judge's labels. A predicate compares "true" with "false" (pairwise). A choice or a score compares its options
+(pairwise for two, listwise for more, in groups if one prompt cannot hold them). The order in which the options are shown
+is derived from their content.
 """
 
 from __future__ import annotations
@@ -30,21 +31,29 @@ from tirjudge_web.connection import while_connected
 
 DECISIONS_PATH = "/v1/decisions"
 MAX_QUESTIONS = 400
+"""Maximum number of questions in a request."""
 TRUE, FALSE = "True. The statement holds.", "False. The statement does not hold."
+"""The two options of a predicate. The model sees them."""
 
 
 class PredicateQuestion(Foreign):
+    """Whether a statement about the input is true."""
+
     type: Literal["predicate"]
     instructions: Content
     name: Text | None = None
 
 
 class ChoiceOption(Foreign):
+    """One option of a choice."""
+
     value: Text | StrictBool
     description: Text | None = None
 
 
 class ChoiceQuestion(Foreign):
+    """Which of several options is right."""
+
     type: Literal["choice"]
     instructions: Content
     choices: list[ChoiceOption] = Field(min_length=2, max_length=255)
@@ -58,11 +67,15 @@ class ChoiceQuestion(Foreign):
 
 
 class DecisionLevel(Foreign):
+    """One level of a score."""
+
     label: Text
     description: Text | None = None
 
 
 class ScoreQuestion(Foreign):
+    """Which of several ordered levels is right."""
+
     type: Literal["score"]
     instructions: Content
     levels: list[DecisionLevel] = Field(min_length=2, max_length=10)
@@ -73,12 +86,16 @@ Question = Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(d
 
 
 class DecisionMessage(Foreign):
+    """A message of the input."""
+
     type: Literal["message"] = "message"
     role: Literal["user", "developer", "system", "assistant"]
     content: Content
 
 
 class DecisionToolCall(Foreign):
+    """A tool call in the input."""
+
     type: Literal["function_call", "custom_tool_call"]
     name: Text
     call_id: Text
@@ -87,6 +104,8 @@ class DecisionToolCall(Foreign):
 
 
 class DecisionToolOutput(Foreign):
+    """The output of a tool call in the input."""
+
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: Text
     output: Content
@@ -108,16 +127,19 @@ DecisionItem = Annotated[
 
 
 class DecisionRequest(Foreign):
+    """Body of a decision request."""
+
     model: Text
     input: Text | Annotated[list[DecisionItem], Field(min_length=1)]
     questions: list[Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
     judge: dict[str, Any] = Field(default_factory=dict)
-    """Ours: `orders`, `votes`, `tools` and the other options of a `JudgeRequest`, for every question."""
+    """An extension of OpenAI's format: `orders`, `votes`, `tools` and the other options of a `JudgeRequest`, for every
+    question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOptions:
-    """What a question's judgment chooses from."""
+    """The options that the judgment of a question compares."""
 
     texts: tuple[str, ...]
 
@@ -127,41 +149,42 @@ class DecisionOptions:
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """The endpoint.
+    """Return the endpoint.
 
     Args:
-        service: judges.
-        max_body_bytes: a larger request is refused.
+        service: Judges the questions.
+        max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
 
     @routes.post(DECISIONS_PATH)
     async def decisions(request: Request) -> Response:
         """Answer questions about an input."""
-        asked = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
+        body = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)
         call = call_of(request, dialect="openai.decisions")
-        answer = await while_connected(request.receive, answer_decisions(service, asked, call=call))
+        answer = await while_connected(request.receive, answer_decisions(service, body, call=call))
         return JSONResponse(answer)
 
     return routes
 
 
-async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, call: Call) -> dict[str, Any]:
-    """The answers to all questions, in order.
+async def answer_decisions(service: JudgeService, body: DecisionRequest, *, call: Call) -> dict[str, Any]:
+    """Return the answers to all questions, in order.
 
     Raises:
-        Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded: a
-            question that could not be judged is no refusal by the model, so that none is answered.
+        Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded: One
+            question could not be judged. The whole request fails then, because such a question is not a refusal by the
+            model.
     """
-    given = input_text(asked.input)
-    await asyncio.to_thread(_check_one_reading, asked, given=given)
-    # What is wrong with `judge` is told before anything is judged.
-    first = request_of(asked, asked.questions[0], given=given, service=service)
-    _check_cost(asked, given=given, like=first, service=service)
-    requests = (request_of(asked, question, given=given, service=service) for question in asked.questions)
+    given = input_text(body.input)
+    await asyncio.to_thread(_check_one_reading, body, given=given)
+    # Building the first request reports errors in `judge` before any question is judged.
+    first = request_of(body, body.questions[0], given=given, service=service)
+    _check_cost(body, given=given, like=first, service=service)
+    requests = (request_of(body, question, given=given, service=service) for question in body.questions)
     judgments = await service.answer_all(requests, call=call)
     answers, usages = [], []
-    for question, judgment in zip(asked.questions, judgments, strict=True):
+    for question, judgment in zip(body.questions, judgments, strict=True):
         if isinstance(judgment, Exception):
             raise judgment
         answers.append(answer_of(question, judgment.verdict))
@@ -177,62 +200,62 @@ async def answer_decisions(service: JudgeService, asked: DecisionRequest, *, cal
     }
 
 
-def _check_cost(asked: DecisionRequest, *, given: str, like: JudgeRequest, service: JudgeService) -> None:
+def _check_cost(body: DecisionRequest, *, given: str, like: JudgeRequest, service: JudgeService) -> None:
     """
     Raises:
-        Refused: 413, the questions cost too much together.
+        Refused: 413, the total cost of the questions is over the limit.
     """
     size, chars = service.judge.profile.group_size, len(_template()) + len(given)
     costs = (
         question_cost(chars + len(question.instructions), options_of(question).texts, like=like, group_size=size)
-        for question in asked.questions
+        for question in body.questions
     )
     service.cost_limits.check(sum(costs, Cost()), param="questions")
 
 
 def request_of(
-    asked: DecisionRequest,
+    body: DecisionRequest,
     question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
     *,
     given: str,
     service: JudgeService,
 ) -> JudgeRequest:
-    """The judgment that answers one question.
+    """Return the request whose judgment answers one question.
 
     Args:
-        asked: the whole request.
-        question: one of its questions.
-        given: its `input_text`.
-        service: judges.
+        body: The whole request.
+        question: One of its questions.
+        given: Its `input_text`.
+        service: Judges the questions.
 
     Raises:
-        Refused: `judge` holds no options of a request.
+        Refused: `judge` holds an invalid option.
     """
     options = options_of(question)
     values = {"input": given, "instructions": question.instructions}
     found = {
         "mode": options.mode,
-        "model": asked.model,
+        "model": body.model,
         "prompt": fill(_template(), values),
         "responses": list(options.texts),
     }
-    return judge_request(merged(asked.judge, found), service=service)
+    return judge_request(merged(body.judge, found), service=service)
 
 
-def _check_one_reading(asked: DecisionRequest, *, given: str) -> None:
-    """A text must not spell what stands between the texts: the line before the instructions, or the name of another item.
+def _check_one_reading(body: DecisionRequest, *, given: str) -> None:
+    """Check that no text contains a separator: the template's line before the instructions, or the name of an item.
 
     Raises:
-        Refused: one does.
+        Refused: A text contains one, so that the prompt is ambiguous.
     """
-    instructions = (question.instructions for question in asked.questions)
+    instructions = (question.instructions for question in body.questions)
     try:
         check_line(line_between(_template(), "input", "instructions"), texts=[given, *instructions])
-        if not isinstance(asked.input, str) and _sole_user_text(asked.input) is None:
-            for item in asked.input:
+        if not isinstance(body.input, str) and _sole_user_text(body.input) is None:
+            for item in body.input:
                 check_turns(_item_text(item))
     except Ambiguous as error:
-        raise ambiguous(error, param="input", fix="leave the marker out, or write it in other words") from error
+        raise ambiguous(error, param="input", fix="remove the marker, or reword it") from error
 
 
 @cache
@@ -246,11 +269,12 @@ def _template() -> str:
 
 
 def options_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion) -> DecisionOptions:
+    """Return the options of a question, as texts."""
     match question:
         case PredicateQuestion():
             return DecisionOptions(texts=(TRUE, FALSE))
         case ChoiceQuestion():
-            # Where booleans stand beside strings, these are quoted: `"true"` is not `true`.
+            # Among booleans, strings are quoted, so that `"true"` differs from `true`.
             is_text = all(isinstance(option.value, str) for option in question.choices)
             values = [
                 str(option.value) if is_text else json.dumps(option.value, ensure_ascii=False)
@@ -269,7 +293,7 @@ def _described(name: str, description: str | None) -> str:
 
 
 def input_text(given: str | Sequence[DecisionMessage | DecisionToolCall | DecisionToolOutput]) -> str:
-    """The input as one text; a single user message stands there without its role."""
+    """Return the input as one text. A single user message is given without its role."""
     if isinstance(given, str):
         return given
     alone = _sole_user_text(given)
@@ -277,7 +301,7 @@ def input_text(given: str | Sequence[DecisionMessage | DecisionToolCall | Decisi
 
 
 def _sole_user_text(given: Sequence[DecisionMessage | DecisionToolCall | DecisionToolOutput]) -> str | None:
-    """The text of a single user message; None if the input is anything else."""
+    """Return the text of the input if it is a single user message, otherwise None."""
     first = given[0]
     return first.content if len(given) == 1 and isinstance(first, DecisionMessage) and first.role == "user" else None
 
@@ -293,7 +317,7 @@ def _item_text(item: DecisionMessage | DecisionToolCall | DecisionToolOutput) ->
 
 
 def answer_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, verdict: Verdict) -> dict[str, Any]:
-    """What a verdict says to a question; an abstention is a refusal."""
+    """Return the answer to a question in OpenAI's format. An abstention is a refusal."""
     chances = verdict.probabilities
     if verdict.status == "abstained" or chances is None:
         return {"type": "refusal", "name": question.name}

@@ -1,4 +1,4 @@
-"""`/v1/files`: what batches read and write."""
+"""`/v1/files`: input and output files of batches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from tirjudge_web.errors import Refused
 
 FILES_PATH = "/v1/files"
 MAX_FILE_BYTES = 200 * 1024 * 1024
-"""The largest file that is taken, as OpenAI has it for batches."""
+"""Maximum size of a file; OpenAI's limit for batches."""
 
 _FORM_BYTES = 16 * 1024
-"""More than the form around a file takes."""
+"""Allowance for the multipart form around a file."""
 
 MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 2_592_000
+"""Shortest and longest lifetime of a file: one hour and thirty days."""
 
 _FORM = {
     "type": "object",
@@ -38,21 +39,21 @@ _FORM = {
     },
     "required": ["file", "purpose"],
 }
-"""An upload, in OpenAPI's words."""
+"""OpenAPI schema of an upload."""
 
 
 def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRouter:
-    """The endpoints.
+    """Return the endpoints.
 
     Args:
-        store: holds the files.
-        max_file_bytes: a larger file is refused.
+        store: Holds the files.
+        max_file_bytes: Maximum size of a file. A larger one is refused with 413.
     """
     routes = APIRouter()
 
     @routes.post(
         FILES_PATH,
-        responses=error_responses({413: "The file is too large.", 429: "The caller keeps too many files."}),
+        responses=error_responses({413: "The file is too large.", 429: "The caller has too many files."}),
         openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     )
     async def upload(request: Request) -> dict[str, object]:
@@ -61,38 +62,38 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         with store.receiving(owner, num_bytes=_declared_bytes(request, max_bytes=max_file_bytes)) as held:
             form = await _form(request, max_bytes=max_file_bytes, held=held)
             try:
-                # In a thread, because it waits for the disk.
+                # In a thread, because writing to the disk blocks.
                 return (await asyncio.to_thread(_stored, form, store=store, owner=owner)).shown()
             finally:
                 await form.close()
 
     @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)})
     async def list_files(request: Request) -> dict[str, object]:
-        """The caller's files, the newest first."""
-        asked = parsed(dict(request.query_params), FilesQuery)
-        files = [file for file in store.of(owner_of(request)) if asked.purpose in (None, file.purpose)]
-        if asked.order == "desc":
+        """List the caller's files, newest first."""
+        query = parsed(dict(request.query_params), FilesQuery)
+        files = [file for file in store.of(owner_of(request)) if query.purpose in (None, file.purpose)]
+        if query.order == "desc":
             files.reverse()
-        found, has_more = page(files, after=asked.after, limit=asked.limit, id_of=lambda file: file.id)
+        found, has_more = page(files, after=query.after, limit=query.limit, id_of=lambda file: file.id)
         return listed([file.shown() for file in found], has_more=has_more)
 
     @routes.get(FILES_PATH + "/{file_id}")
     async def retrieve(request: Request, file_id: str) -> dict[str, object]:
-        """What is known of a file."""
+        """Return the metadata of a file."""
         return store.get(file_id, owner=owner_of(request)).shown()
 
     @routes.get(FILES_PATH + "/{file_id}/content")
     async def content(request: Request, file_id: str) -> Response:
-        """A file's content."""
+        """Return the content of a file."""
         file = store.get(file_id, owner=owner_of(request))
         return FileResponse(store.path(file.id), media_type="application/octet-stream")
 
-    @routes.delete(FILES_PATH + "/{file_id}", responses=error_responses({409: "A batch that has not ended reads it."}))
+    @routes.delete(FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch reads the file."}))
     async def delete(request: Request, file_id: str) -> dict[str, object]:
-        """Remove a file; one that a batch still reads stays."""
+        """Delete a file. A file that an unfinished batch reads cannot be deleted."""
         file = store.get(file_id, owner=owner_of(request))
         if store.is_read(file):
-            message = f"file: {shown(file_id)} is read by a batch that has not ended; cancel that first"
+            message = f"file: {shown(file_id)} is read by a batch that has not ended; cancel the batch first"
             raise Refused(invalid(message, param="file_id", code="file_in_use"))
         store.remove(file.id)
         return {"id": file.id, "object": "file", "deleted": True}
@@ -101,48 +102,47 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
 
 
 def owner_of(request: Request) -> str | None:
-    """Name of the key that a request came with; None: there was none."""
+    """Return the name of the caller's API key. None: no key."""
     return getattr(request.state, "caller", None)
 
 
 def _declared_bytes(request: Request, *, max_bytes: int) -> int:
-    """How long an upload says to be; 0: it does not say.
+    """Return the Content-Length of an upload. 0: unknown.
 
     Raises:
-        Refused: 413, it is too long for one file.
+        Refused: 413, the upload is too large.
     """
     declared = request.headers.get("content-length", "")
     num_bytes = int(declared) if declared.isdecimal() else 0
-    # The form around a file takes some bytes as well.
     if num_bytes > max_bytes + _FORM_BYTES:
         raise _too_large(f"{num_bytes}", max_bytes=max_bytes)
     return num_bytes
 
 
 def _too_large(given: str, *, max_bytes: int) -> Refused:
-    message = f"file: {given} bytes given, at most {max_bytes} are taken; split it"
+    message = f"file: {given} bytes given, the limit is {max_bytes}; split the file"
     return Refused(invalid(message, param="file", code="file_too_large"), status=413)
 
 
 async def _form(request: Request, *, max_bytes: int, held: Upload) -> FormData:
-    """The parts of an upload; files are kept on disk while they come in.
+    """Parse the multipart form of an upload. Files are spooled to disk.
 
     Raises:
-        Refused: 413, or no form.
+        Refused: The upload is too large (413), or is not a form.
     """
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise _malformed("no multipart/form-data, which has the parts `file` and `purpose`")
+        raise _malformed("expected: multipart/form-data with the parts `file` and `purpose`")
     stream = _bounded(request, max_bytes=max_bytes, held=held)
     try:
         return await MultiPartParser(request.headers, stream, max_files=1, max_fields=16).parse()
     except _Broken as error:
         raise error.cause from None
     except (MultiPartException, KeyError) as error:
-        raise _malformed(f"no multipart/form-data: {error}") from error
+        raise _malformed(f"invalid multipart/form-data: {error}") from error
 
 
 class _Broken(MultiPartException):
-    """The stream of an upload broke; in the parser's own words, so that it closes what it has opened."""
+    """The stream of an upload broke. Derived from the parser's error type, so that the parser closes its temporary files."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -163,10 +163,10 @@ async def _bounded(request: Request, *, max_bytes: int, held: Upload) -> AsyncGe
 
 
 def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFile:
-    """The file of an upload.
+    """Store the file of an upload.
 
     Raises:
-        Refused: a part of the form is missing or wrong.
+        Refused: A part of the form is missing or invalid.
     """
     upload, purpose = form.get("file"), form.get("purpose")
     if not isinstance(upload, UploadFile):
@@ -191,9 +191,14 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFil
 
 
 def lifetime(seconds: object, *, param: str) -> int:
-    """
+    """Parse the lifetime of a file in seconds.
+
+    Args:
+        seconds: The value as given.
+        param: Field that holds it, for error messages.
+
     Raises:
-        Refused: it is no number of seconds between an hour and thirty days.
+        Refused: The value is not an integer between `MIN_LIFETIME_S` and `MAX_LIFETIME_S`.
     """
     text = str(seconds)
     if (
@@ -206,5 +211,5 @@ def lifetime(seconds: object, *, param: str) -> int:
     return int(text)
 
 
-def _malformed(what: str) -> Refused:
-    return Refused(invalid(f"body: {what}", param="body", code="invalid_body"))
+def _malformed(why: str) -> Refused:
+    return Refused(invalid(f"body: {why}", param="body", code="invalid_body"))

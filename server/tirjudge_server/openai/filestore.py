@@ -1,8 +1,8 @@
-"""Files that clients upload and batches write, on disk: `ID.data` with the content and `ID.json` with what it is.
+"""Files on disk that clients upload and batches write: `ID.data` holds the content, `ID.json` the metadata.
 
-A file exists once its `.json` does, which is renamed into place after the content was synced, so that a crash leaves
-either all of a file or a `.data` without its `.json`; such leftovers are removed at the next start. The content is
-never held in memory.
+A file exists when its `.json` exists. The `.json` is renamed into place after the content was synced, so that a crash leaves
+either a complete file or a `.data` without a `.json`. Such leftovers are removed at the next start. The content is never
+held in memory.
 """
 
 from __future__ import annotations
@@ -25,44 +25,49 @@ from tirjudge.http.protocol import invalid, shown
 from tirjudge_web.errors import Refused
 
 BATCH_FILE_DAYS = 30
-"""How long files for and from batches are kept if nothing else was asked for, as OpenAI keeps them."""
+"""Default number of days for which input and output files of batches are kept; OpenAI's default."""
 
 _DAY_S = 86_400
 
 QUOTA_EXCEEDED = "storage_quota_exceeded"
-"""The code of the error."""
+"""Error code of a refusal because the quota is full."""
 
-_FOR_GOOD = {"x-should-retry": "false"}
+_DO_NOT_RETRY = {"x-should-retry": "false"}
+"""Header of such a refusal. OpenAI's clients retry a 429 without it, and a retry cannot succeed."""
 _FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
-"""Clients take a 429 for something that passes, and this does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuota:
-    """What one caller may keep at a server; all who come without a key are one caller."""
+    """Limits per caller. All callers without an API key share one quota."""
 
     num_bytes: int = 2 * 1024**3
-    """Of all files, those that batches wrote included; they are written even beyond it."""
+    """Maximum total size of all files, output files of batches included. Running batches may write beyond it."""
     num_files: int = 1000
-    """Uploaded files and files of batches."""
+    """Maximum number of uploaded files and output files."""
     num_batches: int = 16
-    """Batches that have not ended."""
+    """Maximum number of unfinished batches."""
     num_ended_batches: int = 1000
-    """Ended batches that are remembered; the oldest are forgotten first."""
+    """Maximum number of ended batches that are kept. The oldest are deleted first."""
 
 
 class Upload:
-    """Room that is held for a file while it comes in."""
+    """A reservation of space for a file during its upload.
+
+    Args:
+        take: Reserves more bytes, or raises `Refused`.
+        num_bytes: Number of bytes that are reserved already.
+    """
 
     def __init__(self, take: Callable[[int], None], *, num_bytes: int) -> None:
         self._take = take
         self.num_bytes = num_bytes
 
     def hold(self, num_bytes: int) -> None:
-        """Let there be room for that much in all.
+        """Extend the reservation to a total size.
 
         Raises:
-            Refused: 413, there is not.
+            Refused: 413, the quota is full.
         """
         if num_bytes > self.num_bytes:
             self._take(num_bytes - self.num_bytes)
@@ -70,7 +75,7 @@ class Upload:
 
 
 class StoredFile(BaseModel):
-    """What is known of a file. The fields of OpenAI's `File`, and whose it is."""
+    """Metadata of a file: the fields of OpenAI's `File`, and its owner."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,17 +85,17 @@ class StoredFile(BaseModel):
     created_at: int
     """Unix time, seconds."""
     expires_at: int | None
-    """When it is removed; None: never."""
+    """Unix time in seconds at which the file is deleted. None: never."""
     filename: str
     purpose: Literal["batch", "batch_output"]
     status: Literal["processed"] = "processed"
     owner: str | None = None
-    """Name of the key that it came with; None: there was none. Not shown."""
+    """Name of the API key of its owner. None: uploaded without a key. Hidden from clients."""
     serial: int = 0
-    """Orders files of one second. Not shown."""
+    """Orders files that were created in the same second. Hidden from clients."""
 
     def shown(self) -> dict[str, object]:
-        """As clients see it."""
+        """Return the fields that clients see."""
         return self.model_dump(exclude={"owner", "serial"})
 
 
@@ -98,12 +103,12 @@ class FileStore:
     """All files of a server.
 
     Args:
-        folder: where they lie; made if it is not there.
-        quota: what one owner may keep.
-        now: Unix time, seconds.
+        folder: Folder of the files. Created if missing.
+        quota: Limits per owner.
+        now: Returns the Unix time in seconds.
 
     Attributes:
-        is_read: whether a batch still needs a file; such a file is not removed, even after its time.
+        is_read: Whether an unfinished batch reads a file. Such a file is kept, even after it has expired.
     """
 
     def __init__(
@@ -116,8 +121,8 @@ class FileStore:
         self._folder = folder
         self._now = now
         self.quota = quota
-        self._num_held_bytes: Counter[str | None] = Counter()  # of uploads that come in now, by owner
-        self._num_uploads: Counter[str | None] = Counter()
+        self._num_held_bytes: Counter[str | None] = Counter()  # reserved bytes of uploads in progress, by owner
+        self._num_uploads: Counter[str | None] = Counter()  # uploads in progress, by owner
         self._writing = threading.Lock()
         self.is_read: Callable[[StoredFile], bool] = lambda file: False
         open_private_folder(folder)
@@ -128,33 +133,34 @@ class FileStore:
                 path.unlink()
 
     def new_id(self) -> str:
+        """Return an unused file id."""
         return f"file-{uuid.uuid4().hex}"
 
     def path(self, file_id: str) -> Path:
-        """Where the content of a file lies, or will."""
+        """Return the path of a file's content, existing or not."""
         return self._folder / f"{file_id}.data"
 
     def open_new(self, file_id: str) -> IO[bytes]:
-        """A file to write the content to, before `add`."""
+        """Open the content of a new file for writing. Call `add` afterwards."""
         return open(self.path(file_id), "xb", opener=private)
 
     @contextmanager
     def receiving(self, owner: str | None, *, num_bytes: int) -> Iterator[Upload]:
-        """Hold room for a file that comes in, until the end of the block; there it was added, or is given up.
+        """Reserve space for an upload until the end of the block.
 
         Args:
-            owner: whose it will be.
-            num_bytes: as much as it says to be; 0: it does not say.
+            owner: Owner of the file. None: no API key.
+            num_bytes: Declared size. 0: unknown.
 
         Raises:
-            Refused: 413 or 429, the owner keeps too much already.
+            Refused: 413 or 429, the owner's quota is full.
         """
         self.sweep()
         num_files = len([file for file in list(self._files.values()) if file.owner == owner]) + self._num_uploads[owner]
         if num_files >= self.quota.num_files:
-            message = f"file: {num_files} files are kept already, at most {self.quota.num_files} may be; {_FREE_SPACE}"
+            message = f"file: {num_files} files are stored, the limit is {self.quota.num_files}; {_FREE_SPACE}"
             problem = invalid(message, param="file", code=QUOTA_EXCEEDED)
-            raise Refused(problem, status=429, headers=_FOR_GOOD)
+            raise Refused(problem, status=429, headers=_DO_NOT_RETRY)
         upload = Upload(partial(self._hold, owner), num_bytes=0)
         self._num_uploads[owner] += 1
         try:
@@ -165,25 +171,25 @@ class FileStore:
             self._num_held_bytes[owner] -= upload.num_bytes
 
     def num_bytes_of(self, owner: str | None) -> int:
-        """Of all files of an owner, and of those that come in."""
+        """Return the total size of an owner's files, uploads in progress included."""
         return (
             sum(file.bytes for file in list(self._files.values()) if file.owner == owner) + self._num_held_bytes[owner]
         )
 
     def check_full(self, owner: str | None) -> None:
-        """Whether a batch of an owner may write more files.
+        """Check that the owner's quota allows more files.
 
         Raises:
-            Refused: 413, the owner keeps too much already.
+            Refused: 413, the quota is full.
         """
         self.sweep()
         self._hold(owner, 0)
 
     def _hold(self, owner: str | None, num_bytes: int) -> None:
-        num_kept, most = self.num_bytes_of(owner), self.quota.num_bytes
-        if num_kept + num_bytes > most:
-            message = f"file: {num_bytes:,} more bytes given, {num_kept:,} of {most:,} bytes are taken; {_FREE_SPACE}"
-            raise Refused(invalid(message, param="file", code=QUOTA_EXCEEDED), status=413, headers=_FOR_GOOD)
+        num_kept, limit = self.num_bytes_of(owner), self.quota.num_bytes
+        if num_kept + num_bytes > limit:
+            message = f"file: {num_bytes:,} more bytes given, {num_kept:,} of {limit:,} bytes are used; {_FREE_SPACE}"
+            raise Refused(invalid(message, param="file", code=QUOTA_EXCEEDED), status=413, headers=_DO_NOT_RETRY)
         self._num_held_bytes[owner] += num_bytes
 
     def add(
@@ -195,10 +201,14 @@ class FileStore:
         owner: str | None,
         lifetime_s: int | None = None,
     ) -> StoredFile:
-        """Let the content that was written under `file_id` be a file.
+        """Create a file from content that was written with `open_new`.
 
         Args:
-            lifetime_s: seconds until it is removed; None: thirty days.
+            file_id: Id of the file.
+            filename: Name that clients see.
+            purpose: What the file is for.
+            owner: Name of the owner's API key. None: no key.
+            lifetime_s: Seconds until the file is deleted. None: `BATCH_FILE_DAYS`.
         """
         path = self.path(file_id)
         sync(path)
@@ -219,33 +229,35 @@ class FileStore:
         return file
 
     def get(self, file_id: str, *, owner: str | None) -> StoredFile:
-        """
+        """Return the metadata of a file.
+
         Raises:
-            Refused: there is no such file of this owner's.
+            Refused: 404, the owner has no such file.
         """
         self.sweep()
         file = self._files.get(file_id)
         if file is None or file.owner != owner:
-            raise Refused(invalid(f"file: no {shown(file_id)}", param="file_id", code="file_not_found"), status=404)
+            message = f"file: {shown(file_id)} not found"
+            raise Refused(invalid(message, param="file_id", code="file_not_found"), status=404)
         return file
 
     def has(self, file_id: str) -> bool:
-        """Whether there is such a file, whosever it is."""
+        """Whether a file exists, of any owner."""
         return file_id in self._files
 
     def of(self, owner: str | None) -> list[StoredFile]:
-        """All files of an owner, the oldest first."""
+        """Return all files of an owner, oldest first."""
         self.sweep()
         return [file for file in list(self._files.values()) if file.owner == owner]
 
     def remove(self, file_id: str) -> None:
-        """The description first: what has none is a leftover."""
+        """Delete a file. The metadata goes first, so that a crash in between leaves a `.data` that the next start removes."""
         self._files.pop(file_id, None)
         (self._folder / f"{file_id}.json").unlink(missing_ok=True)
         self.path(file_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what has expired."""
+        """Delete expired files."""
         now = self._now()
         expired = [
             file for file in list(self._files.values()) if file.expires_at is not None and file.expires_at <= now
@@ -256,7 +268,7 @@ class FileStore:
 
 
 def open_private_folder(folder: Path) -> None:
-    """Make a folder for what callers sent, or close one that is there to others, with the files in it."""
+    """Create a folder for callers' data, or make an existing folder and its files inaccessible to other users."""
     make_private_folder(folder)
     remove_unfinished(folder)
     for path in (folder, *(path for path in folder.iterdir() if path.is_file())):

@@ -1,4 +1,4 @@
-"""`/v1/fine_tuning/alpha/graders/run` and `/validate`."""
+"""`/v1/fine_tuning/alpha/graders/run` and `/validate`: run or check a grader."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """The endpoints.
+    """Return the endpoints.
 
     Args:
-        service: judges.
-        max_body_bytes: a larger request is refused.
+        service: Judges and runs programs.
+        max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
 
     @routes.post(GRADERS_PATH + "/run")
     async def run(request: Request) -> Response:
         """Grade one sample."""
-        asked = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
+        body = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
         service.draining.check()
         call = call_of(request, dialect="openai.graders")
-        work = run_grader(service, asked.grader, sample=asked.model_sample, item=asked.item, call=call)
+        work = run_grader(service, body.grader, sample=body.model_sample, item=body.item, call=call)
         return JSONResponse(await while_connected(request.receive, work))
 
     @routes.post(GRADERS_PATH + "/validate")
     async def validate(request: Request) -> Response:
         """Check a grader without running it."""
-        asked = await receive(request, ValidateRequest, service=service, max_bytes=max_body_bytes)
-        return JSONResponse({"grader": asked.grader.model_dump(mode="json", exclude_none=True)})
+        body = await receive(request, ValidateRequest, service=service, max_bytes=max_body_bytes)
+        return JSONResponse({"grader": body.grader.model_dump(mode="json", exclude_none=True)})
 
     return routes

@@ -1,7 +1,7 @@
-"""The words in which a caller wants the verdict: what its own prompt asks for, or JSON.
+"""Output formats for verdicts: the format that the caller's judge prompt requests, or JSON.
 
-No form ever turns an abstention or a tie into a score: what has no place in a form is said in words that its parser does
-not take for a verdict.
+A format never turns an abstention or a tie into a score. A verdict that a format cannot express is written as text that the
+caller's parser does not read as a verdict.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ from tirjudge_web.errors import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What the message of an answer holds."""
+class FormattedVerdict:
+    """Content of an answer's message."""
 
     content: str | None
-    """None: only `refusal` is there."""
+    """The formatted verdict. None: `refusal` is given instead."""
     refusal: str | None = None
-    """Why the form that was asked for cannot be filled; None when it is."""
+    """Why the verdict does not fit the requested format. None: it does."""
 
 
 class Form(Protocol):
-    def say(self, judgment: Judgment) -> Said: ...
+    """An output format for verdicts."""
+
+    def write(self, judgment: Judgment) -> FormattedVerdict:
+        """Format the verdict of a judgment."""
+        ...
 
 
 def undecided(verdict: Verdict) -> str:
-    """A tie or an abstention in words."""
+    """Return a tie or an abstention as text."""
     return f"{verdict.status}: {verdict.reason}"
 
 
 def is_good(verdict: Verdict) -> bool:
-    """Whether a single response is more likely good than not: P(its score is 6 or more) is at least one half."""
+    """Whether a single response is probably good: P(score >= 6) is at least 0.5."""
     return (verdict.probabilities or [0.0])[0] >= 0.5
 
 
@@ -45,18 +49,19 @@ class PreferenceForm:
     """`[[A]]`, or `[[A>B]]`."""
 
     tie: str | None
-    """What the caller reads as a tie; None: its prompt offers none."""
+    """The caller's notation for a tie. None: its prompt offers no tie."""
     arrows: bool = False
+    """Whether to write `[[A>B]]` instead of `[[A]]`."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         if verdict.status == "tie" and self.tie is not None:
-            return Said(content=self.tie)
+            return FormattedVerdict(content=self.tie)
         if verdict.status != "decided":
-            return Said(content=undecided(verdict))
+            return FormattedVerdict(content=undecided(verdict))
         if self.arrows:
-            return Said(content="[[A>B]]" if verdict.best == 0 else "[[B>A]]")
-        return Said(content=f"[[{verdict.label}]]")
+            return FormattedVerdict(content="[[A>B]]" if verdict.best == 0 else "[[B>A]]")
+        return FormattedVerdict(content=f"[[{verdict.label}]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +69,25 @@ class RatingForm:
     """A number on the caller's scale, such as `Rating: [[7]]`."""
 
     low: int
+    """Lowest rating."""
     high: int
+    """Highest rating."""
     pattern: str
-    """Holds one `{}`."""
+    """Format string with one `{}` for the rating."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         score = (verdict.scores or [None])[0]
         if verdict.status != "decided" or score is None:
-            return Said(content=undecided(verdict))
-        return Said(content=self.pattern.format(self._rating(verdict, score=score)))
+            return FormattedVerdict(content=undecided(verdict))
+        return FormattedVerdict(content=self.pattern.format(self._rating(verdict, score=score)))
 
     def _rating(self, verdict: Verdict, *, score: float) -> str:
-        """The score as the judge wrote it if the scale is the judge's own; else the expected one, mapped and rounded."""
+        """Return the rating.
+
+        On the judge's own scale of 1 to 10 this is the score that the judge wrote. On other scales the expected score is
+        mapped and rounded.
+        """
         if (self.low, self.high) == (1, 10) and verdict.label is not None:
             return verdict.label
         if self.high - self.low == 1:
@@ -86,14 +97,18 @@ class RatingForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YesNoForm:
-    yes: str
-    no: str
+    """One of two words."""
 
-    def say(self, judgment: Judgment) -> Said:
+    yes: str
+    """Written for a good response."""
+    no: str
+    """Written for other responses."""
+
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
         if verdict.status != "decided":
-            return Said(content=undecided(verdict))
-        return Said(content=self.yes if is_good(verdict) else self.no)
+            return FormattedVerdict(content=undecided(verdict))
+        return FormattedVerdict(content=self.yes if is_good(verdict) else self.no)
 
 
 JSON_TYPES: Mapping[str, frozenset[str]] = {
@@ -109,8 +124,8 @@ JSON_TYPES: Mapping[str, frozenset[str]] = {
     "score": frozenset({"number", "integer", "null"}),
     "reasoning": frozenset({"string"}),
 }
-"""What a caller's schema may ask for, and the JSON types that it comes in: the fields of a verdict, `score` (of a single
-response) and `reasoning` (the judge's last words)."""
+"""Properties that a caller's schema may request -> the JSON types of their values. These are the fields of a verdict, `score`
+(the score of a single response) and `reasoning` (the text of the judge's last turn)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,18 +133,18 @@ class JsonForm:
     """The verdict as one JSON object."""
 
     properties: Mapping[str, Any] | None = None
-    """Of the caller's schema; None: the whole verdict."""
+    """Properties of the caller's schema. None: no schema; write the whole verdict."""
 
-    def say(self, judgment: Judgment) -> Said:
+    def write(self, judgment: Judgment) -> FormattedVerdict:
         if self.properties is None:
-            return Said(content=judgment.verdict.model_dump_json())
+            return FormattedVerdict(content=judgment.verdict.model_dump_json())
         known = _known(judgment)
         values = {name: _fitted(known[name], schema=schema) for name, schema in self.properties.items()}
         misfits = [name for name, value in values.items() if not _admits(self.properties[name], value)]
         if misfits:
             why = undecided(judgment.verdict) if judgment.verdict.reason else f"it is {values[misfits[0]]!r}"
-            return Said(content=None, refusal=f"{misfits[0]}: the schema has no room for the verdict ({why})")
-        return Said(content=json.dumps(values, ensure_ascii=False))
+            return FormattedVerdict(content=None, refusal=f"{misfits[0]}: the verdict does not fit the schema ({why})")
+        return FormattedVerdict(content=json.dumps(values, ensure_ascii=False))
 
 
 def _known(judgment: Judgment) -> dict[str, Any]:
@@ -144,10 +159,10 @@ def _known(judgment: Judgment) -> dict[str, Any]:
 
 
 def json_form(response_format: Mapping[str, Any]) -> JsonForm:
-    """The form that a `response_format` of JSON asks for.
+    """Return the format for a `response_format` of JSON.
 
     Raises:
-        Refused: its schema asks for what no verdict has.
+        Refused: The schema is invalid, or requests a property that a verdict lacks.
     """
     if response_format.get("type") != "json_schema":
         return JsonForm()
@@ -155,7 +170,7 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
     schema = described.get("schema") if isinstance(described, Mapping) else None
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
-        raise _refused("an object with properties is needed")
+        raise _refused("expected: a schema of an object with properties")
     required = schema.get("required", []) if isinstance(schema, Mapping) else []
     try:
         _check_schema(properties, required=required)
@@ -167,11 +182,11 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
 def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
     """
     Raises:
-        Refused: it asks for what no verdict has.
+        Refused: The schema requests a property, or a type of it, that a verdict lacks.
     """
     for name in (*properties, *(required if isinstance(required, list) else [])):
         if not isinstance(name, str) or name not in JSON_TYPES:
-            raise _refused(f"no {shown(name)} in a verdict; there are {', '.join(JSON_TYPES)}")
+            raise _refused(f"a verdict has no {shown(name)}; expected: {', '.join(JSON_TYPES)}")
         wanted = _types(properties.get(name))
         if wanted and not wanted & JSON_TYPES[name]:
             raise _refused(
@@ -184,14 +199,16 @@ def _refused(message: str) -> Refused:
 
 
 def _types(schema: Any) -> set[str]:
-    """The JSON types that a property may have; empty: any, as far as we look."""
+    """Return the JSON types that a property's schema allows. Empty: any type, or a schema that is not analyzed."""
     found: set[str] = set()
     return found if _collect_types(schema, into=found) else set()
 
 
 def _collect_types(schema: Any, *, into: set[str]) -> bool:
-    """Add the types that a schema names; whether every branch of it names one. All branches share one set: a set for each
-    would be copied once for every level of nesting."""
+    """Add the types that a schema names. Return whether every branch of the schema names one.
+
+    All branches share one set. A set per branch has to be copied at every level of nesting.
+    """
     if not isinstance(schema, Mapping):
         return False
     if isinstance(schema.get("anyOf"), list):
@@ -204,7 +221,7 @@ def _collect_types(schema: Any, *, into: set[str]) -> bool:
 
 
 def _fitted(value: Any, *, schema: Any) -> Any:
-    """A number as an integer where the schema takes nothing else."""
+    """Round a number if the schema allows integers only."""
     wanted = _types(schema)
     if isinstance(value, float) and "integer" in wanted and "number" not in wanted:
         return round(value)

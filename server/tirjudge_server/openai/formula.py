@@ -1,8 +1,8 @@
-"""`calculate_output` of a multi grader: arithmetic over the rewards of its parts, and nothing else.
+"""`calculate_output` of a multi grader: arithmetic over the rewards of its parts.
 
-The expression is parsed by Python and compiled by us; a node that is not arithmetic is refused, so that nothing is ever
-evaluated by Python itself. Libraries for this (simpleeval) find an unknown name only when they evaluate it, so a formula
-cannot be checked before it has rewards, and they let `9**3999999` run for seconds.
+Python's `ast` parses the expression, and this module compiles it. A node that is not arithmetic is refused, and Python never
+evaluates the expression. The simpleeval library is not used: it reports an unknown name only during evaluation, so that a
+formula cannot be checked in advance, and it runs `9**3999999` for seconds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_CHARS = 2000
+"""Maximum length of a formula."""
 MAX_POWER = 1000.0
-"""Largest exponent: floats overflow long before, and it takes no time."""
+"""Maximum absolute exponent. Keeps powers fast; floats overflow at smaller ones."""
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
@@ -31,10 +32,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def _power(base: float, power: float) -> float:
     if abs(power) > MAX_POWER:
-        raise FormulaError(f"a power of {power}")
+        raise FormulaError(f"exponent {power} given; the limit is {MAX_POWER}")
     result = base**power
     if isinstance(result, complex):
-        raise FormulaError(f"{base} to the power of {power} is no real number")
+        raise FormulaError(f"{base} to the power of {power} is not a real number")
     return result
 
 
@@ -51,18 +52,18 @@ _OPERATORS: Mapping[type[ast.operator | ast.unaryop], Callable[..., Any]] = {
 
 
 class FormulaError(ValueError):
-    """An expression that is no arithmetic, or has no value."""
+    """The expression is not arithmetic, or has no finite value."""
 
 
 class Formula:
-    """A parsed expression. `^` is a power, as in OpenAI's formulas.
+    """A parsed expression. `^` means power, as in OpenAI's formulas.
 
     Args:
-        text: the expression.
-        names: what it may speak of.
+        text: The expression.
+        names: Names of graders that may occur in it.
 
     Raises:
-        FormulaError: it is no arithmetic, or names something else.
+        FormulaError: The expression is not arithmetic, or contains an unknown name.
     """
 
     def __init__(self, text: str, *, names: frozenset[str]) -> None:
@@ -71,13 +72,16 @@ class Formula:
         try:
             self._value = _compiled(ast.parse(text.replace("^", "**").strip(), mode="eval").body, names)
         except (SyntaxError, RecursionError, MemoryError, ArithmeticError, ValueError) as error:
-            raise error if isinstance(error, FormulaError) else FormulaError(f"no arithmetic: {error}") from None
+            raise error if isinstance(error, FormulaError) else FormulaError(f"not arithmetic: {error}") from None
 
     def value(self, rewards: Mapping[str, float]) -> float:
-        """Its value.
+        """Evaluate the formula.
+
+        Args:
+            rewards: Name of a grader -> its reward.
 
         Raises:
-            FormulaError: there is none, as of 1 / 0.
+            FormulaError: The value is not finite, or undefined as after a division by 0.
         """
         try:
             value = self._value(rewards)
@@ -89,16 +93,16 @@ class Formula:
 
 
 def _compiled(node: ast.expr, names: frozenset[str]) -> Callable[[Mapping[str, float]], float]:
-    """The function that a node is; whatever is no arithmetic is refused."""
+    """Compile a node to a function of the rewards. A node that is not arithmetic is refused."""
     match node:
         case ast.Constant(value=bool()):
-            raise FormulaError(f"{node.value} is no number")
+            raise FormulaError(f"{node.value} is not a number")
         case ast.Constant(value=int() | float() as number):
-            value = float(number)  # an integer that is too large for one is refused here
+            value = float(number)  # raises OverflowError for an integer that is too large for a float
             return lambda rewards: value
         case ast.Name(id=name):
             if name not in names:
-                raise FormulaError(f"{name}: no such grader; there are {', '.join(sorted(names)) or 'none'}")
+                raise FormulaError(f"{name}: no such grader; known graders: {', '.join(sorted(names)) or 'none'}")
             return operator.itemgetter(name)
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
             function, arguments = _OPERATORS[type(op)], [operand]
@@ -107,6 +111,7 @@ def _compiled(node: ast.expr, names: frozenset[str]) -> Callable[[Mapping[str, f
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS and arguments:
             function = FUNCTIONS[name]
         case _:
-            raise FormulaError(f"{type(node).__name__}: only numbers, graders, + - * / % ^ and {', '.join(FUNCTIONS)}")
+            allowed = f"numbers, graders, + - * / % ^ and {', '.join(FUNCTIONS)}"
+            raise FormulaError(f"{type(node).__name__} is not allowed; expected: {allowed}")
     parts = [_compiled(argument, names) for argument in arguments]
     return lambda rewards: float(function(*[part(rewards) for part in parts]))

@@ -1,4 +1,4 @@
-"""Graders as OpenAI's clients describe them, read and checked."""
+"""Grader definitions in OpenAI's format, parsed and validated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tirjudge_server.openai.similarity import METRICS
 from tirjudge_server.openai.wire import Content, Foreign
 
 MAX_PARTS = 32
-"""Most graders in a multi grader."""
+"""Maximum number of graders in a multi grader."""
 
 
 Template = Annotated[Text, Field(max_length=1_000_000)]
+"""Text with placeholders such as `{{ item.answer }}`."""
 
 
 class GraderInput(Foreign):
-    """A message of a model grader."""
+    """A message template of a model grader."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
@@ -33,15 +34,21 @@ class GraderInput(Foreign):
 
 
 class SamplingParams(Foreign):
+    """Sampling options of a model grader."""
+
     temperature: float | None = Field(default=None, ge=0.0, le=2.0)
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
 class Named(Foreign):
+    """Base of all graders."""
+
     name: Text = Field(min_length=1)
 
 
 class StringCheck(Named):
+    """Compares two strings."""
+
     type: Literal["string_check"]
     input: Template
     reference: Template
@@ -55,6 +62,8 @@ class StringCheck(Named):
 
 
 class TextSimilarity(Named):
+    """Measures the similarity of two texts."""
+
     type: Literal["text_similarity"]
     input: Template
     reference: Template
@@ -66,17 +75,21 @@ class TextSimilarity(Named):
         check_placeholders(self.reference)
         if self.evaluation_metric not in METRICS:
             known = ", ".join(METRICS)
-            raise ValueError(f"evaluation_metric: {self.evaluation_metric!r} given; this server has {known}")
+            raise ValueError(f"evaluation_metric: {self.evaluation_metric!r} given; this server supports {known}")
         return self
 
 
 class PythonGrader(Named):
+    """Runs a Python program that returns the reward."""
+
     type: Literal["python"]
     source: Text = Field(min_length=1, max_length=250_000)
-    """Defines `grade(sample, item)`."""
+    """Program that defines `grade(sample, item)`."""
 
 
 class ScoreModel(Named):
+    """Lets the judge score the sample."""
+
     type: Literal["score_model"]
     model: Text
     input: list[GraderInput] = Field(min_length=1)
@@ -86,11 +99,13 @@ class ScoreModel(Named):
     @model_validator(mode="after")
     def _range_ascends(self) -> ScoreModel:
         if not self.range[0] < self.range[1]:
-            raise ValueError(f"range: {self.range} given; the lower number comes first")
+            raise ValueError(f"range: {self.range} given; expected: [lower, higher]")
         return self
 
 
 class LabelModel(Named):
+    """Lets the judge choose a label."""
+
     type: Literal["label_model"]
     model: Text
     input: list[GraderInput] = Field(min_length=1)
@@ -101,10 +116,10 @@ class LabelModel(Named):
     @model_validator(mode="after")
     def _labels_fit(self) -> LabelModel:
         if len(set(self.labels)) < len(self.labels):
-            raise ValueError("labels: one given twice; each must be unique")
+            raise ValueError("labels: a label is given twice; each must be unique")
         unknown = sorted(set(self.passing_labels) - set(self.labels))
         if unknown:
-            raise ValueError(f"passing_labels: {unknown[0]!r} given, which is none of the labels")
+            raise ValueError(f"passing_labels: {unknown[0]!r} given, which is not one of `labels`")
         return self
 
 
@@ -112,18 +127,20 @@ Part = Annotated[StringCheck | TextSimilarity | PythonGrader | ScoreModel | Labe
 
 
 def _by_name(value: Any) -> Any:
-    """Graders as a dict by name; a list of them, or a single one, is taken as well."""
+    """Convert a list of graders, or a single grader, to a dict by name."""
     if isinstance(value, Mapping) and "type" in value and not isinstance(value["type"], Mapping):
         value = [value]
     if isinstance(value, list):
         names = [part.get("name") if isinstance(part, Mapping) else None for part in value]
         if len(set(map(str, names))) < len(names):
-            raise ValueError("two graders of one name")
+            raise ValueError("two graders have the same name")
         return dict(zip(map(str, names), value, strict=True))
     return value
 
 
 class MultiGrader(Named):
+    """Combines the rewards of several graders by a formula."""
+
     type: Literal["multi"]
     graders: Annotated[dict[Text, Part], BeforeValidator(_by_name), Field(min_length=1, max_length=MAX_PARTS)]
     calculate_output: Text
@@ -138,6 +155,7 @@ class MultiGrader(Named):
 
     @property
     def parts(self) -> Mapping[str, StringCheck | TextSimilarity | PythonGrader | ScoreModel | LabelModel]:
+        """The combined graders, by name."""
         return self.graders
 
 
@@ -146,10 +164,14 @@ AnyGrader = Annotated[Grader, Field(discriminator="type")]
 
 
 class RunRequest(Foreign):
+    """Body of a request that runs a grader on one sample."""
+
     grader: AnyGrader
     model_sample: Text
     item: Any = None
 
 
 class ValidateRequest(Foreign):
+    """Body of a request that validates a grader."""
+
     grader: AnyGrader

@@ -1,7 +1,7 @@
-"""One sample graded: strings compared, a program run, the judge asked, or several of these put together.
+"""Grade one sample: compare strings, run a program, query the judge, or combine several graders.
 
-What goes wrong with the grader itself (its program fails, a variable is missing, the judge abstains) gives a reward of 0
-with its flag in `errors`, as OpenAI has it. What fails on our side is raised: that is no reward at all.
+A failure of the grader itself (its program fails, a variable is missing, the judge abstains) is a reward of 0 with a flag in
+`errors`, as in OpenAI's API. A failure of the server raises an exception instead of returning a reward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tirjudge_server.openai.graders import (
     StringCheck,
     TextSimilarity,
 )
-from tirjudge_server.openai.placeholders import UnknownVariable, fill_in, names_sample, spelled
+from tirjudge_server.openai.placeholders import UnknownVariable, as_text, fill_in, names_sample
 from tirjudge_server.openai.python_grader import GraderFailed, grade
 from tirjudge_server.openai.similarity import MAX_CHARS, similarity
 from tirjudge_server.openai.templates import markers_in
@@ -50,58 +50,62 @@ FLAGS = (
     "model_grader_refusal_error",
     "model_grader_parse_error",
 )
+"""Boolean fields of OpenAI's `errors` object."""
 DETAILS = (
     "python_grader_server_error_type",
     "python_grader_runtime_error_details",
     "model_grader_server_error_details",
 )
+"""Text fields of OpenAI's `errors` object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraderScore:
-    """What a grader gives."""
+    """Result of a grader."""
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Reward of each part of a multi grader."""
+    """Reward of each part of a multi grader. Empty for other graders."""
     errors: Mapping[str, Any] = field(default_factory=dict)
-    """Flags that are set, and details."""
+    """The flags that are set, and their details. Empty: no error."""
     num_tokens: int | None = None
-    """That the judge read and wrote; None: it was not asked."""
+    """Number of tokens that the judge read and wrote. None: the judge was not used."""
 
 
 def failed(flag: str, **details: str) -> GraderScore:
+    """Return a reward of 0 with a flag and its details."""
     return GraderScore(reward=0.0, errors={flag: True, **details})
 
 
 class Given:
-    """What the graders of one run find, and how much of it their templates show.
+    """The template variables of one run, and a budget for the length of its filled templates.
 
     Args:
         values: `item` and `sample`.
-        max_chars: of all templates of the run, filled.
+        max_chars: Maximum total length of all filled templates of the run.
     """
 
     def __init__(self, values: Mapping[str, Any], *, max_chars: int) -> None:
         self.values = values
         self._max_chars = max_chars
         self._num_chars = 0
-        self._lengths: dict[int, int] = {}  # id of a value that is no string -> length of its JSON
+        self._lengths: dict[int, int] = {}  # id of a value that is not a string -> length of its JSON
 
     def fill_all(self, texts: Sequence[str]) -> list[str]:
-        """Templates, filled; their lengths are known before.
+        """Fill templates. Their total length is checked first.
 
         Raises:
-            Refused: 413, the templates become too long.
-            UnknownVariable: as `fill_in`.
+            Refused: 413, the filled templates are too long.
+            UnknownVariable: A placeholder names a missing value.
         """
         self.spend(sum(map(self._length, texts)))
         return [fill_in(text, self.values) for text in texts]
 
     def spend(self, num_chars: int) -> None:
-        """
+        """Use up part of the budget.
+
         Raises:
-            Refused: 413, it is more than is left.
+            Refused: 413, the budget is exceeded.
         """
         self._num_chars += num_chars
         check_cost(
@@ -109,7 +113,7 @@ class Given:
             most=self._max_chars,
             what="characters once `sample` and `item` are filled in",
             param="grader",
-            remedy="split the grader, or shorten what its templates repeat",
+            remedy="split the grader, or shorten its templates",
         )
 
     def _length(self, text: str) -> int:
@@ -120,19 +124,19 @@ class Given:
             filled += len(value) if isinstance(value, str) else self._json_length(value)
             return ""
 
-        return len(fill_in(text, self.values, spell=count)) + filled
+        return len(fill_in(text, self.values, to_text=count)) + filled
 
     def _json_length(self, value: Any) -> int:
         if id(value) not in self._lengths:
-            self._lengths[id(value)] = len(spelled(value))
+            self._lengths[id(value)] = len(as_text(value))
         return self._lengths[id(value)]
 
 
 def sample_of(text: str) -> dict[str, Any]:
-    """The `sample` that templates and programs find.
+    """Return the variable `sample`: the text, and its JSON value if the text is JSON.
 
     Raises:
-        Refused: 413, it is JSON of too many values.
+        Refused: 413, the text is JSON with too many values.
     """
     check_json(text.encode("utf-8", "surrogatepass"), param="model_sample")
     try:
@@ -143,7 +147,14 @@ def sample_of(text: str) -> dict[str, Any]:
 
 
 async def run_grader(service: JudgeService, grader: Grader, *, sample: str, item: Any, call: Call) -> dict[str, Any]:
-    """The response object of a run.
+    """Run a grader on a sample. Return the response object.
+
+    Args:
+        service: Judges and runs programs.
+        grader: The grader.
+        sample: The text to grade.
+        item: JSON value of the variable `item`.
+        call: The call to charge and trace.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
@@ -178,11 +189,11 @@ async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: C
             case StringCheck():
                 return GraderScore(reward=float(await asyncio.to_thread(_holds, grader, given)))
             case TextSimilarity():
-                return await _alike(grader, given)
+                return await _similarity_score(grader, given)
             case PythonGrader():
-                # The variables that the program finds are spelled as JSON.
-                spelling = asyncio.to_thread(lambda: sum(len(json.dumps(value)) for value in given.values.values()))
-                given.spend(len(grader.source) + await spelling)
+                # The program receives its variables as JSON.
+                json_length = asyncio.to_thread(lambda: sum(len(json.dumps(value)) for value in given.values.values()))
+                given.spend(len(grader.source) + await json_length)
                 return await _run(service, grader, values=given.values)
             case ScoreModel():
                 return await _score(service, grader, given=given, call=call)
@@ -207,20 +218,20 @@ def _holds(grader: StringCheck, given: Given) -> bool:
             return reference.lower() in text.lower()
 
 
-async def _alike(grader: TextSimilarity, given: Given) -> GraderScore:
+async def _similarity_score(grader: TextSimilarity, given: Given) -> GraderScore:
     text, reference = await asyncio.to_thread(given.fill_all, [grader.input, grader.reference])
     longest = max(len(text), len(reference))
     if longest > MAX_CHARS:
-        message = f"grader.input: {longest} characters given; text_similarity takes {MAX_CHARS}"
+        message = f"grader.input: {longest} characters given; the limit of text_similarity is {MAX_CHARS}"
         raise Refused(invalid(message, param="grader.input", code="text_too_long"))
     return GraderScore(reward=await asyncio.to_thread(similarity, text, reference, metric=grader.evaluation_metric))
 
 
 async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[str, Any]) -> GraderScore:
-    """What `grade(sample, item)` of the caller's program gives."""
+    """Run the caller's program and return the result of its `grade(sample, item)`."""
     sandbox = service.judge.sandbox
     if sandbox is None:
-        message = "grader: this server runs no programs; use a grader of another type"
+        message = "grader: this server has no sandbox to run programs in; use a grader of another type"
         raise Refused(invalid(message, param="grader.type", code="no_sandbox"))
     try:
         return GraderScore(
@@ -231,7 +242,7 @@ async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[s
 
 
 async def _score(service: JudgeService, grader: ScoreModel, *, given: Given, call: Call) -> GraderScore:
-    """The sample as the one response to the grader's messages; the expected score of 1 to 10 moved to the range."""
+    """Judge the sample as the single response to the grader's messages. Map the expected score from 1-10 to the range."""
     messages = await asyncio.to_thread(_messages, grader.input, given)
     fields = {
         "mode": Mode.POINTWISE,
@@ -249,7 +260,7 @@ async def _score(service: JudgeService, grader: ScoreModel, *, given: Given, cal
 
 
 async def _label(service: JudgeService, grader: LabelModel, *, given: Given, call: Call) -> GraderScore:
-    """Which of the labels is right about the grader's messages: 1 if it is one of those that pass."""
+    """Judge which label is right about the grader's messages. The reward is 1 for a passing label, otherwise 0."""
     messages = await asyncio.to_thread(_messages, grader.input, given)
     if not any(names_sample(message.content) for message in grader.input):
         messages.append({"role": "assistant", "content": given.values["sample"]["output_text"]})
@@ -280,15 +291,15 @@ def _messages(templates: list[GraderInput], given: Given) -> list[dict[str, str]
 def _checked(
     messages: list[dict[str, str]], given: Sequence[GraderInput], *, values: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """The messages, if the sample in them spells nothing that separates the texts of the grader's own prompt.
+    """Return the messages after checking that the sample adds no separator of the grader's prompt.
 
     Args:
-        messages: with the values filled in.
-        given: without.
+        messages: The messages with the values filled in.
+        given: The templates of the messages.
         values: `item` and `sample`.
 
     Raises:
-        Refused: it does, so that the prompt has more than one reading.
+        Refused: The sample contains a separator, so that the prompt is ambiguous.
     """
     texts = [message["content"] for message in messages]
     turns = [turns_in(text) for text in texts] if has_roles(messages) else []
@@ -301,24 +312,27 @@ def _checked(
     if any(divided):
         added += [first_added(found, to=known) for found, known in zip(markers, divided, strict=True)]
     for marker in filter(None, added):
-        why = Ambiguous(marker, "comes from the sample, and divides the texts of the grader's prompt")
-        raise ambiguous(why, param="model_sample", fix="divide the grader's prompt in another way")
+        why = Ambiguous(marker, "comes from the sample, and separates the texts of the grader's prompt")
+        raise ambiguous(why, param="model_sample", fix="use another separator in the grader's prompt")
     return messages
 
 
 def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> list[str]:
-    """The grader's texts with nothing of the sample in them."""
+    """Return the grader's texts, filled with an empty sample."""
     emptied = {**values, "sample": _emptied(values["sample"])}
-    return [fill_in(message.content, emptied, spell=_spelled_without_names) for message in given]
+    return [fill_in(message.content, emptied, to_text=_as_text_without_names) for message in given]
 
 
-def _spelled_without_names(value: Any) -> str:
-    """Names in an object are texts of the sample too. Of an object of the item only markers in its names are missed."""
-    return value if isinstance(value, str) else "" if isinstance(value, dict | list) else spelled(value)
+def _as_text_without_names(value: Any) -> str:
+    """Convert a value to text; objects and lists become empty, because an object's names can come from the sample.
+
+    Markers in the names of the item's objects are missed by this, and are then attributed to the sample.
+    """
+    return value if isinstance(value, str) else "" if isinstance(value, dict | list) else as_text(value)
 
 
 def _emptied(value: Any) -> Any:
-    """A JSON value of the same shape whose texts are empty."""
+    """Return a JSON value of the same shape, with all strings empty."""
     if isinstance(value, dict):
         return {name: _emptied(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -341,7 +355,7 @@ def _num_tokens(judgment: Judgment) -> int:
 
 
 async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, call: Call) -> GraderScore:
-    """The parts one after another, each with a name of its own for the call, and the formula over their rewards."""
+    """Run the parts one after another, each as a separate call, and apply the formula to their rewards."""
     parts: dict[str, GraderScore] = {}
     for number, (name, part) in enumerate(grader.parts.items()):
         key = None if call.idempotency_key is None else f"{call.idempotency_key}/{number}"

@@ -1,4 +1,4 @@
-"""`/v1/models` and `/v1/models/{id}`: the judge that answers here, in OpenAI's shape."""
+"""`/v1/models` and `/v1/models/{id}`: the served judge as an OpenAI model."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tirjudge_web.errors import Refused
 
 
 def router(service: JudgeService) -> APIRouter:
-    """The endpoints."""
+    """Return the endpoints."""
     routes = APIRouter()
     created = int(time.time())
 
     @routes.get(MODELS_PATH)
     async def models() -> ModelList:
-        """The judge that answers here, in OpenAI's shape."""
+        """List the served judge, in OpenAI's format."""
         return ModelList(data=[_card(service, created=created)])
 
     @routes.get(MODELS_PATH + "/{model:path}")
     async def model(model: str) -> ModelCard:
-        """One of them."""
+        """Return the served judge, in OpenAI's format."""
         card = _card(service, created=created)
         if model != card.id:
-            message = f"model: {shown(model)} given, this server has {shown(card.id)}"
+            message = f"model: {shown(model)} given; this server serves {shown(card.id)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
         return card
 

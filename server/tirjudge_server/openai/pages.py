@@ -1,4 +1,4 @@
-"""Lists in pages, as OpenAI's clients turn them: `after` an id, at most `limit`, and whether there are more."""
+"""Paginated lists in OpenAI's format: at most `limit` items after the item with the id `after`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class BatchesQuery(Foreign):
-    """Which page of the batches."""
+    """Query parameters of the list of batches."""
 
     after: str | None = None
     limit: int = Field(default=20, ge=1, le=100)
 
 
 class FilesQuery(Foreign):
-    """Which page of the files."""
+    """Query parameters of the list of files."""
 
     after: str | None = None
     limit: int = Field(default=10_000, ge=1, le=10_000)
@@ -31,28 +31,35 @@ class FilesQuery(Foreign):
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """The fields of a query, for the OpenAPI page."""
+    """Return the fields of a query as OpenAPI parameters."""
     fields = model.model_json_schema()["properties"]
     return [{"name": name, "in": "query", "required": False, "schema": fields[name]} for name in fields]
 
 
 def page(items: Sequence[T], *, after: str | None, limit: int, id_of: Callable[[T], str]) -> tuple[list[T], bool]:
-    """The items of one page, and whether others follow.
+    """Return the items of one page, and whether more items follow.
+
+    Args:
+        items: The whole list.
+        after: Id of the item before the page. None: the page starts at the beginning.
+        limit: Maximum number of items on the page.
+        id_of: Returns the id of an item.
 
     Raises:
-        Refused: `after` is none of them.
+        Refused: `after` is not the id of an item.
     """
     start = 0
     if after is not None:
         places = [index for index, item in enumerate(items) if id_of(item) == after]
         if not places:
-            raise Refused(invalid(f"after: no {shown(after)} in this list", param="after", code="invalid_value"))
+            message = f"after: {shown(after)} is not in this list"
+            raise Refused(invalid(message, param="after", code="invalid_value"))
         start = places[0] + 1
     return list(items[start : start + limit]), start + limit < len(items)
 
 
 def listed(data: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    """A page in OpenAI's shape."""
+    """Return a page in OpenAI's format."""
     return {
         "object": "list",
         "data": list(data),

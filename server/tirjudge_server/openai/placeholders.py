@@ -1,5 +1,7 @@
-"""`{{ item.answer }}` and `{{ sample.output_text }}` in a grader's texts, filled in one pass: what a value contains is never
-looked at."""
+"""Fill placeholders such as `{{ item.answer }}` and `{{ sample.output_text }}` in a grader's texts.
+
+Filling is one pass. Placeholders inside a value are not filled.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +15,42 @@ _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d{1,9})\]|\[\"([^\"]*)\"\]|\['([^']*)'
 
 
 MAX_INDEX_DIGITS = 9
-"""Of a place in a list."""
+"""Maximum number of digits of a list index."""
 
 
 class UnknownVariable(ValueError):
-    """A placeholder that names nothing there is."""
+    """A placeholder names a missing value, or is malformed."""
 
 
-def spelled(value: Any) -> str:
-    """A value as a template shows it: a string as it is, anything else as JSON."""
+def as_text(value: Any) -> str:
+    """Return the text that replaces a placeholder: a string unchanged, another value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def fill_in(text: str, values: Mapping[str, Any], *, spell: Callable[[Any], str] = spelled) -> str:
-    """The text with every placeholder replaced.
+def fill_in(text: str, values: Mapping[str, Any], *, to_text: Callable[[Any], str] = as_text) -> str:
+    """Return the text with all placeholders replaced.
 
     Args:
-        text: the template.
+        text: The template.
         values: `item` and `sample`.
-        spell: what stands in for a value.
+        to_text: Converts a value to text.
 
     Raises:
-        UnknownVariable: a placeholder names what is not there.
+        UnknownVariable: A placeholder names a missing value.
     """
-    return "".join(piece if path is None else piece + spell(_value(path, values)) for piece, path in _pieces(text))
+    return "".join(piece if path is None else piece + to_text(_value(path, values)) for piece, path in _pieces(text))
 
 
 def names_sample(text: str) -> bool:
-    """Whether a template shows anything of the sample."""
+    """Whether a template contains a placeholder for `sample` or a part of it."""
     return any(path.lstrip().startswith("sample") for _, path in _pieces(text) if path is not None)
 
 
 def check_placeholders(text: str) -> None:
-    """
+    """Check the syntax of all placeholders.
+
     Raises:
-        UnknownVariable: a placeholder is no path into `item` or `sample`.
+        UnknownVariable: A placeholder is not a path into `item` or `sample`.
     """
     for _, path in _pieces(text):
         if path is not None and _PATH.fullmatch(path) is None:
@@ -55,12 +58,12 @@ def check_placeholders(text: str) -> None:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
-    """The template in one pass: each piece of plain text, with what the placeholder after it names; None after the last."""
-    begun = 0
-    while (opening := text.find("{{", begun)) >= 0 and (closing := text.find("}}", opening + 2)) >= 0:
-        yield text[begun:opening], text[opening + 2 : closing]
-        begun = closing + 2
-    yield text[begun:], None
+    """Yield each piece of plain text with the path in the placeholder after it. The last piece comes with None."""
+    start = 0
+    while (opening := text.find("{{", start)) >= 0 and (closing := text.find("}}", opening + 2)) >= 0:
+        yield text[start:opening], text[opening + 2 : closing]
+        start = closing + 2
+    yield text[start:], None
 
 
 def _value(path: str, values: Mapping[str, Any]) -> Any:
@@ -72,16 +75,16 @@ def _value(path: str, values: Mapping[str, Any]) -> Any:
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
-            raise UnknownVariable(f"{{{{{path}}}}}: there is no {step!r}") from None
+            raise UnknownVariable(f"{{{{{path}}}}}: {step!r} not found") from None
     return value
 
 
 def _steps(rest: str) -> Iterator[str | int]:
     for name, index, double, single in _STEP.findall(rest):
         if len(index) > MAX_INDEX_DIGITS:
-            raise UnknownVariable(f"an index of {len(index)} digits")
+            raise UnknownVariable(f"an index of {len(index)} digits given; the limit is {MAX_INDEX_DIGITS}")
         yield int(index) if index else name or double or single
 
 
 def _no_path(path: str) -> str:
-    return f"{{{{{path}}}}}: expected: `item` or `sample` with names and indexes after it"
+    return f"{{{{{path}}}}}: expected: `item` or `sample`, followed by names and indexes"

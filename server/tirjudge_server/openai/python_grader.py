@@ -1,8 +1,8 @@
-"""A python grader and the code of a sample, each in programs of their own, so that the sample cannot say its own reward.
+"""Run a python grader, and the code of a sample in separate programs, so that the sample cannot set its own reward.
 
-The grader's process never runs text: there `exec`, `eval` and `compile` ask for it to be run elsewhere, as `run` does.
-Nothing can be sent into a program that runs. So a grader that asks stops there; what it asked for is run; and the grader
-is run again from its beginning, with the answers so far.
+The grader's process never runs code given as text. Its `exec`, `eval`, `compile` and `run` request a separate program
+instead. The sandbox cannot send input to a running program. So a grader stops at such a request, the server runs the
+requested program, and the grader is run again from its beginning with all answers so far.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tirjudge.tools.python import Sandbox
 from tirjudge.types import ExecResult, Outcome
 
 MAX_RUNS = 16
-"""Most programs that a grader may ask for, for one sample."""
+"""Maximum number of programs that a grader may request for one sample."""
 
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
-"""Most that a program may hand over, unpacked."""
+"""Maximum size of a program's message to the server, uncompressed."""
 
 MAX_ANSWERS_BYTES = 4 * 1024 * 1024
-"""Most that a grader is told in all."""
+"""Maximum total size of the answers that a grader receives."""
 
 _WITH_STDIN = """
 import io as _io, sys as _sys
@@ -41,11 +41,11 @@ exec(compile(_given_code, "program.py", "exec"), {"__name__": "__main__"})
 
 
 class GraderFailed(Exception):
-    """The grader gives no reward, for a reason of its own; the message is for its author."""
+    """The grader returned no reward, through its own fault. The message is meant for the author of the grader."""
 
 
 class _Message(BaseModel):
-    """What the program of a grader hands over: its reward, or a program that it wants run."""
+    """Message from a grader's program: its reward, or a request to run a program. Exactly one is set."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -53,8 +53,8 @@ class _Message(BaseModel):
     question: dict[str, Any] | None = None
 
 
-class _Told(BaseModel):
-    """What came of code of the sample. The sample may have written any of it, about itself."""
+class _SampleResult(BaseModel):
+    """Result of running code of the sample. Untrusted: the code can forge it."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -68,25 +68,25 @@ class _Told(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A program that the grader asked for, and what came of it."""
+class _Exchange:
+    """A program that the grader requested, and its result."""
 
     question: Mapping[str, Any]
     answer: Mapping[str, Any]
 
 
 async def grade(source: str, *, sample: Any, item: Any, sandbox: Sandbox) -> float:
-    """The reward that `grade(sample, item)` of a grader gives.
+    """Return the reward from `grade(sample, item)` of a grader.
 
     Args:
-        source: of the grader.
+        source: Source code of the grader.
         sample: JSON value.
         item: JSON value.
-        sandbox: runs the grader, and apart from it what it asks for.
+        sandbox: Runs the grader, and in separate programs the code that the grader requests.
 
     Raises:
-        GraderFailed: there is none.
-        SandboxUnavailable: the sandbox does not work.
+        GraderFailed: The grader returned no reward.
+        SandboxUnavailable: The sandbox is down.
         RecursionError: `sample` or `item` is nested too deeply.
     """
     given = {
@@ -95,26 +95,26 @@ async def grade(source: str, *, sample: Any, item: Any, sandbox: Sandbox) -> flo
         "item": json.dumps(item),
         "seed": secrets.randbits(32),
     }
-    asked: list[_Asked] = []
+    exchanges: list[_Exchange] = []
     while True:
-        answers = [[each.question, each.answer] for each in asked]
+        answers = [[each.question, each.answer] for each in exchanges]
         if len(json.dumps(answers)) > MAX_ANSWERS_BYTES:
-            raise GraderFailed(f"the programs that the grader asked for gave more than {MAX_ANSWERS_BYTES} bytes")
+            raise GraderFailed(f"the results of the grader's programs are larger than {MAX_ANSWERS_BYTES} bytes")
         code = _program("grader_side.py") + _imports_of(source)
         result, content = await _run(code, given={**given, "answers": answers}, sandbox=sandbox)
         message = _message(content, of=result)
         if message.reward is not None:
             return message.reward
-        if len(asked) == MAX_RUNS:
+        if len(exchanges) == MAX_RUNS:
             raise GraderFailed(
-                f"the grader asked for more than {MAX_RUNS} programs; calls of the sample's functions count"
+                f"the grader ran more than {MAX_RUNS} programs; each call of a function of the sample counts as one"
             )
         assert message.question is not None
-        asked.append(_Asked(question=message.question, answer=await _answer(message.question, sandbox=sandbox)))
+        exchanges.append(_Exchange(question=message.question, answer=await _answer(message.question, sandbox=sandbox)))
 
 
 async def _run(code: str, *, given: Mapping[str, Any], sandbox: Sandbox) -> tuple[ExecResult, bytes | None]:
-    """A program, and what it handed over: its last line, behind a mark that is new each time; None: nothing."""
+    """Run a program. Return its result and its message, which is its last line after a random marker; None: no message."""
     marker = secrets.token_hex(16)
     result = await sandbox.run(code, bindings={"_given": json.dumps({**given, "marker": marker})})
     last = result.stdout.rstrip("\n").rpartition("\n")[2]
@@ -131,24 +131,25 @@ def _unpacked(text: str) -> bytes | None:
 
 
 def _message(content: bytes | None, *, of: ExecResult) -> _Message:
-    """
+    """Parse the message of a grader's program.
+
     Raises:
-        GraderFailed: the grader came to another end.
+        GraderFailed: The program ended without a valid message.
     """
     if content is None:
-        cut = "; what it handed over is too large" if of.truncated else ""
+        cut = "; its message to the server is too large" if of.truncated else ""
         raise GraderFailed((of.error or f"the grader ended without a reward ({of.outcome})") + cut)
     try:
         message = _Message.model_validate(parse_json(content))
     except (ValidationError, ValueError, RecursionError):
-        raise GraderFailed("what the grader handed over cannot be read") from None
+        raise GraderFailed("the grader's message to the server is malformed") from None
     if (message.reward is None) == (message.question is None):
-        raise GraderFailed("what the grader handed over cannot be read")
+        raise GraderFailed("the grader's message to the server is malformed")
     return message
 
 
 async def _answer(question: Mapping[str, Any], *, sandbox: Sandbox) -> Mapping[str, Any]:
-    """What came of a program that a grader asked for."""
+    """Run a program that a grader requested, and return its result."""
     match question:
         case {"kind": "run", "code": str(code), "stdin": str(stdin)}:
             bindings = {"_given_code": code, "_given_stdin": stdin}
@@ -163,20 +164,20 @@ async def _answer(question: Mapping[str, Any], *, sandbox: Sandbox) -> Mapping[s
         case {"kind": "steps", "steps": list(steps)} if steps:
             code = _program("sample_side.py")
             result, content = await _run(code, given={"name": "__main__", "steps": steps}, sandbox=sandbox)
-            return _told(content, of=result)
+            return _sample_result(content, of=result)
         case _:
-            raise GraderFailed("what the grader asked for cannot be read")
+            raise GraderFailed("the grader's request to run a program is malformed")
 
 
-def _told(content: bytes | None, *, of: ExecResult) -> Mapping[str, Any]:
-    """What code of the sample made; a program that ended in another way is an error that the grader may catch."""
+def _sample_result(content: bytes | None, *, of: ExecResult) -> Mapping[str, Any]:
+    """Return the result of the sample's code. A program without a result is an error that the grader may catch."""
     try:
         if content is not None:
-            return _Told.model_validate(parse_json(content), strict=False).model_dump(mode="json")
+            return _SampleResult.model_validate(parse_json(content), strict=False).model_dump(mode="json")
     except (ValidationError, ValueError, RecursionError):
         pass
     kinds = {Outcome.TIMEOUT: "TimeoutError", Outcome.OOM: "MemoryError"}
-    message = of.error or "the code of the sample ended its program, or made more than can be handed over"
+    message = of.error or "the code of the sample ended its process, or its result is too large"
     return {"error": [kinds.get(of.outcome, "RuntimeError"), message]}
 
 
@@ -187,8 +188,10 @@ def _program(name: str) -> str:
 
 
 def _imports_of(source: str) -> str:
-    """A function that is never called and imports what a grader seems to: the sandbox looks at the text of a program to
-    find an interpreter that has these packages already."""
+    """Return the source of an uncalled function that imports the same packages as the grader.
+
+    The sandbox reads the imports in a program's text to choose an interpreter that has already loaded these packages.
+    """
     names = dict.fromkeys(_imported(source))
     return "\n\ndef _imports():\n    pass\n" + "".join(f"    import {name}\n" for name in names)
 

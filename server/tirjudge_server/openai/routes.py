@@ -1,4 +1,4 @@
-"""All endpoints of OpenAI's clients, together."""
+"""All endpoints with OpenAI's wire format, in two routers."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ REQUESTS = {
     f"{fine_tuning.GRADERS_PATH}/run": RunRequest,
     f"{fine_tuning.GRADERS_PATH}/validate": ValidateRequest,
 }
-"""Path -> what is posted there."""
+"""Path -> model of its request body, for the routes of `router`."""
 
 STREAMS = (chat.CHAT_PATH, completions.COMPLETIONS_PATH)
 """Paths that can answer with a stream."""
 
 BATCH_REQUESTS = {batches.BATCHES_PATH: batches.BatchCreation}
-"""The same for `batch_router`."""
+"""Path -> model of its request body, for the routes of `batch_router`."""
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """Everything that keeps nothing: models, chat, completions, decisions, graders.
+    """Return the endpoints that store nothing: models, chat, completions, decisions, graders.
 
     Args:
-        service: judges.
-        max_body_bytes: a larger request is refused.
+        service: Judges the requests.
+        max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
     routes.include_router(models.router(service))
@@ -58,30 +58,30 @@ def batch_router(
     max_body_bytes: int,
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
 ) -> APIRouter:
-    """Files and batches.
+    """Return the endpoints of files and batches.
 
     Args:
-        service: judges.
-        folder: where both lie; made if it is not there.
-        max_body_bytes: a line of a batch may be as long as a request.
-        quota: what one caller may keep.
+        service: Judges the lines of batches.
+        folder: Folder of files and batches. Created if missing.
+        max_body_bytes: Maximum length of a line of a batch.
+        quota: Limits per caller.
     """
-    stored, begun = FileStore(folder / "files", quota=quota), BatchStore(folder / "batches", quota=quota)
+    file_store, batch_store = FileStore(folder / "files", quota=quota), BatchStore(folder / "batches", quota=quota)
     runner = BatchRunner(
-        files=stored,
-        batches=begun,
+        files=file_store,
+        batches=batch_store,
         endpoints=endpoints(service),
         num_parallel=service.admission.max_running,
         max_line_bytes=max_body_bytes,
     )
     routes = APIRouter()
-    routes.include_router(files.router(stored))
-    routes.include_router(batches.router(runner, files=stored, batches=begun))
+    routes.include_router(files.router(file_store))
+    routes.include_router(batches.router(runner, files=file_store, batches=batch_store))
     return routes
 
 
 def endpoints(service: JudgeService) -> dict[str, Endpoint]:
-    """What a batch may ask for."""
+    """Return the endpoints that a batch may use: path -> the function that answers the body of a line."""
 
     async def judge(body: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
         _check_whole(body)
@@ -100,4 +100,4 @@ def endpoints(service: JudgeService) -> dict[str, Endpoint]:
 
 def _check_whole(body: Mapping[str, Any]) -> None:
     if body.get("stream"):
-        raise refuse("stream", body["stream"], hint="a line of a batch has one answer; leave it out")
+        raise refuse("stream", body["stream"], hint="a batch cannot stream; leave it out")

@@ -1,7 +1,7 @@
-"""How alike two texts are, 0 to 1, by the metrics of OpenAI's `text_similarity` grader that are defined without a model.
+"""Similarity of two texts, from 0 to 1, by those metrics of OpenAI's `text_similarity` grader that need no model.
 
-`bleu` is left out because its smoothing is not said, `meteor` because it needs a dictionary, `cosine` because it needs
-embeddings. Words are runs of letters, digits and underscores, in lower case.
+`bleu` is missing because OpenAI does not document its smoothing, `meteor` because it needs a dictionary, `cosine` because it
+needs embeddings. Words are runs of letters, digits and underscores, in lower case.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import LCSseq
 
 MAX_CHARS = 50_000
-"""Longest text: the time grows with the product of both lengths."""
+"""Maximum length of a text. The computing time grows with the product of both lengths."""
 
 _WORD = re.compile(r"\w+")
 
 
 def similarity(text: str, reference: str, *, metric: str) -> float:
-    """How alike they are; 1.0 is the same."""
+    """Return the similarity of two texts; 1.0 for identical texts.
+
+    Args:
+        text: The text.
+        reference: The text to compare with.
+        metric: A name in `METRICS`.
+    """
     return METRICS[metric](text, reference)
 
 
@@ -58,7 +64,7 @@ def _f1(num_common: int, *, num_found: int, num_wanted: int) -> float:
 
 
 METRICS: Mapping[str, Callable[[str, str], float]] = {
-    # Indel similarity: twice the longest common subsequence, over both lengths.
+    # Indel similarity: twice the length of the longest common subsequence, divided by the sum of both lengths.
     "fuzzy_match": lambda text, reference: fuzz.ratio(text, reference) / 100.0,
     "gleu": _gleu,
     "rouge_l": _rouge_l,

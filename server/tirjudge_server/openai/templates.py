@@ -1,19 +1,22 @@
-"""The prompts in which judges are asked today, read back into a request, with the form in which they want their answer.
+"""Parse widespread judge prompts into a request, and determine the format in which they expect the verdict.
 
-Four are known: two or more answers between `[The Start of Assistant A's Answer]` markers (`[[A]]`, `[[A>B]]`), one answer
-between such markers (`[[rating]]`), a question, ground truth and response in fenced sections ("yes" or "no"), and a gold
-and a predicted solution (`### Final Score: 1`).
+Four prompts are supported:
 
-A caller pastes answers into such a prompt, so an answer can spell markers of its own. The rules below leave one reading, or
-the prompt is refused with the name of the marker that spoils it:
+- Two or more answers between `[The Start of Assistant A's Answer]` markers (`[[A]]`, `[[A>B]]`).
+- One answer between such markers (`[[rating]]`).
+- A question, a ground truth and a response in fenced sections ("yes" or "no").
+- A gold and a predicted solution (`### Final Score: 1`).
 
-- Each answer has one start and one end, in the order of the letters, and nothing else in the prompt spells such a marker.
-- A reference stands before the first answer or after the last one, never inside one.
-- One question heading stands before the first section. Position decides about later ones: they are text of an answer.
-- Each heading of the fenced and of the gold form stands there once.
-- A prompt that two forms can read is refused.
+Callers paste answers into such a prompt, and an answer can contain forged markers. The rules below leave exactly one reading.
+A prompt that breaks one is refused, and the error names the offending marker:
 
-Every reader is one pass over the text: what they cost grows linearly with it.
+- Each answer has one start and one end marker, in the order of the letters. No other such marker occurs in the prompt.
+- A reference is before the first answer or after the last one, never inside an answer.
+- Exactly one question heading is before the first section. Later ones are text of an answer.
+- Each heading of the fenced and of the gold prompt occurs once.
+- A prompt that matches two of the four is refused.
+
+Each parser reads the text once, in linear time.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from tirjudge.types import Mode, label_of
 from tirjudge_server.markers import Ambiguous, ambiguous
 from tirjudge_server.openai.forms import Form, PreferenceForm, RatingForm, YesNoForm
 
-# In ASCII: a look-alike such as `ſ` is not the letter that it folds to.
+# ASCII: with Unicode rules, IGNORECASE equates letters such as `ſ` and `s`.
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.ASCII
 _OPEN, _CLOSE = r"(?:\[|<\|)", r"(?:\]|\|>)"
 _ASKED = r"(?:User(?:[’']s)? )?(?:Question|Prompt|Instruction)"
@@ -45,7 +48,7 @@ _OTHER_JUDGES = re.compile(
     rf"{_OPEN}The (?:Start|End) of [^\[\]<>|\n]{{0,40}}(?:Assistant|Chatbot|Model|Candidate)[^\[\]<>|\n]{{0,40}}{_CLOSE}",
     _FLAGS,
 )
-"""Markers of an answer as judges spell them whose prompts are not read here."""
+"""Answer markers of judge prompts that are not supported."""
 
 _FENCED_HEADING = re.compile(
     r"^(?:(?P<question>Question)|(?P<reference>(?:Ground truth|Reference) answer)|(?P<response>Response)):\s*```\n",
@@ -66,51 +69,52 @@ _ABOUT_THE_FORM = re.compile(r"\[\[|final score|rating:|following this format|^o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognised:
-    """A prompt that asks for a judgment."""
+    """A judge prompt, parsed."""
 
     fields: dict[str, Any]
-    """Of a `JudgeRequest`."""
+    """Fields of a `JudgeRequest`."""
     form: Form
+    """Format in which the prompt expects the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """One way to read a prompt."""
+    """Result of one parser."""
 
     recognised: Recognised
     marker: re.Match[str]
-    """The first marker that it uses."""
+    """The first marker that the parser used."""
 
 
 def recognise(text: str, *, instruction: str = "", param: str = "messages") -> Recognised | None:
-    """The request in a judge's prompt; None: it is no prompt that is known here.
+    """Parse a judge prompt. Return None for other text.
 
     Args:
-        text: the user's message.
-        instruction: what stands before it, such as a system message.
-        param: the field that holds the text, for the refusal.
+        text: The user's message.
+        instruction: Text before the message, such as a system message.
+        param: Field that holds the text, for error messages.
 
     Raises:
-        Refused: 400, `ambiguous_template`: it is one, but can be read in more than one way.
+        Refused: 400 with code `ambiguous_template`, the judge prompt has more than one reading.
     """
     try:
         readings = [read(text, instruction) for read in (_marked_answers, _fenced_sections, _gold_and_predicted)]
         found = sorted((reading for reading in readings if reading is not None), key=lambda r: r.marker.start())
         if len(found) > 1:
-            raise Ambiguous(found[-1].marker[0], "begins a judge's prompt inside another one")
+            raise Ambiguous(found[-1].marker[0], "starts a judge prompt inside another one")
     except Ambiguous as error:
-        raise ambiguous(error, param=param, fix="send the texts apart, in `judge` of the body") from error
+        raise ambiguous(error, param=param, fix="send the texts separately, in `judge` of the body") from error
     return found[0].recognised if found else None
 
 
 def markers_in(text: str) -> list[str]:
-    """The markers of answers and references that a text spells, and the headings of the fenced and of the gold form."""
+    """Return all markers of answers and references in a text, and all headings of the fenced and the gold prompt."""
     patterns = (_ANSWER, _REFERENCE, _OTHER_JUDGES, _FENCED_HEADING, _SOLUTION)
     return [marker[0] for pattern in patterns for marker in pattern.finditer(text)]
 
 
 def _marked_answers(text: str, instruction: str) -> _Reading | None:
-    """`[The Start of Assistant A's Answer] ... [The End of Assistant A's Answer]`, once for each answer."""
+    """Parse a prompt with `[The Start of Assistant A's Answer] ... [The End of Assistant A's Answer]` for each answer."""
     markers = list(_ANSWER.finditer(text))
     if not markers:
         return None
@@ -140,40 +144,43 @@ def _between(text: str, start: re.Match[str], end: re.Match[str]) -> str:
 
 
 def _check_pairs(markers: Sequence[re.Match[str]]) -> None:
-    """Each answer begins and ends once, in the order of the letters: an answer cannot end itself and begin another."""
+    """Check that each answer starts and ends once, in the order of the letters.
+
+    An answer can then not contain an end marker followed by the start of a forged answer.
+    """
     named = markers[0][2] is not None
     for place, marker in enumerate(markers):
         side = "start" if place % 2 == 0 else "end"
         letter = label_of(place // 2) if named else None
         if marker[1].lower() != side or (marker[2] and marker[2].upper()) != letter or (place > 1 and not named):
-            raise Ambiguous(marker[0], "is not the one that is expected there: one start and one end for each answer")
+            raise Ambiguous(marker[0], "is unexpected there; expected: one start and one end for each answer")
     if len(markers) % 2:
-        raise Ambiguous(markers[-1][0], "begins an answer that does not end")
+        raise Ambiguous(markers[-1][0], "starts an answer that does not end")
 
 
 def _reference(text: str, *, begin: re.Match[str], end: re.Match[str]) -> tuple[re.Match[str], re.Match[str]] | None:
-    """The markers of the reference answer, which stands before all answers or after them.
+    """Return the start and end markers of the reference answer; None: no reference.
 
     Args:
-        text: the prompt.
-        begin: where the first answer begins.
-        end: where the last answer ends.
+        text: The prompt.
+        begin: Start marker of the first answer.
+        end: End marker of the last answer.
     """
     markers = list(_REFERENCE.finditer(text))
     for place, marker in enumerate(markers):
         if begin.start() < marker.start() < end.start():
-            raise Ambiguous(marker[0], "stands between the start and the end of the answers")
+            raise Ambiguous(marker[0], "is between the start of the first and the end of the last answer")
         if place > 1 or marker[1].lower() != ("start", "end")[place]:
-            raise Ambiguous(marker[0], "is not the one that is expected there: one start and one end for the reference")
+            raise Ambiguous(marker[0], "is unexpected there; expected: one start and one end for the reference")
     if not markers:
         return None
     if len(markers) == 1 or (markers[0].start() < begin.start() < markers[1].start()):
-        raise Ambiguous(markers[0][0], "begins a reference that does not end")
+        raise Ambiguous(markers[0][0], "starts a reference that does not end")
     return markers[0], markers[1]
 
 
 def _question(text: str, *, first: re.Match[str]) -> re.Match[str]:
-    """The heading of the question, before the first section."""
+    """Return the question's heading, which must be before the first section."""
     headings = list(_QUESTION.finditer(text, 0, first.start()))
     if not headings:
         raise Ambiguous(first[0], "has no [User Question] before it")
@@ -193,8 +200,10 @@ def _prompt(text: str, *, begin: int, end: int) -> str:
 
 
 def _check_outside(text: str, *, answers: Sequence[tuple[re.Match[str], re.Match[str]]]) -> None:
-    """A prompt in the words of another judge holds answers that are not read here; the markers that are read are then
-    text of one of them."""
+    """Refuse markers of an unsupported judge prompt outside the answers.
+
+    The answers of such a prompt would be ignored, and the markers that were found can be text of one of them.
+    """
     spans = chain(answers, [(None, None)])
     start, end = next(spans)
     for marker in _OTHER_JUDGES.finditer(text):
@@ -202,7 +211,7 @@ def _check_outside(text: str, *, answers: Sequence[tuple[re.Match[str], re.Match
             start, end = next(spans)
         is_inside = start is not None and start.start() <= marker.start()
         if not is_inside:
-            raise Ambiguous(marker[0], "is that of another judge's prompt")
+            raise Ambiguous(marker[0], "belongs to an unsupported judge prompt")
 
 
 def _preference_form(outside: str, *, num_responses: int) -> PreferenceForm:
@@ -226,19 +235,19 @@ def _rating_form(outside: str) -> RatingForm:
 
 
 def _fenced_sections(text: str, instruction: str) -> _Reading | None:
-    """Question, ground truth and response, each in a fence, and the wish for "yes" or "no".
+    """Parse a prompt with question, ground truth and response in fences, which asks for "yes" or "no".
 
-    The response ends at the last fence of the prompt, since no fence follows it in the form: fences of its own are its text.
+    The response ends at the last fence of the prompt. Earlier fences in it are text of the response.
     """
     end = text.rfind("`") - 2
-    wish = _YES_NO.search(text, end + 3) if end > 0 and text.startswith(_FENCE, end - 1) else None
+    yes_no = _YES_NO.search(text, end + 3) if end > 0 and text.startswith(_FENCE, end - 1) else None
     headings = list(_FENCED_HEADING.finditer(text))
     used = _in_order(headings, names=("question", "reference", "response"))
-    if wish is None or used is None or end - 1 < used[-1].end():
+    if yes_no is None or used is None or end - 1 < used[-1].end():
         return None
     for heading in headings:
         if heading not in used:
-            raise Ambiguous(heading[0], "stands there twice")
+            raise Ambiguous(heading[0], "occurs twice")
     question, reference, response = used
     prompt = _fenced(text, begin=question.end(), end=reference.start())
     known = _fenced(text, begin=reference.end(), end=response.start())
@@ -251,11 +260,11 @@ def _fenced_sections(text: str, instruction: str) -> _Reading | None:
         "reference": known,
         "rubric": criteria_in(f"{instruction} {text[: question.start()]}"),
     }
-    return _Reading(recognised=Recognised(fields=fields, form=YesNoForm(yes=wish[1], no=wish[2])), marker=question)
+    return _Reading(recognised=Recognised(fields=fields, form=YesNoForm(yes=yes_no[1], no=yes_no[2])), marker=question)
 
 
 def _in_order(headings: Iterable[re.Match[str]], *, names: Sequence[str]) -> list[re.Match[str]] | None:
-    """The first heading of each name after that of the name before it; None if one is missing."""
+    """Return the first heading of each name that follows the heading of the previous name; None if one is missing."""
     used: list[re.Match[str]] = []
     for heading in headings:
         if len(used) < len(names) and heading.lastgroup == names[len(used)]:
@@ -264,13 +273,16 @@ def _in_order(headings: Iterable[re.Match[str]], *, names: Sequence[str]) -> lis
 
 
 def _fenced(text: str, *, begin: int, end: int) -> str | None:
-    """What a fence holds that was opened before `begin` and is closed right before `end`; None: it is not closed there."""
+    """Return the content of a fence that was opened before `begin` and closes right before `end`.
+
+    None: no fence closes there.
+    """
     inside = text[begin:end].rstrip()
     return inside.removesuffix(_FENCE) if inside.endswith(_FENCE) else None
 
 
 def _gold_and_predicted(text: str, instruction: str) -> _Reading | None:
-    """A gold and a predicted solution, and the wish for a final score of 0 or 1."""
+    """Parse a prompt with a gold and a predicted solution, which asks for a final score of 0 or 1."""
     headings = list(_SOLUTION.finditer(text))
     used = _in_order(headings, names=("gold", "predicted"))
     stripped = text.rstrip()
@@ -282,7 +294,7 @@ def _gold_and_predicted(text: str, instruction: str) -> _Reading | None:
         return None
     for heading in headings:
         if heading not in used:
-            raise Ambiguous(heading[0], "stands there twice")
+            raise Ambiguous(heading[0], "occurs twice")
     rules = criteria_in(f"{instruction}\n{text[: gold.start()]}")
     fields = {
         "mode": Mode.POINTWISE,
@@ -295,7 +307,7 @@ def _gold_and_predicted(text: str, instruction: str) -> _Reading | None:
 
 
 def criteria_in(instruction: str) -> str | None:
-    """What an instruction says besides the form of the answer, which is not the judge's business; None: nothing."""
+    """Return the sentences of an instruction that are not about the output format. None: no such sentence."""
     sentences = [sentence.strip() for sentence in _SENTENCE.split(instruction)]
     kept = [sentence for sentence in sentences if sentence and not _ABOUT_THE_FORM.search(sentence)]
     return " ".join(kept) or None

@@ -1,4 +1,4 @@
-"""What OpenAI's request bodies have in common: fields of theirs that mean nothing here are ignored, and content is text."""
+"""Parsing that OpenAI's request bodies share. Unknown fields are ignored, and content is converted to text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _BRANCHES = frozenset(
     {"predicate", "choice", "score", "message", "call", "output", "multi", "string_check", "text_similarity"}
     | {"python", "score_model", "label_model"}
 )
-"""The branches of the unions that are read here."""
+"""Names of union branches, which pydantic adds to the location of an error."""
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 class Foreign(Received):
-    """Base of a body in a format that is not ours. Its clients send more than we read, so what is unknown is ignored."""
+    """Base of bodies in another project's format. Its clients send more fields than we read, so unknown ones are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 def _joined(value: Any) -> Any:
-    """A list of content parts as one text; what is no text is refused by name."""
+    """Join a list of content parts to one text. A part that is not text is refused with its type."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
@@ -49,21 +49,21 @@ def _part(part: Any) -> str:
         return part["refusal"]
     if kind == "input_json":
         return json.dumps(part.get("data"), ensure_ascii=False, separators=(",", ":"))
-    raise ValueError(f"a part of type {shown(kind)} given; this judge reads text alone")
+    raise ValueError(f"a part of type {shown(kind)} given; this judge reads only text")
 
 
 Content = Annotated[Text, BeforeValidator(_joined)]
-"""Text, or a list of parts that hold text. None, as an assistant's tool call has it, is the empty text."""
+"""Text, or a list of parts that hold text. None, as in an assistant's tool call, is read as an empty text."""
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(body: bytes, model: type[Model]) -> Model:
-    """The request in a body.
+    """Parse a body.
 
     Raises:
-        Refused: 400, not JSON, or not a request.
+        Refused: 400, the body is not JSON or not a valid request.
     """
     try:
         return parse_body(body, model)
@@ -72,11 +72,11 @@ def parse(body: bytes, model: type[Model]) -> Model:
 
 
 async def receive(request: Request, model: type[Model], *, service: JudgeService, max_bytes: int) -> Model:
-    """The request in a body that is still to be read.
+    """Read and parse the body of an HTTP request.
 
     Raises:
-        Refused: 413, it is too large; 400, it is no such request.
-        ShuttingDown: the server ended meanwhile.
+        Refused: The body is too large (413), or not a valid request (400).
+        ShuttingDown: The server is shutting down.
     """
     async with service.draining.limit():
         body = await read_body(request, max_bytes=max_bytes)
@@ -84,10 +84,10 @@ async def receive(request: Request, model: type[Model], *, service: JudgeService
 
 
 def parsed(value: Any, model: type[Model]) -> Model:
-    """A body that was JSON already.
+    """Validate a parsed JSON body.
 
     Raises:
-        Refused: it is no such request.
+        Refused: 400, the body is not a valid request.
     """
     try:
         return model.model_validate(value)
@@ -96,8 +96,10 @@ def parsed(value: Any, model: type[Model]) -> Model:
 
 
 def _plain(refused: Refused) -> Refused:
-    """The refusal without the names that pydantic gives to the branches of a union: `questions.0.choice.choices` is
-    `questions.0.choices` to its caller."""
+    """Return the refusal without pydantic's names of union branches.
+
+    `questions.0.choice.choices` becomes `questions.0.choices`.
+    """
     problem = refused.problem
     param = _without_branches(problem.param)
     message = problem.message.replace("expected: Value error, ", "")
@@ -113,41 +115,49 @@ def _without_branches(param: str | None) -> str | None:
 
 
 def _is_element(path: list[str]) -> bool:
-    """Whether a path leads to an element of a list, or to a grader."""
+    """Whether a path ends at an element of a list, or at a grader."""
     return bool(path) and (path[-1].isdecimal() or path[-1] == "grader" or path[-2:-1] == ["graders"])
 
 
 def judge_request(fields: Mapping[str, Any], *, service: JudgeService) -> JudgeRequest:
-    """A request from fields that came in foreign clothes, whose callers know of no tools: where there is no sandbox,
-    and nothing was said of tools, there are none.
+    """Build a judge request from the fields of a translated request.
+
+    `tools` defaults to "off" on a server without a sandbox, because callers of other formats cannot know about tools.
 
     Raises:
-        Refused: they make no request.
+        Refused: A field is invalid.
     """
     tools = "off" if service.judge.sandbox is None else "auto"
     return parsed({"tools": tools, **fields}, JudgeRequest)
 
 
 def refuse(name: str, value: Any, *, hint: str) -> Refused:
-    """The refusal of a field that this server cannot honour."""
+    """Return the refusal of an unsupported field or value."""
     return Refused(invalid(f"{name}: {shown(value)} given; {hint}", param=name, code="unsupported_parameter"))
 
 
 def merged(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request: what the endpoint found, and the caller's own `judge` object over it.
+    """Merge the caller's `judge` object into the fields that the endpoint derived from the request.
+
+    Args:
+        options: The caller's `judge` object. Takes precedence.
+        fields: The derived fields.
 
     Raises:
-        Refused: `judge` names what the endpoint itself fills in.
+        Refused: `judge` contains a field that the endpoint derives.
     """
     clash = sorted(options.keys() & {"mode", "prompt", "responses", "model", "stream"})
     if clash:
-        raise refuse(f"judge.{clash[0]}", options[clash[0]], hint="here it follows from the rest of the request")
+        hint = "this endpoint derives it from the rest of the request; leave it out"
+        raise refuse(f"judge.{clash[0]}", options[clash[0]], hint=hint)
     return {**fields, **options}
 
 
 def usage_of(*, input_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Token counts as Decisions and batches have them. All that a judge writes is reasoning: the answer is made of its
-    verdict."""
+    """Return token counts in the format of decisions.
+
+    All output tokens are reasoning tokens, because the answer is computed from the verdict.
+    """
     return {
         "input_tokens": input_tokens,
         "input_tokens_details": {"cached_tokens": cached_tokens, "cache_write_tokens": 0},

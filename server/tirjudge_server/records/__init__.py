@@ -1,1 +1,1 @@
-"""Records of judgments: stored before the answer, chained by hashes, erasable field by field."""
+"""Records of judgments. A record is stored before the response is sent, chained by hashes, and erasable field by field."""

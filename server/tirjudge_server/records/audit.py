@@ -1,4 +1,4 @@
-"""Verifies the chain of records, and exports it for others to check."""
+"""Verify the chain of records, and export it so that other parties can verify it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from tirjudge_server.records.schema import chain_head, records
 from tirjudge_server.records.sealing import Sealed, load
 
 GENESIS = "0" * 64
-"""What stands for the hash before the first record."""
+"""Hash that precedes the first record."""
 
-ROWS_AT_ONCE = 200
+BATCH_ROWS = 200
+"""Number of rows that are in memory during a pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """The first place where the records are not what was stored."""
+    """The first record that differs from the stored one."""
 
     seq: int
+    """Position in the chain, from 1."""
     record_id: str | None
-    """None: it is the record that is missing."""
+    """Id of the record. None: the record is missing."""
     reason: str
+    """What is wrong with the record."""
 
     def __str__(self) -> str:
         name = f"record {self.seq}" if self.record_id is None else f"record {self.seq} ({self.record_id})"
@@ -35,65 +38,69 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit found."""
+    """Result of an audit."""
 
     length: int
-    """Records that were looked at."""
+    """Number of intact records."""
     head: str
-    """The hash of the last of them; noted elsewhere, it proves all of them later."""
+    """Hash of the last intact record. Kept outside the database, it allows a later audit to prove all of them unchanged."""
     broken: Break | None
-    """None: the chain is whole."""
+    """The first broken record. None: the chain is intact."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """One pass over the chain."""
+    """State of one pass over the chain."""
 
     length: int = 0
+    """Number of records that were verified."""
     head: str = GENESIS
-    gone: list[tuple[int, str, frozenset[str]]] = field(default_factory=list)
-    """Records with fields erased after they were stored."""
+    """Hash of the last verified record."""
+    erased_later: list[tuple[int, str, frozenset[str]]] = field(default_factory=list)
+    """Records with fields that were erased after storing: position, id and the names of these fields."""
     erasures: dict[int, set[str]] = field(default_factory=dict)
-    """Record -> fields whose erasure is in the chain."""
+    """Position of a record -> its fields whose erasure is recorded in the chain."""
 
     def step(self, row: Row[Any]) -> str | None:
-        """Take one record; why the chain is broken there, None if it is not."""
+        """Verify the next record. Return what is wrong with it; None if it is intact."""
         if row.previous != self.head:
-            return "it does not follow from the record before it"
+            return "its `previous` does not match the hash of the record before it"
         try:
             content = load(row.content)
         except ValueError as error:
             return f"its content cannot be read: {error}"
         if record_hash(row, kind=row.kind, content=content) != row.hash:
-            return "it was changed"
+            return "it was changed after it was stored"
         self.length, self.head = row.seq, row.hash
         return self._judgment(row, content=content) if row.kind == "judgment" else self._erasure(content)
 
     def _judgment(self, row: Row[Any], *, content: Sealed) -> str | None:
         erased = frozenset(content.erased) - frozenset(content.withheld)
         if erased:
-            self.gone.append((row.seq, row.id, erased))
-        return next((f"its column {name} was changed" for name in _false_copies(row, content=content)), None)
+            self.erased_later.append((row.seq, row.id, erased))
+        return next(
+            (f"its column {name} was changed after it was stored" for name in _false_copies(row, content)), None
+        )
 
     def _erasure(self, content: Sealed) -> str | None:
         values = content.values
         if not {"seqs", "fields", "reason"} <= values.keys():
-            return "it was changed"
+            return "it is not a valid erasure"
         for seq in values["seqs"]:
             self.erasures.setdefault(seq, set()).update(values["fields"])
         return None
 
     def unexplained(self) -> Break | None:
-        """The first record of which something is gone that no erasure speaks of."""
-        for seq, record_id, fields in self.gone:
-            unsaid = sorted(fields - self.erasures.get(seq, set()))
-            if unsaid:
-                return Break(seq=seq, record_id=record_id, reason=f"{unsaid[0]} is gone, and no erasure says so")
+        """Return the first record with an erased field whose erasure is not in the chain; None: no such record."""
+        for seq, record_id, fields in self.erased_later:
+            unrecorded = sorted(fields - self.erasures.get(seq, set()))
+            if unrecorded:
+                return Break(seq=seq, record_id=record_id, reason=f"{unrecorded[0]} is gone without a recorded erasure")
         return None
 
 
-def _false_copies(row: Row[Any], *, content: Sealed) -> Iterator[str]:
-    """Columns that say something else than the content that they copy."""
+def _false_copies(row: Row[Any], content: Sealed) -> Iterator[str]:
+    """Yield the columns whose values differ from the content that they copy."""
     values = content.values
     judgment = values["judgment"]
     truth = {
@@ -107,14 +114,14 @@ def _false_copies(row: Row[Any], *, content: Sealed) -> Iterator[str]:
 
 
 def verify(database: Database, *, expected: str | None = None) -> AuditReport:
-    """Look at every record.
+    """Verify every record and the chain.
 
     Args:
-        database: read in one transaction, so servers may go on writing.
-        expected: the hash of a head that was noted before; some record must have it.
+        database: Read in one transaction, while servers can continue to write.
+        expected: Head of an earlier audit. Some record must have this hash. None: no such check.
 
     Raises:
-        RecordsUnavailable: it cannot be read.
+        RecordsUnavailable: The database cannot be read.
     """
     walk = _Walk()
     expected_seen = expected in (None, GENESIS)
@@ -134,21 +141,21 @@ def verify(database: Database, *, expected: str | None = None) -> AuditReport:
     if broken is None and (walk.length, walk.head) != (length, head):
         broken = Break(seq=walk.length + 1, record_id=None, reason=f"it is missing; {length} records were stored")
     if broken is None and not expected_seen:
-        broken = Break(seq=1, record_id=None, reason=f"no record has the hash {expected}: the chain was written anew")
+        broken = Break(seq=1, record_id=None, reason=f"no record has the hash {expected}; the chain was rewritten")
     return AuditReport(length=walk.length, head=walk.head, broken=broken)
 
 
 def export(database: Database, *, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[dict[str, Any]]:
-    """Every record as one JSON object, in the order of the chain, with all that it takes to check the hashes.
+    """Yield every record as one JSON object, in the order of the chain, with all values needed to verify its hash.
 
     Args:
-        database: read in one transaction.
-        since_ms: Unix time from which; None: from the first.
-        until_ms: Unix time before which; None: to the last.
+        database: Read in one transaction.
+        since_ms: Earliest Unix time in milliseconds. None: from the first record.
+        until_ms: Unix time in milliseconds before which records were stored. None: to the last record.
 
     Raises:
-        RecordsUnavailable: it cannot be read.
-        ValueError: a record is damaged beyond reading.
+        RecordsUnavailable: The database cannot be read.
+        ValueError: A record is damaged and cannot be read.
     """
     wanted = select(records)
     if since_ms is not None:
@@ -173,5 +180,5 @@ def export(database: Database, *, since_ms: int | None = None, until_ms: int | N
 
 
 def _rows(connection: Connection, wanted: Any) -> CursorResult[Any]:
-    """In the order of the chain, without having all of them in memory. To be closed before the connection."""
-    return connection.execution_options(yield_per=ROWS_AT_ONCE).execute(wanted.order_by(records.c.seq))
+    """Query records in the order of the chain, with few rows in memory. Close the result before the connection."""
+    return connection.execution_options(yield_per=BATCH_ROWS).execute(wanted.order_by(records.c.seq))

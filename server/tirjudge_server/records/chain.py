@@ -1,7 +1,7 @@
-"""The chain: each record carries the hash of the one before it, so that every change, removal or insertion is found.
+"""The chain: each record contains the hash of the previous record, so that an audit detects changes and missing records.
 
-A user who can write the database can also write a whole new chain. A hash of the head that was noted elsewhere shows that:
-`tirjudge audit verify --expect`.
+A user with write access to the database can also rewrite the whole chain. To detect that, keep the head's hash outside the
+database and pass it to `tirjudge audit verify --expect`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tirjudge_server.records.database import Database
 from tirjudge_server.records.schema import chain_head, records
 from tirjudge_server.records.sealing import Sealed, canonical, sha256
 
-# Made once: making a statement costs more than SQLite takes to run it.
+# Built once: building a statement takes longer than SQLite takes to run it.
 _HOLD_HEAD = select(chain_head.c.length, chain_head.c.hash).with_for_update()
 _MOVE_HEAD = update(chain_head).values(length=bindparam("_length"), hash=bindparam("_hash"))
 _ADD = insert(records)
@@ -28,23 +28,23 @@ _ADD = insert(records)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEntry:
-    """A record that has no place in the chain yet."""
+    """A record to append to the chain."""
 
     kind: str
     """"judgment" or "erasure"."""
     content: Sealed
     id: str = field(default_factory=lambda: f"era_{uuid.uuid4().hex}")
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    """What else its row holds, to find it by."""
+    """Other columns of its row, which serve for look-ups."""
 
 
 def record_hash(row: Any, *, kind: str, content: Sealed) -> str:
-    """The hash of a record: everything about it, with the commitment in place of each field.
+    """Return the hash of a record. It covers the commitments of the fields instead of their values.
 
     Args:
-        row: has `seq`, `id`, `created_ms` and `previous`.
+        row: An object with `seq`, `id`, `created_ms` and `previous`.
         kind: "judgment" or "erasure".
-        content: of the record.
+        content: Content of the record.
     """
     hashed = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous")}
     withheld, fields = list(content.withheld), content.commitments
@@ -52,11 +52,11 @@ def record_hash(row: Any, *, kind: str, content: Sealed) -> str:
 
 
 class Chain:
-    """Appends to the chain within one transaction, which holds its head until it ends.
+    """Appends to the chain within one write transaction, which locks the head until it ends.
 
     Attributes:
-        connection: of a transaction that writes.
-        pending: rows that are appended and not yet written, by id.
+        connection: Connection of the transaction.
+        pending: Id of a record -> its row, of appended records that are not written yet.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -65,7 +65,7 @@ class Chain:
         self.pending: dict[str, dict[str, Any]] = {}
 
     def append(self, entry: ChainEntry) -> None:
-        """Give a record its place. It is written by `flush`."""
+        """Append a record. `flush` writes it."""
         self._length += 1
         row = {
             "seq": self._length,
@@ -82,7 +82,7 @@ class Chain:
         self.pending[entry.id] = row
 
     def flush(self) -> None:
-        """Write what was appended, and the new head."""
+        """Write the appended records and the new head."""
         if self.pending:
             self.connection.execute(_ADD, list(self.pending.values()))
             self.connection.execute(_MOVE_HEAD, {"_length": self._length, "_hash": self._hash})
@@ -91,10 +91,10 @@ class Chain:
 
 @contextmanager
 def appending(database: Database) -> Iterator[Chain]:
-    """A transaction on the chain. What is appended is on disk when the block has ended.
+    """Open a write transaction on the chain. Appended records are on disk when the block has ended.
 
     Raises:
-        RecordsUnavailable: it failed, and nothing was written.
+        RecordsUnavailable: The transaction failed and nothing was written.
     """
     with database.writing() as connection:
         chain = Chain(connection)
@@ -103,4 +103,4 @@ def appending(database: Database) -> Iterator[Chain]:
 
 
 COPIES = ("caller", "dialect", "mode", "model", "status", "cache_key", "idempotency", "body")
-"""Columns of a row that are no part of its hash."""
+"""Columns of a row that its hash does not cover."""

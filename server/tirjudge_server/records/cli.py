@@ -1,4 +1,4 @@
-"""`tirjudge audit` verifies and exports the records. `tirjudge records` migrates them and erases fields."""
+"""`tirjudge audit` verifies and exports the records. `tirjudge records` migrates the database and erases fields."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.timestamps import parse_timestamp
 
-audit = typer.Typer(no_args_is_help=True, help="Audit: whether the records are what was stored.")
-app = typer.Typer(no_args_is_help=True, help="Records: their tables, and what is erased of them.")
+audit = typer.Typer(no_args_is_help=True, help="Audit: verify and export the records of judgments.")
+app = typer.Typer(no_args_is_help=True, help="Records: migrate the database, and erase fields of judgments.")
 
 
 @audit.command("verify")
 def verify(
     records: RecordsUrl = None,
-    expect: Annotated[str | None, typer.Option(help="A head that was noted before; it must be in the chain.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one object.")] = False,
+    expect: Annotated[str | None, typer.Option(help="Head of an earlier audit; must be in the chain.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as a JSON object.")] = False,
 ) -> None:
-    """Check every record and the chain. Status 1 if something was changed; the first such record is named."""
+    """Verify every record and the chain. Exits with status 1 and names the first broken record if there is one."""
     from tirjudge_server.records.audit import verify as verify_database
     from tirjudge_server.records.database import opened
 
@@ -42,10 +42,10 @@ def verify(
 @audit.command("export")
 def export(
     records: RecordsUrl = None,
-    since: Annotated[str | None, typer.Option(help="A date, or such as 7d: that long ago.")] = None,
-    until: Annotated[str | None, typer.Option(help="The same; what was stored before it.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only records from this date on; 7d: the last 7 days.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only records before this date; 7d: 7 days ago.")] = None,
 ) -> None:
-    """Print every record as a line of JSON, with all that it takes to check its hash."""
+    """Print every record as a line of JSON, with all values needed to verify its hash."""
     from tirjudge_server.records.audit import export as export_database
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.sealing import canonical
@@ -59,7 +59,7 @@ def export(
 
 @app.command("migrate")
 def migrate(records: RecordsUrl = None) -> None:
-    """Make or update the tables, as every server does at its start; for one whose user may not do that."""
+    """Create or update the tables. Servers do this at their start; use it if their database user lacks the permission."""
     from tirjudge_server.records.database import opened
 
     with opened(records) as database:
@@ -69,10 +69,10 @@ def migrate(records: RecordsUrl = None) -> None:
 @app.command("erase")
 def erase(
     judgment_id: Annotated[str, typer.Argument(help="jdg_...")],
-    field: Annotated[list[str], typer.Option(help="Such as request.prompt; may be repeated.")],
+    field: Annotated[list[str], typer.Option(help="Field to erase, such as request.prompt; may be repeated.")],
     records: RecordsUrl = None,
 ) -> None:
-    """Erase fields of a judgment for good. The chain stays whole, and says that it was done."""
+    """Erase fields of a judgment permanently. The chain stays intact and records the erasure."""
     from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import RecordsError, opened
     from tirjudge_server.records.erasing import check_erasable
@@ -83,16 +83,16 @@ def erase(
         with appending(database) as chain:
             found = erase_fields(chain, judgment_id=judgment_id, fields=field)
         if not found:
-            raise RecordsError(f"judgment: {judgment_id} given, there is no such judgment on record")
+            raise RecordsError(f"judgment: {judgment_id} given, which is not on record")
         database.forget_erased()
 
 
 @app.command("prune")
 def prune(
-    older_than: Annotated[str, typer.Option(help="A date, or such as 90d.")],
+    older_than: Annotated[str, typer.Option(help="A date, or an age such as 90d.")],
     records: RecordsUrl = None,
 ) -> None:
-    """Erase what people and the model wrote from judgments of that age. Verdicts and the chain stay."""
+    """Erase the texts of requests and turns from judgments that are older. Verdicts and the chain stay."""
     from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.erasing import prune_some

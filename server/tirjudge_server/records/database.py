@@ -1,7 +1,7 @@
-"""One database, SQLite or Postgres: its connections, and its transactions for reading and writing.
+"""A database, SQLite or Postgres: its connections, and its transactions for reading and writing.
 
-Both give what the records rest on: a transaction that writes holds the head of the chain, so that of all servers on one
-database one appends at a time; and what was committed is on disk.
+Both kinds guarantee what the records rely on. A write transaction locks the head of the chain, so that only one of the
+servers on a database appends at a time. A committed transaction is on disk.
 """
 
 from __future__ import annotations
@@ -23,27 +23,31 @@ from tirjudge.errors import RecordsUnavailable, TirjudgeError
 from tirjudge_server.records.options import NONE
 
 LOCK_TIMEOUT_S = 5.0
-"""How long a write waits for another process that is writing."""
+"""Maximum seconds that a write to SQLite waits for another process's write."""
 
 CONNECT_TIMEOUT_S = 5
+"""Maximum seconds to connect to Postgres."""
 
 
 class RecordsError(TirjudgeError, ValueError):
-    """The database that was named cannot be used, and the operator can mend it."""
+    """The operator's setting for the records is invalid."""
 
 
 def default_path() -> Path:
-    """The default database, in the user's state directory."""
+    """Return the path of the default database, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "tirjudge" / "records.db"
 
 
 def url_of(given: str | None) -> URL:
-    """The database that an operator names: a URL, or the path of a SQLite file; None: the default one.
+    """Return the URL of a database.
+
+    Args:
+        given: A URL, or the path of a SQLite file. None: the default database.
 
     Raises:
-        RecordsError: there is no such kind of database.
+        RecordsError: This kind of database is not supported.
     """
     if given is None or "://" not in given:
         return URL.create("sqlite", database=str(Path(given).expanduser() if given else default_path()))
@@ -60,26 +64,27 @@ def url_of(given: str | None) -> URL:
 
 
 class Database:
-    """Opened lazily: nothing is reached before the first connection."""
+    """A database. The first transaction connects to it."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
         self.engine = _engine(url)
 
     def __str__(self) -> str:
-        """Without a password."""
+        """The path of the file, or the URL without its password."""
         return (self.url.database or "") if self.is_sqlite else self.url.render_as_string(hide_password=True)
 
     @property
     def is_sqlite(self) -> bool:
+        """Whether this is SQLite; otherwise it is Postgres."""
         return self.url.drivername == "sqlite"
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction in which nothing changes, whatever others write meanwhile.
+        """Open a read transaction on a consistent snapshot, which concurrent writes do not change.
 
         Raises:
-            RecordsUnavailable: it failed.
+            RecordsUnavailable: The database failed.
         """
         with self._translated(), self.engine.connect() as connection:
             if not self.is_sqlite:
@@ -89,10 +94,10 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that is on disk when the block has ended.
+        """Open a write transaction. Its changes are on disk when the block has ended.
 
         Raises:
-            RecordsUnavailable: it failed, and nothing was written.
+            RecordsUnavailable: The transaction failed and nothing was written.
         """
         with (
             self._translated(),
@@ -102,12 +107,13 @@ class Database:
             yield connection
 
     def forget_erased(self) -> None:
-        """Let the log of SQLite forget what was erased, which it otherwise does at the next thousand pages."""
+        """Remove erased values from SQLite's write-ahead log immediately, instead of at its next regular checkpoint."""
         if self.is_sqlite:
             with self._translated(), self.engine.connect() as connection:
                 connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
 
     def close(self) -> None:
+        """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
@@ -115,11 +121,11 @@ class Database:
         try:
             yield
         except (DBAPIError, TimeoutError) as error:
-            # Its full text would repeat the statement, and with it the texts of a request.
+            # str(error) contains the SQL statement and with it texts of a request; the driver's error does not.
             cause = error.orig if isinstance(error, DBAPIError) else error
             code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
             failure = RecordsUnavailable(f"records: {self}: {str(cause).strip()}")
-            # What a database says may quote a value.
+            # The driver's message may quote a value, so the log gets the error's type and code only.
             raise failure.logged_as(f"records: {self}: {type(cause).__name__} {code}".strip()) from error
 
 
@@ -131,10 +137,10 @@ def _engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # the driver begins no transactions; `begin` below does
+        connection.isolation_level = None  # `begin` below starts transactions, not the driver
         _write_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")  # a commit survives a power cut as well
-        connection.execute("PRAGMA secure_delete=ON")  # what is erased is overwritten
+        connection.execute("PRAGMA synchronous=FULL")  # a commit survives a power failure
+        connection.execute("PRAGMA secure_delete=ON")  # erased values are overwritten with zeros
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -145,30 +151,35 @@ def _engine(url: URL) -> Engine:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. While another process does the same to a new file, SQLite refuses at once instead of
-    waiting."""
-    give_up = time.monotonic() + LOCK_TIMEOUT_S
+    """Switch to the write-ahead log.
+
+    Retries, because SQLite fails immediately, without waiting for the lock, while another process switches the same file.
+    """
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
 
 
 def open_database(given: str | None) -> Database:
-    """The database that an operator names, with all migrations run; None: the default one, made if it is not there.
+    """Open a database and run its missing migrations. A missing SQLite file is created.
+
+    Args:
+        given: A URL, or the path of a SQLite file. None: the default database.
 
     Raises:
-        RecordsError: it cannot be used.
-        RecordsUnavailable: it does not answer.
+        RecordsError: The database cannot be used.
+        RecordsUnavailable: The database does not answer.
     """
     from tirjudge_server.records.migrating import migrate
 
     if given == NONE:
-        raise RecordsError("records: none given, so there is nothing to open")
+        raise RecordsError("records: `none` given, but this command needs a database; name one with --records")
     url = url_of(given)
     if url.drivername == "sqlite":
         _make_file(Path(str(url.database)))
@@ -186,7 +197,7 @@ def open_database(given: str | None) -> Database:
 
 @contextmanager
 def opened(given: str | None) -> Iterator[Database]:
-    """`open_database`, and closed afterwards."""
+    """Open a database with `open_database`, and close it at the end of the block."""
     database = open_database(given)
     try:
         yield database
@@ -195,11 +206,11 @@ def opened(given: str | None) -> Iterator[Database]:
 
 
 def _make_file(path: Path) -> None:
-    """Judgments hold what people wrote, so other users must not read them."""
+    """Create a SQLite file that other users cannot read, because records contain private texts."""
     try:
         make_private_folder(path.parent)
         os.close(private(str(path), os.O_CREAT | os.O_RDWR))
-        # SQLite gives its log the mode of the database, but leaves one that is there as it is.
+        # SQLite creates its log with the mode of the database, but does not change the mode of an existing log.
         for file in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
             if file.exists():
                 close_to_others(file)

@@ -1,4 +1,4 @@
-"""`GET /v1/judgments`, `GET /v1/judgments/{id}`, and the replay of one."""
+"""`GET /v1/judgments`, `GET /v1/judgments/{id}` and `POST /v1/judgments/{id}/replay`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import Refused
 
 MAX_PAGE = 100
+"""Maximum number of judgments on a page."""
 
-_DAMAGED: dict[int | str, str] = {500: "Its record is damaged and cannot be read."}
+_DAMAGED: dict[int | str, str] = {500: "The record is damaged and cannot be read."}
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class JudgmentSummary(Wire):
+    """A judgment in a list."""
+
     id: str
     object: Literal["judgment.summary"] = "judgment.summary"
     created_ms: int
@@ -38,7 +41,7 @@ class JudgmentSummary(Wire):
 
 
 class JudgmentList(Wire):
-    """Judgments, the newest first; `after=last_id` gives those that follow."""
+    """A page of judgments, newest first. `after=last_id` requests the next page."""
 
     object: Literal["list"] = "list"
     data: list[JudgmentSummary]
@@ -48,11 +51,11 @@ class JudgmentList(Wire):
 
 
 def router(service: JudgeService, *, records: Records) -> APIRouter:
-    """What answers for judgments on record. A key without the scope `admin` sees its own only.
+    """Return the endpoints of recorded judgments. A key without the scope `admin` sees only its own judgments.
 
     Args:
-        service: its sandbox replays.
-        records: of this server.
+        service: Runs the programs of a replay in its sandbox.
+        records: Holds the judgments.
     """
     routes = APIRouter()
 
@@ -62,7 +65,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         limit: Annotated[str, Query(json_schema_extra={"type": "integer", "minimum": 1, "maximum": MAX_PAGE})] = "20",
         after: str | None = None,
     ) -> JudgmentList:
-        """Judgments on record, the newest first."""
+        """List recorded judgments, newest first."""
         if after is not None and not _ID.fullmatch(after):
             raise unknown_judgment(after, param="after")
         num_shown = _page_size(limit)
@@ -78,22 +81,24 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
 
     @routes.get("/v1/judgments/{judgment_id}", responses=error_responses(_DAMAGED))
     async def judgment(request: Request, judgment_id: str) -> JudgmentRecord:
-        """A judgment on record: what was asked, what the judge wrote and ran, and what it was."""
+        """Return a recorded judgment: the request, the judge's turns and programs, and the verdict."""
         return _shown(await _find(request, judgment_id=judgment_id, records=records))
 
     @routes.post(
         "/v1/judgments/{judgment_id}/replay",
-        responses=error_responses({410: "What it would need is erased.", **_DAMAGED}),
+        responses=error_responses({410: "Fields needed for a replay are erased.", **_DAMAGED}),
     )
     async def replayed(request: Request, judgment_id: str) -> Replay:
-        """Run the programs of a judgment again, and compare what they print with what the judge was shown."""
+        """Run the programs of a judgment again, and compare their output with the recorded output."""
         service.draining.check()
         record = await _find(request, judgment_id=judgment_id, records=records)
         if gone := [name for name in record.content.erased if name == "turns" or name.startswith("request.")]:
-            message = f"judgment_id: of {judgment_id}, {', '.join(gone)} is erased, so it cannot be replayed"
+            message = (
+                f"judgment_id: {judgment_id} cannot be replayed, because these fields are erased: {', '.join(gone)}"
+            )
             raise Refused(invalid(message, param="judgment_id", code="judgment_erased"), status=410)
         if service.judge.sandbox is None and record.judgment.usage.tool_calls > 0:
-            message = "judgment_id: it ran programs, and this server has no sandbox"
+            message = "judgment_id: the judgment ran programs, but this server has no sandbox to run them in"
             raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
         try:
             format = format_named(record.values["versions"].get("format"))
@@ -107,9 +112,10 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
 
 
 async def _find(request: Request, *, judgment_id: str, records: Records) -> StoredJudgment:
-    """
+    """Read a record.
+
     Raises:
-        Refused: 404, there is none, or it belongs to another caller; 500, it cannot be read.
+        Refused: 404, no such judgment exists or it belongs to another caller; 500, the record cannot be read.
     """
     try:
         record = await records.read(judgment_id) if _ID.fullmatch(judgment_id) else None
@@ -141,9 +147,10 @@ def _shown(record: StoredJudgment) -> JudgmentRecord:
 
 
 def _page_size(given: str) -> int:
-    """
+    """Parse the query parameter `limit`.
+
     Raises:
-        Refused: 400, no number that a page may have.
+        Refused: 400, the value is not an integer from 1 to `MAX_PAGE`.
     """
     if not given.isascii() or not given.isdecimal() or not 1 <= int(given[:4]) <= MAX_PAGE or len(given) > 3:
         message = f"limit: {shown(given)} given; use a number from 1 to {MAX_PAGE}"

@@ -1,6 +1,4 @@
-"""Erases fields of judgments, on request or by age. Each erasure is itself a record in the chain, so that no field disappears
-unnoticed.
-"""
+"""Erase fields of judgments, on request or by age. Each erasure is itself a record, so that an audit can account for it."""
 
 from __future__ import annotations
 
@@ -15,24 +13,25 @@ from tirjudge_server.records.record import ERASABLE
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import load, seal
 
-PRUNED_AT_ONCE = 100
-"""Judgments in one transaction."""
+PRUNE_BATCH = 100
+"""Maximum number of judgments that one transaction erases."""
 
 
 def check_erasable(fields: Collection[str]) -> None:
-    """
+    """Check that all fields may be erased.
+
     Raises:
-        RecordsError: one of them is not to be erased.
+        RecordsError: A field may not be erased.
     """
     for name in fields:
         if name not in ERASABLE:
-            raise RecordsError(f"field: {name!r} given; valid are {', '.join(ERASABLE)}")
+            raise RecordsError(f"field: {name!r} given; expected one of: {', '.join(ERASABLE)}")
 
 
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
-    """Erase fields of one judgment; whether there is such a judgment.
+    """Erase fields of one judgment. Return False if no such judgment exists.
 
-    An idempotency key that it answered stays answered: the key is refused from now on.
+    The idempotency key of the judgment stays in use: later requests with this key are refused.
     """
     chosen = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
     row = chain.connection.execute(chosen).one_or_none()
@@ -43,19 +42,20 @@ def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
 
 
 def prune_some(chain: Chain, *, before_ms: float) -> int:
-    """Erase all erasable fields of some judgments that were stored before; how many judgments that were.
-
-    Their idempotency keys are forgotten with them.
+    """Erase all erasable fields of up to `PRUNE_BATCH` old judgments, and their idempotency keys.
 
     Args:
-        chain: of a transaction.
-        before_ms: Unix time.
+        chain: The chain, in a write transaction.
+        before_ms: Judgments that were stored before this Unix time in milliseconds are erased.
+
+    Returns:
+        Number of judgments that were erased. 0: no more are left.
     """
     old = (
         select(records)
         .where(records.c.pruned.is_(False), records.c.created_ms < before_ms)
         .order_by(records.c.seq)
-        .limit(PRUNED_AT_ONCE)
+        .limit(PRUNE_BATCH)
     )
     rows = chain.connection.execute(old).all()
     columns = {"body": None, "idempotency": None, "pruned": True}
@@ -67,13 +67,13 @@ def prune_some(chain: Chain, *, before_ms: float) -> int:
 def _erase_rows(
     chain: Chain, rows: Sequence[Row[Any]], *, fields: Collection[str], reason: str, columns: dict[str, Any]
 ) -> None:
-    """Rewrite rows without some fields, and say so in the chain."""
+    """Remove fields from rows, and append the erasure to the chain."""
     changes = [
         {
             "_seq": row.seq,
             "content": load(row.content).without(fields).dump(),
             "caller": None if "caller" in fields else row.caller,
-            "cache_key": None,  # a hash of what was asked gives it away
+            "cache_key": None,  # a hash of the request allows its texts to be guessed and confirmed
             **columns,
         }
         for row in rows

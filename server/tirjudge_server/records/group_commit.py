@@ -1,7 +1,7 @@
-"""Group commit: one thread works on the database, with one transaction for all work that came during the last one.
+"""Group commit: one thread runs all jobs that arrived during a transaction in the next transaction.
 
-A transaction costs a wait for the disk, or a change of threads, whether it does one piece of work or a hundred; so under
-load each gets cheaper, and none waits for more than two.
+The cost of a transaction, a disk sync and a thread switch, does not depend on the number of its jobs. So jobs get cheaper
+under load, and a job waits for at most two transactions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 MAX_BATCH = 256
-"""Most pieces of work in one transaction."""
+"""Maximum number of jobs in one transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,11 +31,11 @@ class _Job:
 
 
 class GroupCommitWriter(Generic[S]):
-    """Started by the first piece of work; `close` finishes what was given.
+    """Runs jobs in transactions on a separate thread, which the first job starts.
 
     Args:
-        name: of the thread.
-        transaction: what work is done in.
+        name: Name of the thread.
+        transaction: Opens a transaction, and yields the object that jobs are called with.
     """
 
     def __init__(self, name: str, *, transaction: Callable[[], AbstractContextManager[S]]) -> None:
@@ -44,13 +44,13 @@ class GroupCommitWriter(Generic[S]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     async def do(self, work: Callable[[S], T]) -> T:
-        """Do some work in a transaction, and return when that has ended. Cancelling the wait does not undo it.
+        """Run a job in a transaction, and return its result after the commit. Cancelling the wait does not cancel the job.
 
         Args:
-            work: what it raises is raised here, and must come before its first change.
+            work: The job. Its exceptions are raised here. It must raise them before its first change.
 
         Raises:
-            RecordsUnavailable: the transaction failed, and nothing of it was written.
+            RecordsUnavailable: The transaction failed and none of its jobs was written.
         """
         loop = asyncio.get_running_loop()
         job = _Job(work=work, loop=loop, done=loop.create_future())
@@ -60,7 +60,7 @@ class GroupCommitWriter(Generic[S]):
         return await job.done
 
     def close(self) -> None:
-        """Waits until all that was given is done."""
+        """Wait until all jobs are done, and end the thread."""
         self._jobs.put(None)
         if self._thread.ident is not None:
             self._thread.join()
@@ -77,7 +77,7 @@ class GroupCommitWriter(Generic[S]):
                 _resolve_batch(batch, results=self._results(batch))
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
-        """What each returned or raised. If the transaction failed, that is what each of them raised."""
+        """Return the result or the exception of each job. If the transaction failed, its exception for all of them."""
         try:
             with self._transaction() as session:
                 return [_result(job, session=session) for job in batch]
@@ -95,7 +95,7 @@ def _result(job: _Job, *, session: Any) -> Any:
 
 
 def _resolve_batch(batch: Sequence[_Job], *, results: Sequence[Any]) -> None:
-    """Wakes each loop once, since waking it is what costs."""
+    """Set the results of all jobs, with one call per event loop, because waking a loop is expensive."""
     for loop in {job.loop for job in batch}:
         own = [(job.done, result) for job, result in zip(batch, results, strict=True) if job.loop is loop]
         if not loop.is_closed():

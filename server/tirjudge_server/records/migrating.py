@@ -1,6 +1,4 @@
-"""Migrates the tables of a database to this version. Any number of servers may start at once: one migrates,
-the others wait and find nothing to do.
-"""
+"""Migrate the tables of a database to this version. Servers may start concurrently: one migrates, the others wait for it."""
 
 from __future__ import annotations
 
@@ -13,15 +11,15 @@ from tirjudge_server.records.database import Database, RecordsError
 from tirjudge_server.records.schema import REVISION
 
 _LOCK = 0x7469726A
-"""Of Postgres; any number that no other user of the database takes."""
+"""Key of the Postgres advisory lock. An arbitrary number that other users of the database are unlikely to choose."""
 
 
 def migrate(database: Database) -> bool:
-    """Run the migrations that are missing; whether there were any.
+    """Run the missing migrations. Return False if there were none.
 
     Raises:
-        RecordsError: the database was written by a later version.
-        RecordsUnavailable: it does not answer.
+        RecordsError: A later version of tirjudge wrote the database.
+        RecordsUnavailable: The database does not answer.
     """
     with database.reading() as connection:
         if _revision(connection) == REVISION:
@@ -34,15 +32,15 @@ def migrate(database: Database) -> bool:
             return False
         if revision is not None and revision > REVISION:
             raise RecordsError(
-                f"records: {database} was written by a later version (revision {revision}, known is {REVISION}); "
-                "use that version"
+                f"records: {database} was written by a later version of tirjudge (revision {revision}; this version "
+                f"supports {REVISION}); upgrade tirjudge"
             )
         _upgrade(connection)
     return True
 
 
 def _revision(connection: Connection) -> str | None:
-    """None: there are no tables yet."""
+    """Return the revision of the tables. None: no tables exist."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(select(table("alembic_version", column("version_num")))).scalar()
@@ -53,7 +51,7 @@ def _upgrade(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    # configparser reads "%" as the beginning of a reference.
+    # configparser interprets "%" as the start of a reference.
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""The option `--records`, of every command that opens a database of records."""
+"""The option `--records` of all commands that open the database of records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 NONE = "none"
-"""Value of an option that switches off what is stored."""
+"""Value of the option that disables storing."""
 
 RecordsUrl = Annotated[
     str | None,
@@ -16,6 +16,6 @@ RecordsUrl = Annotated[
         envvar="TIRJUDGE_RECORDS",
         show_envvar=True,
         help="postgresql://USER@HOST/NAME, or a SQLite file; default: tirjudge/records.db in the user's state directory. "
-        "A server that is given `none` stores nothing.",
+        "With `none`, a server stores nothing.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The fields of a stored judgment, and the judgment restored from them."""
+"""Convert judgments to the fields of a record, and records to judgments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tirjudge_server.records.sealing import Sealed, canonical, load, sha256
 SETTINGS = frozenset(
     {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "temperature", "seed"}
 )
-"""Fields of a request that hold nothing anybody wrote; they are kept together, and not erased."""
+"""Fields of a request without free text. They are stored as one field and are never erased."""
 
 ERASABLE = (
     "request.prompt",
@@ -30,35 +30,46 @@ ERASABLE = (
     "caller",
     "request_id",
 )
-"""Fields that may be withheld or erased: what people wrote, what the model wrote about it, and who asked."""
+"""Fields that can be withheld or erased: texts of the request, texts of the model, and the caller's identity."""
 
 KEPT = frozenset({"request", "rollouts", "judgment", "versions", "dialect"})
-"""The other fields."""
+"""Fields that every record has and that cannot be erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What made the judgments of one server; another of these may judge otherwise."""
+    """Everything on a server that can influence a judgment."""
 
     model: str
+    """Name of the model."""
     fingerprint: str | None
-    """A hash of the model; None: it is out of sight."""
+    """Hash of the weights. None: unknown, because the engine is remote."""
     profile_sha256: str
+    """Hash of the model's profile."""
     prompts_sha256: str
-    """Of the format."""
+    """Hash of the format's prompt files."""
     format: str
+    """Name of the format."""
     tools: list[str]
-    """That the model may call, by name."""
+    """Names of the tools that the model may call."""
     sandbox: str | None
-    """The level of its isolation; None: there is no sandbox."""
+    """Isolation level of the sandbox. None: no sandbox."""
     limits: dict[str, Any] | None
-    """Of programs; None: they are out of sight."""
+    """Limits of programs. None: unknown."""
     package: str
+    """Version of tirjudge."""
     python: str
+    """Version of Python."""
 
 
 def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None) -> Versions:
-    """What `judge` is made of."""
+    """Return the versions behind a judge.
+
+    Args:
+        judge: The judge.
+        fingerprint: Hash of the weights. None: unknown.
+        isolation: Isolation level of the sandbox. None: no sandbox.
+    """
     limits = getattr(judge.sandbox, "limits", None)
     return Versions(
         model=judge.profile.name,
@@ -75,16 +86,18 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
 
 
 def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that is kept, as JSON values; texts apart from what is said of them, so that they can be erased alone."""
-    asked = request.model_dump(mode="json")
-    answered = judgment.model_dump(mode="json")
-    rollouts = answered.pop("rollouts")
-    fields = {f"request.{name}": value for name, value in asked.items() if name not in SETTINGS and value is not None}
+    """Return the fields of a record as JSON values. Texts are separate fields, so that they can be erased separately."""
+    request_json = request.model_dump(mode="json")
+    judgment_json = judgment.model_dump(mode="json")
+    rollouts = judgment_json.pop("rollouts")
+    fields = {
+        f"request.{name}": value for name, value in request_json.items() if name not in SETTINGS and value is not None
+    }
     return fields | {
-        "request": {name: asked[name] for name in asked if name in SETTINGS},
+        "request": {name: request_json[name] for name in request_json if name in SETTINGS},
         "turns": [rollout.pop("turns") for rollout in rollouts],
         "rollouts": rollouts,
-        "judgment": answered,
+        "judgment": judgment_json,
         "versions": versions,
         "caller": call.caller,
         "request_id": call.request_id,
@@ -94,27 +107,30 @@ def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJudgment:
-    """A judgment as it is kept now."""
+    """A recorded judgment."""
 
     seq: int
-    """Its place in the chain."""
+    """Position in the chain, from 1."""
     id: str
     created_ms: int
+    """Unix time in milliseconds."""
     previous: str
+    """Hash of the previous record."""
     hash: str
+    """Hash of this record."""
     content: Sealed
     values: Mapping[str, Any]
-    """Field -> JSON, of those that are not erased."""
+    """Name of a field -> JSON value, without erased fields."""
 
     @property
     def request_fields(self) -> dict[str, Any]:
-        """Of the request, what is left."""
+        """The fields of the request that are not erased."""
         texts = {name.removeprefix("request."): v for name, v in self.values.items() if name.startswith("request.")}
         return self.values["request"] | texts
 
     @property
     def judgment(self) -> Judgment:
-        """Without its turns if they are erased."""
+        """The judgment. Its rollouts have no turns if the turns are erased."""
         rollouts = self.values["rollouts"]
         turns = self.values.get("turns", [[] for _ in rollouts])
         merged = [rollout | {"turns": its} for rollout, its in zip(rollouts, turns, strict=True)]
@@ -122,39 +138,45 @@ class StoredJudgment:
 
     @property
     def is_intact(self) -> bool:
-        """Whether what is there now is what was stored, as far as the record itself can tell; `audit` looks at its place
-        in the chain besides."""
+        """Whether the record matches its hash. Its position in the chain is verified by `audit` only."""
         return self.hash == record_hash(self, kind="judgment", content=self.content)
 
 
 def record_of(row: Any) -> StoredJudgment:
-    """The record in a row of the table.
+    """Parse a row of the table.
 
     Raises:
-        ValueError: it is damaged beyond reading.
+        ValueError: The record is damaged and cannot be read.
     """
     content = load(row.content)
     values = content.values
     if missing := KEPT - values.keys():
-        raise ValueError(f"{min(missing)} is not there")
+        raise ValueError(f"the field {min(missing)} is missing")
     copied = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous", "hash")}
     return StoredJudgment(**copied, content=content, values=values)
 
 
 def judged_content(request: JudgeRequest) -> dict[str, Any]:
-    """What of a request decides its judgment."""
+    """Return the fields of a request that can influence its judgment."""
     return request.model_dump(mode="json", exclude_none=True, exclude=NOT_JUDGED)
 
 
 def content_key(request: JudgeRequest, *, caller: str | None, versions: str) -> str:
-    """The same for what must be judged the same. Callers do not share judgments, so that none learns what others asked."""
+    """Return a hash that is equal for requests of one caller that must be judged equally.
+
+    It includes the caller. Callers do not share judgments, so that no caller learns about the requests of others.
+    """
     return sha256(canonical([caller, judged_content(request), versions]))
 
 
 def idempotency_hash(key: str, *, caller: str | None) -> str:
+    """Return a hash of a caller's idempotency key."""
     return sha256(canonical([caller, key]))
 
 
 def body_hash(request: JudgeRequest, *, key: str) -> str:
-    """Tells whether a key came with the same request. Says nothing about the request to who does not know the key."""
+    """Return a hash that shows whether two requests with one idempotency key are equal.
+
+    The key is part of the hash, so that the request cannot be guessed without it.
+    """
     return sha256(canonical([key, judged_content(request)]))

@@ -1,6 +1,6 @@
-"""Replays a judgment: runs its programs again, and compares their output with what the judge was shown.
+"""Replay a judgment: run its programs again, and compare their output with the output that the judge read.
 
-Nothing is measured in seconds: a program that was ended for its time, then or now, is neither the same nor different.
+A program that timed out, in the judgment or in the replay, is not compared.
 """
 
 from __future__ import annotations
@@ -18,34 +18,40 @@ from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, Tur
 from tirjudge_server.records.record import StoredJudgment, Versions
 
 MAX_RUNNING = 4
-"""Programs of one replay side by side, so that it leaves slots to judgments."""
+"""Maximum number of programs of one replay that run concurrently. Leaves sandbox slots for judgments."""
 
 _EDGE = 32
-"""Characters next to a cut that are not compared: a delimiter across it is broken in one of the two texts only."""
+"""Number of characters next to a cut that are not compared. A delimiter that is cut in half is escaped in one text only."""
 
 
 class ReplayedProgram(Wire):
+    """Comparison of one program."""
+
     rollout: int
-    """Index of its rollout."""
+    """Index of the rollout."""
     turn: int
-    """Index of its turn in that rollout."""
+    """Index of the turn in the rollout."""
     result: Literal["same", "differs", "timed_out"]
-    """`timed_out`: it was ended for its time, so there is nothing to compare."""
+    """`timed_out`: the program timed out in the judgment or in the replay, and is not compared."""
     outcome: Outcome
+    """Outcome in the judgment."""
     replayed_outcome: Outcome
+    """Outcome in the replay."""
     output: str | None
-    """What the judge was shown; None if it is the same now."""
+    """Output that the judge read. None: the output is the same."""
     replayed_output: str | None
-    """What it would be shown now, uncut; None if it is the same."""
+    """Output of the replay, not truncated. None: the output is the same."""
 
 
 class ChangedVersion(Wire):
+    """A version that has changed since the judgment."""
+
     then: Any
     now: Any
 
 
 class Replay(Wire):
-    """What a replay found."""
+    """Result of a replay."""
 
     id: str
     object: Literal["judgment.replay"] = "judgment.replay"
@@ -53,20 +59,20 @@ class Replay(Wire):
     """Whether no program differs."""
     programs: list[ReplayedProgram]
     versions: dict[str, ChangedVersion]
-    """What of the server has changed since, and may be why."""
+    """Versions on this server that have changed since the judgment, and may explain a difference."""
 
 
 async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: Format, versions: Versions) -> Replay:
     """Run the programs of a judgment again.
 
     Args:
-        record: nothing of it is erased.
-        sandbox: None: it has no programs.
-        format: that it was asked in.
-        versions: of this server.
+        record: The judgment, without erased fields.
+        sandbox: Runs the programs. None: allowed if the judgment has no programs.
+        format: Format of the judgment.
+        versions: Versions of this server.
 
     Raises:
-        SandboxUnavailable: a program could not be run.
+        SandboxUnavailable: A program could not be run.
     """
     request = JudgeRequest.model_validate(record.request_fields)
 
@@ -93,7 +99,7 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: For
 
 
 def programs(rollout: RolloutRecord) -> list[tuple[int, TurnRecord]]:
-    """The turns whose program really ran, with their index."""
+    """Return the turns whose program was run, with their index."""
     return [
         (number, turn)
         for number, turn in enumerate(rollout.turns)
@@ -122,7 +128,11 @@ def _compared(turn: TurnRecord, again: ExecResult, *, rollout: int, number: int,
 
 
 def is_same_output(shown: str, *, again: str) -> bool:
-    """Whether `again`, which is whole, may have been shown as `shown`, which may be cut.
+    """Whether two outputs are the same, as far as a truncated output can tell.
+
+    Args:
+        shown: The output that the judge read, possibly truncated.
+        again: The complete output of the replay.
 
     >>> is_same_output("42", again="42"), is_same_output("42", again="43")
     (True, False)

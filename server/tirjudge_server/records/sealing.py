@@ -1,7 +1,7 @@
 """Fields that can be proven unchanged, and erased one by one without breaking the proof.
 
-A field is committed to by a salted hash, and only these hashes go into the hash of the record. Erasing takes away value and
-salt and leaves the hash, which says nothing without the salt, however easily the value could be guessed.
+Each field has a commitment: a salted hash of its value. The hash of a record covers the commitments only. Erasing a field
+removes its value and salt and keeps the commitment. Without the salt, guessed values cannot be checked against it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-# Made once: `json.dumps` would make one for each value.
-_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+# Created once: with these options `json.dumps` creates a new encoder for each value.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value: ASCII, keys sorted, no spaces.
+    """Return the canonical encoding of a JSON value: ASCII, sorted keys, no spaces.
 
     >>> canonical({"b": 1.5, "a": "é"})
     '{"a":"\\\\u00e9","b":1.5}'
     """
-    return _SPELLING.encode(value)
+    return _ENCODER.encode(value)
 
 
 def sha256(text: str) -> str:
+    """Return the SHA-256 of an ASCII text, in hexadecimal."""
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -36,14 +37,15 @@ class Field:
     """One field of a record."""
 
     commitment: str
-    """SHA-256 over name, salt and value."""
+    """SHA-256 of name, salt and value."""
     salt: str | None
-    """None: the field is erased."""
+    """Random salt in base64. None: the field is erased."""
     text: str | None
-    """The value as canonical JSON; None: the field is erased."""
+    """The value as canonical JSON. None: the field is erased."""
 
     @property
     def erased(self) -> bool:
+        """Whether the field is erased or withheld."""
         return self.text is None
 
 
@@ -52,30 +54,32 @@ class Sealed:
     """The content of a record."""
 
     fields: Mapping[str, Field]
+    """Name -> field."""
     withheld: tuple[str, ...] = ()
-    """Fields that were never stored, because the operator wanted it so."""
+    """Names of fields whose values were never stored, by the operator's choice."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is left of it."""
+        """Name -> JSON value, of the fields that are not erased."""
         return {name: json.loads(field.text) for name, field in self.fields.items() if field.text is not None}
 
     @property
     def erased(self) -> tuple[str, ...]:
-        """Fields that are not there, be it that they were withheld."""
+        """Names of fields that are erased or withheld."""
         return tuple(sorted(name for name, field in self.fields.items() if field.erased))
 
     @property
     def commitments(self) -> dict[str, str]:
+        """Name -> commitment, of all fields."""
         return {name: field.commitment for name, field in self.fields.items()}
 
     def without(self, names: Collection[str]) -> Sealed:
-        """The same content with these fields erased."""
-        gone = {name: replace(self.fields[name], salt=None, text=None) for name in names if name in self.fields}
-        return replace(self, fields={**self.fields, **gone})
+        """Return the content with these fields erased."""
+        emptied = {name: replace(self.fields[name], salt=None, text=None) for name in names if name in self.fields}
+        return replace(self, fields={**self.fields, **emptied})
 
     def dump(self) -> str:
-        """As it is stored. The hash of a field that is there is left out, since it follows from the field."""
+        """Return the content as stored text. The commitment of a field that is not erased is left out and recomputed."""
         fields = ",".join(f"{canonical(name)}:{_dump(field)}" for name, field in sorted(self.fields.items()))
         return f'{{"fields":{{{fields}}},"withheld":{canonical(self.withheld)}}}'
 
@@ -87,11 +91,11 @@ def _dump(field: Field) -> str:
 
 
 def seal(values: Mapping[str, Any], *, withheld: Collection[str] = ()) -> Sealed:
-    """Commit to some values.
+    """Commit to values.
 
     Args:
-        values: name -> JSON value.
-        withheld: names whose value is not kept; those that are not among `values` do not matter.
+        values: Name -> JSON value.
+        withheld: Names of fields to commit to without keeping the value. Names that are not in `values` are ignored.
     """
     fields = {name: _sealed(name, salt=b64encode(os.urandom(18)).decode(), value=values[name]) for name in values}
     absent = tuple(sorted(name for name in withheld if name in values))
@@ -100,23 +104,23 @@ def seal(values: Mapping[str, Any], *, withheld: Collection[str] = ()) -> Sealed
 
 def _sealed(name: str, *, salt: str, value: Any) -> Field:
     text = canonical(value)
-    # The canonical spelling of the list of the three.
+    # The same text as canonical([name, salt, value]).
     commitment = sha256(f"[{canonical(name)},{canonical(salt)},{text}]")
     return Field(commitment=commitment, salt=salt, text=text)
 
 
 def load(text: str) -> Sealed:
-    """What `Sealed.dump` stored. The hashes follow from what is there now, be it changed.
+    """Parse the output of `Sealed.dump`. Commitments are computed from the present values, which may have been changed.
 
     Raises:
-        ValueError: nothing that `dump` writes.
+        ValueError: The text is not an output of `dump`.
     """
     try:
         stored = json.loads(text)
         fields = {name: _loaded(name, stored=field) for name, field in stored["fields"].items()}
         return Sealed(fields=fields, withheld=tuple(stored["withheld"]))
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no sealed content: {error!r}") from error
+        raise ValueError(f"not sealed content: {error!r}") from error
 
 
 def _loaded(name: str, *, stored: Mapping[str, Any]) -> Field:

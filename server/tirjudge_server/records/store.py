@@ -1,4 +1,4 @@
-"""`Records`: the judgments of one server, kept and found again."""
+"""`Records` stores the judgments of one server, and finds earlier ones."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ from tirjudge_web.errors import Refused
 
 logger = logging.getLogger(__name__)
 
-# Made once: making a statement costs more than SQLite takes to run it.
+# Built once: building a statement takes longer than SQLite takes to run it.
 _BY_IDEMPOTENCY = select(records).where(records.c.idempotency == bindparam("_key"))
 _BY_CONTENT = select(records).where(records.c.cache_key == bindparam("_key")).order_by(records.c.seq.desc()).limit(1)
 
 _ANY = select(records.c.seq).limit(1)
 
 PROBE_S = 2.0
-"""How long they may take to answer whether they are there."""
+"""Maximum seconds that the readiness check waits for the database."""
 
 MAX_CACHED_CHARS = 1 << 20
-"""A longer request is always judged: spelling and checking its record would hold up everybody else."""
+"""Maximum length of a request that may be answered from the records. Serializing and verifying larger ones blocks others."""
 
 PRUNING_S = 600.0
-"""Between two looks for what has reached its age."""
+"""Seconds between two searches for judgments that have reached their retention age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPolicy:
-    """What an operator wants of the records."""
+    """The operator's settings for the records."""
 
     cache: bool = True
-    """Whether a request that was judged before is answered from them."""
+    """Whether a request that was judged before is answered from the records."""
     required: bool = True
-    """Whether a judgment that cannot be stored is an error. If not, it is told, and is not on record."""
+    """Whether a judgment that cannot be stored fails. If False, it is returned without a record."""
     withheld: frozenset[str] = frozenset()
-    """Fields that are not stored; of `ERASABLE`."""
+    """Names of fields that are not stored. A subset of `ERASABLE`."""
     retention_days: float | None = None
-    """Age at which the erasable fields of a judgment are erased; None: never."""
+    """Age in days at which the erasable fields of a judgment are erased. None: never."""
 
     def __post_init__(self) -> None:
         check_erasable(self.withheld)
@@ -75,22 +75,23 @@ class RecordPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LookupKeys:
-    """What a request is found again by."""
+    """Hashes by which the judgment of an equal request is found."""
 
     idempotency: str | None
-    """None: it came without a key."""
+    """Hash of the idempotency key. None: the request has no key."""
     body: str | None
+    """Hash of the request with its idempotency key. None: the request has no key."""
     cache_key: str | None
-    """None: it is not to be answered from the cache."""
+    """Hash of the request's content. None: the request must not be answered from the records."""
 
 
 class Records:
-    """The judgments of one server.
+    """The recorded judgments of one server.
 
     Args:
-        database: with all migrations run.
-        versions: what makes the judgments at first; its fingerprint is followed by that of each judgment.
-        policy: what is kept, and for how long.
+        database: The database, with all migrations run.
+        versions: Versions at the start of the server. `follow` changes their fingerprint when the weights change.
+        policy: Settings. None: the defaults of `RecordPolicy`.
     """
 
     def __init__(self, database: Database, *, versions: Versions, policy: RecordPolicy | None = None) -> None:
@@ -100,23 +101,23 @@ class Records:
         self._hashing = asyncio.Lock()
         self._reader = GroupCommitWriter[Connection]("tirjudge-look-ups", transaction=database.reading)
         self._writer = GroupCommitWriter[Chain]("tirjudge-records", transaction=partial(appending, database))
-        # A model out of sight may change under its name, and a text that is not kept cannot be compared.
+        # Without a fingerprint the model may change unnoticed. With withheld fields a record cannot be compared.
         self._caches = self.policy.cache and versions.fingerprint is not None and not self.policy.withheld
 
     def follow(self, fingerprint: str | None) -> None:
-        """Judgments are made with other weights from now on."""
+        """Set the fingerprint of the weights that make the following judgments. None: unknown."""
         self.versions = replace(self.versions, fingerprint=fingerprint)
 
     def _stored_versions(self, fingerprint: str | None) -> dict[str, Any]:
-        """The versions with those weights, as they are stored."""
+        """Return the versions with this fingerprint, as JSON values."""
         return asdict(replace(self.versions, fingerprint=fingerprint))
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
-        """The judgment that was made before for this idempotency key, or for the same content; None: there is none.
+        """Return the earlier judgment for this idempotency key, or for the same content; None: no such judgment.
 
         Raises:
-            Refused: 422, the key came with another request before; 409, its judgment was erased since.
-            RecordsUnavailable: the records cannot be read.
+            Refused: 422, the key was used with another request; 409, the judgment of the key was erased.
+            RecordsUnavailable: The records cannot be read.
         """
         keys = await self._lookup_keys(request, call=call, fingerprint=self.versions.fingerprint)
         if keys.idempotency is None and keys.cache_key is None:
@@ -125,19 +126,22 @@ class Records:
             return await self._reader.do(lambda connection: _recalled(connection, keys=keys))
         except RecordsUnavailable as error:
             if self.policy.required:
-                raise  # What is judged now could not be stored either.
-            logger.error("not looked up: %s", logged(error))
+                raise  # A new judgment could not be stored either.
+            logger.error("cannot look for an earlier judgment: %s", logged(error))
             return None
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
-        """Keep a judgment. Returns once it is on disk, and gives the one to answer with: another than the one given when
-        the same idempotency key was answered meanwhile.
+        """Store a judgment, and return once it is on disk.
+
+        Returns:
+            The judgment to answer with. This is an earlier one if another request with the same idempotency key was
+            answered in the meantime.
 
         Raises:
-            Refused: 422, the key came with another request meanwhile.
-            RecordsUnavailable: it was not kept, and must not be told.
+            Refused: 422, the key was used with another request in the meantime.
+            RecordsUnavailable: The judgment was not stored, and must not be returned to the caller.
         """
-        # Weights may have been exchanged since it was made; the next one must not be answered with this.
+        # The weights may have changed since the judgment, so its own fingerprint is stored, not the present one.
         fingerprint = judgment.model_version or self.versions.fingerprint
         keys = await self._lookup_keys(request, call=call, fingerprint=fingerprint)
         versions = self._stored_versions(fingerprint)
@@ -154,11 +158,11 @@ class Records:
         except RecordsUnavailable as error:
             if self.policy.required:
                 raise
-            logger.error("%s is not on record: %s", judgment.id, logged(error))
+            logger.error("%s was not recorded: %s", judgment.id, logged(error))
             return judgment
 
     async def problem(self) -> str | None:
-        """Why nothing can be judged as far as they are concerned; None: they can be read, or it can be judged without."""
+        """Return why the records prevent judgments; None: the records can be read, or are not required."""
         if not self.policy.required:
             return None
         ends_at = asyncio.get_running_loop().time() + PROBE_S
@@ -169,11 +173,11 @@ class Records:
         return None if probed is not None else f"records: {self.database} did not answer within {PROBE_S:.0f} s"
 
     async def read(self, judgment_id: str) -> StoredJudgment | None:
-        """A record by its id; None: there is none.
+        """Return a record by its id; None: no such record.
 
         Raises:
-            RecordsUnavailable: it cannot be known.
-            ValueError: it is damaged beyond reading.
+            RecordsUnavailable: The records cannot be read.
+            ValueError: The record is damaged and cannot be read.
         """
         wanted = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
 
@@ -185,16 +189,16 @@ class Records:
         return await asyncio.to_thread(find)
 
     async def page(self, *, after: str | None, limit: int, caller: str | None) -> list[Row[Any]]:
-        """Rows of judgments, the newest first, without their content.
+        """Return rows of judgments, newest first, without their content.
 
         Args:
-            after: id of the last one that was seen; None: from the newest.
-            limit: how many at most.
-            caller: whose; None: of everybody.
+            after: Id of the last judgment of the previous page. None: the first page.
+            limit: Maximum number of rows.
+            caller: Only judgments of this caller. None: of all callers.
 
         Raises:
-            RecordsUnavailable: they cannot be read.
-            Refused: 404, `after` is no judgment.
+            RecordsUnavailable: The records cannot be read.
+            Refused: 404, `after` is not the id of a judgment of this caller.
         """
         names = ("seq", "id", "created_ms", "caller", "dialect", "mode", "model", "status")
         wanted = select(*(records.c[name] for name in names)).where(records.c.kind == "judgment")
@@ -206,7 +210,7 @@ class Records:
                 statement = wanted
                 if after is not None:
                     known = select(records.c.seq).where(records.c.id == after)
-                    # Whether others have a judgment of that id is not told either.
+                    # The error for another caller's judgment is the same as for an unknown id.
                     known = known if caller is None else known.where(records.c.caller == caller)
                     seq = connection.execute(known).scalar()
                     if seq is None:
@@ -217,23 +221,29 @@ class Records:
         return await asyncio.to_thread(find)
 
     async def prune_forever(self) -> None:
-        """Erase what has reached its age, now and from time to time, until cancelled."""
+        """Erase judgments that have reached their retention age, every `PRUNING_S` seconds, until cancelled."""
         assert self.policy.retention_days is not None
         while True:
             try:
                 await self.prune(before_ms=(time.time() - self.policy.retention_days * 86400) * 1000)
             except RecordsUnavailable as error:
-                logger.error("nothing was erased: %s", logged(error))
+                logger.error("cannot erase old judgments: %s", logged(error))
             await asyncio.sleep(PRUNING_S)
 
     async def prune(self, *, before_ms: float) -> int:
-        """Erase all erasable fields of judgments that were stored before; how many judgments that were.
+        """Erase all erasable fields of old judgments.
+
+        Args:
+            before_ms: Judgments that were stored before this Unix time in milliseconds are erased.
+
+        Returns:
+            Number of judgments that were erased.
 
         Raises:
-            RecordsUnavailable: it failed half-way; what was erased is on record.
+            RecordsUnavailable: The database failed. Erasures that were committed before are recorded.
         """
         total = 0
-        # Some at a time, so that judgments that are to be stored need not wait for long.
+        # In small transactions, so that new judgments do not wait long to be stored.
         while num_erased := await self._writer.do(lambda chain: prune_some(chain, before_ms=before_ms)):
             total += num_erased
         if total:
@@ -241,11 +251,11 @@ class Records:
         return total
 
     async def erase(self, judgment_id: str, *, fields: Collection[str]) -> bool:
-        """Erase fields of a judgment; whether there is one.
+        """Erase fields of a judgment. Return False if no such judgment exists.
 
         Raises:
-            RecordsError: one of the fields is not to be erased.
-            RecordsUnavailable: nothing was erased.
+            RecordsError: A field may not be erased.
+            RecordsUnavailable: The database failed and nothing was erased.
         """
         check_erasable(fields)
         found = await self._writer.do(lambda chain: erase(chain, judgment_id=judgment_id, fields=fields))
@@ -254,13 +264,17 @@ class Records:
         return found
 
     def close(self) -> None:
-        """Writes what is to be written."""
+        """Finish pending work, and close the database."""
         self._reader.close()
         self._writer.close()
         self.database.close()
 
     async def _lookup_keys(self, request: JudgeRequest, *, call: Call, fingerprint: str | None) -> _LookupKeys:
-        """Hashing a large request takes a while: they take turns, and the loop goes round before each."""
+        """Compute the hashes of a request.
+
+        Hashing a large request blocks the event loop for a while. The lock and the sleep let other tasks run between two
+        requests.
+        """
         key = call.idempotency_key
         async with self._hashing:
             await asyncio.sleep(0)
@@ -298,7 +312,7 @@ class Records:
 
 
 def _was_hurried(request: JudgeRequest, judgment: Judgment, *, call: Call) -> bool:
-    """Whether a judgment may have come out otherwise with more time; then it is not for those who have more."""
+    """Whether a deadline may have influenced a judgment. Such a judgment does not answer later requests."""
     if any(rollout.stop_reason is StopReason.DEADLINE for rollout in judgment.rollouts):
         return True
     limits_s = [limit_s for limit_s in (request.deadline_s, call.deadline_s) if limit_s is not None]
@@ -312,10 +326,7 @@ def _num_chars(request: JudgeRequest) -> int:
 
 
 def _recalled(connection: Connection, *, keys: _LookupKeys) -> Judgment | None:
-    """
-    Raises:
-        Refused: as `Records.recall`.
-    """
+    """Look up the judgment for `Records.recall`, and raise its errors."""
     if keys.idempotency is not None:
         row = connection.execute(_BY_IDEMPOTENCY, {"_key": keys.idempotency}).one_or_none()
         if row is not None:
@@ -328,7 +339,7 @@ def _recalled(connection: Connection, *, keys: _LookupKeys) -> Judgment | None:
 
 
 def _answered_before(chain: Chain, *, keys: _LookupKeys) -> Any:
-    """The row, written or about to be, of a judgment with the same idempotency key; None: there is none."""
+    """Return the row, written or pending, of a judgment with the same idempotency key; None: no such row."""
     if keys.idempotency is None:
         return None
     for row in chain.pending.values():
@@ -338,22 +349,22 @@ def _answered_before(chain: Chain, *, keys: _LookupKeys) -> Any:
 
 
 def _answer_again(row: Any, *, keys: _LookupKeys) -> Judgment:
-    """What answers a key that was answered before.
+    """Return the judgment of a row with the same idempotency key.
 
     Raises:
-        Refused: 422, it came with another request; 409, what answered it is erased.
+        Refused: 422, the key was used with another request; 409, the judgment of the key was erased.
     """
     if row.body not in (None, keys.body):
         raise key_reused()
     record = record_of(row)
     if record.content.erased:
-        message = f"idempotency-key: {row.id} answered it and was erased since; use a new key"
+        message = f"idempotency-key: already used for {row.id}, which was erased; use a new key"
         raise Refused(invalid(message, param="idempotency-key", code="idempotency_key_erased"), status=409)
     return record.judgment
 
 
 def _intact_judgment(row: Any) -> Judgment | None:
-    """The judgment of a row to answer from the cache; None if the row was changed."""
+    """Return the judgment of a row; None if the row was changed after it was stored."""
     try:
         record = record_of(row)
         return record.judgment if record.is_intact else None
@@ -362,7 +373,8 @@ def _intact_judgment(row: Any) -> Judgment | None:
 
 
 def unknown_judgment(judgment_id: str, *, param: str) -> Refused:
-    message = f"{param}: {shown(judgment_id)} given, there is no such judgment on record"
+    """Return the refusal of an unknown judgment id."""
+    message = f"{param}: {shown(judgment_id)} given, which is not on record"
     return Refused(invalid(message, param=param, code="judgment_not_found"), status=404)
 
 
@@ -370,16 +382,16 @@ def unknown_judgment(judgment_id: str, *, param: str) -> Refused:
 async def open_records(
     url: str | None, *, versions: Versions, policy: RecordPolicy | None = None
 ) -> AsyncIterator[Records]:
-    """Open the records of a server, keep them to their retention, and close them afterwards.
+    """Open the records of a server, erase old judgments in the background, and close the records at the end of the block.
 
     Args:
-        url: of the database, or the path of a SQLite file; None: the default one.
-        versions: what makes the judgments at first; its fingerprint is followed by that of each judgment.
-        policy: what is kept, and for how long.
+        url: URL of a database, or the path of a SQLite file. None: the default database.
+        versions: Versions at the start of the server.
+        policy: Settings. None: the defaults of `RecordPolicy`.
 
     Raises:
-        RecordsError: it cannot be used.
-        RecordsUnavailable: it does not answer.
+        RecordsError: The database cannot be used.
+        RecordsUnavailable: The database does not answer.
     """
     store = Records(await asyncio.to_thread(open_database, url), versions=versions, policy=policy)
     async with AsyncExitStack() as opened:

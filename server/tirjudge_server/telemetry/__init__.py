@@ -1,6 +1,6 @@
 """Telemetry: metrics, logs and traces of a server.
 
-Three things are observed: requests (`requests.py`, around the application), judgments (`JudgeService.around` and
-`JudgeService.on_end`), and calls of engine and sandbox (`instrumenting.py`). `metrics.py`, `logs.py` and `tracing.py` observe
-them; none imports another.
+Three kinds of events are observed: HTTP requests (the middleware in `requests.py`), judgments (`JudgeService.around` and
+`JudgeService.on_end`), and calls of the engine and the sandbox (`instrumenting.py`). `metrics.py`, `logs.py` and `tracing.py`
+observe them independently of one another.
 """

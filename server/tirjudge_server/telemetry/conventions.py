@@ -1,6 +1,6 @@
-"""Names of OpenTelemetry's conventions that we use, for HTTP and generative AI; our own begin with `tirjudge.`.
+"""Attribute names from OpenTelemetry's semantic conventions for HTTP and generative AI, and our own names (`tirjudge.*`).
 
-The conventions for generative AI are still in development and move between packages, so the names are written down here.
+The conventions for generative AI are in development and move between packages, so the names are defined here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The present state of a server, as numbers that are read when Prometheus asks."""
+"""Metrics of a server's current state, which are read at each scrape."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tirjudge_server.failure import Fallbacks
 from tirjudge_server.service import JudgeService
 
 Samples = Mapping[tuple[str, ...], float]
-"""Values of the labels -> number."""
+"""Values of the labels -> value of the metric."""
 
 
 class Gauges(Collector):
-    """Arguments: see `ServerMetrics`."""
+    """Collects the current state of a server. The arguments are those of `ServerMetrics`."""
 
     def __init__(
         self, service: JudgeService, *, pool: Callable[[], PoolStats] | None, fallbacks: Fallbacks | None
@@ -32,35 +32,35 @@ class Gauges(Collector):
         is_ready = readiness.problem is None and not service.draining.has_begun
         identity = (version("tirjudge"), service.judge.profile.name, service.fingerprint or "", service.isolation or "")
         labels = ("version", "model", "fingerprint", "isolation")
-        yield _gauge("info", "Always 1; what judges.", {identity: 1}, labels=labels)
-        yield _gauge("inflight", "Judgments under way.", {(): admission.num_running})
-        yield _gauge("queue_depth", "Judgments that wait for a place.", {(): admission.num_waiting})
-        yield _gauge("ready", "1 while judgments can be made.", {(): is_ready})
+        yield _gauge("info", "Always 1; its labels describe the server.", {identity: 1}, labels=labels)
+        yield _gauge("inflight", "Judgments in flight.", {(): admission.num_running})
+        yield _gauge("queue_depth", "Judgments in the queue.", {(): admission.num_waiting})
+        yield _gauge("ready", "1 while the server is ready to judge, otherwise 0.", {(): is_ready})
         yield _gauge(
             "circuit_open",
-            "1 while requests fail at once, because it is known not to work.",
+            "1 while the engine or sandbox is known to be down and requests fail immediately, otherwise 0.",
             {(circuit.name,): circuit.is_open for circuit in (readiness.engine, readiness.sandbox)},
             labels=("part",),
         )
-        yield _counter("joined", "Requests that found their judgment in flight.", {(): service.in_flight.num_joined})
-        yield _counter("cache_hits", "Requests that found their judgment in the records.", {(): service.num_recalled})
+        yield _counter("joined", "Requests coalesced with a judgment in flight.", {(): service.in_flight.num_joined})
+        yield _counter("cache_hits", "Requests answered from the records.", {(): service.num_recalled})
         yield _gauge(
             "sandbox_pool",
-            "Slots of the sandbox by state, and programs that wait for one.",
+            "Sandbox slots by state, and programs that wait for a slot.",
             {} if self._pool is None else _slots(self._pool()),
             labels=("state",),
         )
-        for part in ("engine", "sandbox"):
+        for part, worker_name in (("engine", "an engine worker"), ("sandbox", "a sandbox worker")):
             workers = service.workers().get(part, ())
             up = {(worker.url,): worker.problem is None for worker in workers}
-            meaning = f"1 while a worker of the {part} behind a URL is in use."
+            meaning = f"1 while {worker_name} is in use, 0 while it is excluded because it fails."
             yield _gauge(f"{part}_worker_up", meaning, up, labels=("worker",))
             running = {(worker.url,): worker.num_running for worker in workers}
-            meaning = f"What a worker of the {part} was asked and has not done."
+            meaning = f"Calls of {worker_name} in flight."
             yield _gauge(f"{part}_worker_running", meaning, running, labels=("worker",))
         yield _counter(
             "fallbacks",
-            "Scores that were missing and told in a dialect's own way.",
+            "Missing scores, by dialect and reason.",
             {} if self._fallbacks is None else self._fallbacks.counts,
             labels=("dialect", "reason"),
         )

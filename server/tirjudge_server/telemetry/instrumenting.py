@@ -1,4 +1,4 @@
-"""Instruments a judge and an application: metrics, logs and traces are told of every request, judgment, turn and program."""
+"""Instrument an application and a judge: report every request, judgment, turn and program to metrics, logs and traces."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:  # needs OpenTelemetry
 
 
 class TracingUnavailable(TirjudgeError, ValueError):
-    """Traces were asked for, and what makes them is not installed."""
+    """Traces are configured, but OpenTelemetry is not installed."""
 
 
 def instrument_app(app: FastAPI, *, service: JudgeService, metrics: ServerMetrics, tracing: Tracing | None) -> None:
-    """Report every request and judgment to logs, metrics and traces. Call it before `CallerIdentity` is added.
+    """Report every request and judgment to logs, metrics and traces. Call it before adding `CallerIdentity`.
 
     Args:
-        app: gets `GET /metrics`.
-        service: what answers.
-        metrics: counts.
-        tracing: traces; None: there are no traces.
+        app: The application. `GET /metrics` is added to it.
+        service: The service that makes the judgments.
+        metrics: Counts requests and judgments.
+        tracing: Records their spans. None: no traces.
     """
     around: list[Callable[[Scope], AbstractContextManager[object]]] = [logs.around_request]
     on_request = [metrics.on_request, logs.on_request]
@@ -54,21 +54,25 @@ def instrument_app(app: FastAPI, *, service: JudgeService, metrics: ServerMetric
 
 
 class Probe(Protocol):
-    """Observer of engine and sandbox calls. What it opens is given the result, if there is one, and closed afterwards."""
+    """Observer of engine and sandbox calls.
+
+    Each method returns a context manager that is open during the call. It yields a function, which is called with the result
+    if the call succeeds.
+    """
 
     def generating(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str
     ) -> AbstractContextManager[Callable[[Completion], None]]:
-        """A turn is being written."""
+        """Observe a completion of the engine."""
         ...
 
     def running(self, code: str) -> AbstractContextManager[Callable[[ExecResult], None]]:
-        """A program runs, or waits for it."""
+        """Observe a program in the sandbox, its wait for a slot included."""
         ...
 
 
 def instrument(judge: Judge, probe: Probe) -> Judge:
-    """A judge that does the same, and tells the probe of it."""
+    """Return a judge that behaves the same and reports its engine and sandbox calls to a probe."""
     tools = [
         PythonTool(_InstrumentedSandbox(tool.sandbox, probe)) if isinstance(tool, PythonTool) else tool
         for tool in judge.tools
@@ -99,9 +103,9 @@ class _InstrumentedEngine(BaseEngine):
         return self._engine.workers
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as report:
             completion = await self._engine.generate(token_ids, sampling=sampling, session=session)
-            tell(completion)
+            report(completion)
             return completion
 
     async def read_labels(
@@ -109,15 +113,15 @@ class _InstrumentedEngine(BaseEngine):
     ) -> dict[str, float] | None:
         if type(self._engine).read_labels is not BaseEngine.read_labels:
             return await self._engine.read_labels(prefix, labels=labels, session=session, turn=turn)
-        return await super().read_labels(prefix, labels=labels, session=session, turn=turn)  # by turns that are told of
+        return await super().read_labels(prefix, labels=labels, session=session, turn=turn)  # reported as turns
 
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
         sampling = Sampling(max_tokens=0, stop=tuple(stop))
-        with self._probe.generating(token_ids, sampling=sampling, session=session) as tell:
+        with self._probe.generating(token_ids, sampling=sampling, session=session) as report:
             completion = await self._engine.ask_verdict(token_ids, question=question, stop=stop, session=session)
-            tell(completion)
+            report(completion)
             return completion
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
@@ -130,7 +134,7 @@ class _InstrumentedSandbox:
         self._probe = probe
 
     async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
-        with self._probe.running(code) as tell:
+        with self._probe.running(code) as report:
             result = await self._sandbox.run(code, bindings=bindings)
-            tell(result)
+            report(result)
             return result

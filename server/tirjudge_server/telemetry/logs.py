@@ -1,6 +1,6 @@
-"""Log lines as JSON, with the fields that every line of a request or a judgment carries.
+"""Log lines as JSON, with fields that identify the request and the judgment.
 
-A key, a prompt, a response or what a model wrote is in none of these fields, and nothing of ours logs one.
+tirjudge never logs keys, prompts, responses or texts of the model.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from tirjudge_web.tracebacks import frames_of
 logger = logging.getLogger(__name__)
 
 FIELDS = {
-    "request_id": "as in the answer's `x-request-id`",
-    "judgment_id": "as in `x-judgment-id`",
-    "caller": "name of the key; absent without one",
-    "dialect": "the protocol of the request",
-    "mode": "of the judgment",
-    "status": "how a judgment ended, as in `tirjudge_judgments_total`",
-    "code": "why it was not made, as in `tirjudge_failures_total`",
-    "method": "of a request",
-    "route": "the template of its path",
-    "http_status": "of its answer",
-    "seconds": "how long a judgment took after its wait in the queue, or a request until the last byte of its answer",
+    "request_id": "request id, as in the response header `x-request-id`",
+    "judgment_id": "judgment id, as in the response header `x-judgment-id`",
+    "caller": "name of the API key; absent without a key",
+    "dialect": "protocol of the request",
+    "mode": "mode of the judgment",
+    "status": "outcome of the judgment, as in `tirjudge_judgments_total`",
+    "code": "error code of a failed judgment, as in `tirjudge_failures_total`",
+    "method": "HTTP method",
+    "route": "path template of the route",
+    "http_status": "HTTP status of the response",
+    "seconds": "duration of a judgment after its wait in the queue, or of a request until the last byte of its response",
 }
-"""What a line may carry beside its own: `time`, `level`, `logger`, `message`, and `traceback` where there is one."""
+"""Optional fields of a line. Every line has `time`, `level`, `logger` and `message`; lines with an exception, `traceback`."""
 
 _bound: ContextVar[Mapping[str, str]] = ContextVar("tirjudge.log_fields", default={})  # noqa: B039
 
 
 @contextmanager
 def _binding(**fields: str | None) -> Iterator[None]:
-    """What is logged inside of the block, and in tasks begun there, carries these fields."""
+    """Add fields to all lines that are logged in the block, and in tasks that are started there."""
     known = {name: value for name, value in fields.items() if value is not None}
     token = _bound.set({**_bound.get(), **known})
     try:
@@ -52,10 +52,12 @@ def _binding(**fields: str | None) -> Iterator[None]:
 
 
 def around_request(scope: Scope):
+    """Add the request id to all lines that are logged during a request."""
     return _binding(request_id=scope.get("tirjudge.request_id"))
 
 
 def around_judgment(request: JudgeRequest, call: Call):
+    """Add the ids of the request and the judgment to all lines that are logged during a judgment."""
     return _binding(
         request_id=call.request_id,
         judgment_id=call.judgment_id,
@@ -66,7 +68,7 @@ def around_judgment(request: JudgeRequest, call: Call):
 
 
 def on_request(answered: AnsweredRequest) -> None:
-    """One line for each request, at `info`; those of load balancers at `debug`."""
+    """Log one line per request: at `debug` for health checks and scrapes, at `info` for others."""
     level = logging.DEBUG if answered.is_quiet else logging.INFO
     if logger.isEnabledFor(level):
         fields = {
@@ -82,7 +84,7 @@ def on_request(answered: AnsweredRequest) -> None:
 
 
 def on_end(request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
-    """One line for each judgment, at `info`."""
+    """Log one line per judgment, at `info`."""
     if not logger.isEnabledFor(logging.INFO):
         return
     status = status_of(outcome)
@@ -97,10 +99,10 @@ def on_end(request: JudgeRequest, call: Call, outcome: Judgment | BaseException)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each log record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Never more than one line, whatever the message holds."""
+        """Return the line. JSON escapes line breaks in the message."""
         own: Mapping[str, object] = getattr(record, "tirjudge", {})
         fields: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

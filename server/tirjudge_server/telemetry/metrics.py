@@ -38,12 +38,12 @@ _TURNS = (1, 2, 3, 4, 5, 6, 8, 12, 17)
 
 
 class ServerMetrics:
-    """The counters of one server.
+    """The metrics of one server.
 
     Args:
-        service: whose queue, circuits and readiness are read at each scrape.
-        pool: where its sandbox stands; None: it is out of sight, or there is none.
-        fallbacks: scores that were missing.
+        service: Its queue, circuits and readiness are read at each scrape.
+        pool: Returns the state of the sandbox pool. None: no sandbox, or a remote one.
+        fallbacks: Counts of missing scores. None: not counted.
     """
 
     def __init__(
@@ -59,32 +59,34 @@ class ServerMetrics:
         def histogram(name: str, meaning: str, *labels: str, buckets: Sequence[float] = _SECONDS) -> Histogram:
             return Histogram(f"tirjudge_{name}", meaning, labels, buckets=buckets, registry=self._registry)
 
-        self._judgments = counter("judgments", "Judgments by how they ended.", "mode", "status", "dialect")
-        self._failures = counter("failures", "Judgments that were not made, by why not.", "code")
+        self._judgments = counter("judgments", "Judgments by outcome.", "mode", "status", "dialect")
+        self._failures = counter("failures", "Failed judgments by error code.", "code")
         self._judgment_s = histogram(
-            "judgment_seconds", "From its arrival to a judgment, its place in the queue included.", "mode"
+            "judgment_seconds", "Seconds from the arrival of a request to its judgment, queueing included.", "mode"
         )
-        self._queue_s = histogram("queue_seconds", "Waiting for a place.", buckets=_WAIT_SECONDS)
-        self._rollouts = counter("rollouts", "Rollouts by how they ended.", "stop_reason", "forced")
-        self._turns = histogram("turns", "Turns of a rollout.", buckets=_TURNS)
-        self._tool_calls = counter("tool_calls", "Programs by how they ended.", "outcome")
-        self._parse_failures = counter("parse_failures", "What a model wrote and nobody could read.", "stage")
-        self._ties = counter("ties", "Ties by their reason.", "reason")
-        self._abstentions = counter("abstain", "Abstentions by their reason.", "reason")
-        self._both_orders = counter("both_orders", "Comparisons in both orders that decided something.")
-        self._flips = counter("position_flips", "Comparisons in both orders that contradicted each other.")
+        self._queue_s = histogram(
+            "queue_seconds", "Seconds that a judgment waited in the queue.", buckets=_WAIT_SECONDS
+        )
+        self._rollouts = counter("rollouts", "Rollouts by stop reason.", "stop_reason", "forced")
+        self._turns = histogram("turns", "Turns per rollout.", buckets=_TURNS)
+        self._tool_calls = counter("tool_calls", "Programs by outcome.", "outcome")
+        self._parse_failures = counter("parse_failures", "Outputs of the model that could not be parsed.", "stage")
+        self._ties = counter("ties", "Ties by reason.", "reason")
+        self._abstentions = counter("abstain", "Abstentions by reason.", "reason")
+        self._both_orders = counter("both_orders", "Comparisons in both orders that did not abstain.")
+        self._flips = counter("position_flips", "Comparisons in both orders whose two verdicts disagree.")
         self._tokens = counter("tokens", "Tokens of judgments.", "kind")
-        self._engine_s = histogram("engine_seconds", "One completion.", "kind")
-        self._engine_errors = counter("engine_errors", "Completions that the engine failed to give.", "error")
+        self._engine_s = histogram("engine_seconds", "Seconds per completion of the engine.", "kind")
+        self._engine_errors = counter("engine_errors", "Failed completions of the engine, by error.", "error")
         self._sandbox_wait_s = histogram(
-            "sandbox_wait_seconds", "A program waiting for a slot of the sandbox.", buckets=_WAIT_SECONDS
+            "sandbox_wait_seconds", "Seconds that a program waited for a sandbox slot.", buckets=_WAIT_SECONDS
         )
-        self._sandbox_errors = counter("sandbox_errors", "Programs that the sandbox failed to run.", "error")
+        self._sandbox_errors = counter("sandbox_errors", "Programs that the sandbox failed to run, by error.", "error")
         self._http_requests = counter("http_requests", "HTTP requests.", "method", "route", "status")
-        self._http_s = histogram("http_seconds", "From a request to the last byte of its answer.", "route")
+        self._http_s = histogram("http_seconds", "Seconds from a request to the last byte of its response.", "route")
 
     def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
-        """A judgment was made, or not."""
+        """Count a judgment, or a failure to make one."""
         self._judgments.labels(request.mode, status_of(outcome), call.dialect).inc()
         if isinstance(outcome, Judgment):
             self._add_verdict(request, outcome)
@@ -120,11 +122,11 @@ class ServerMetrics:
         for turn in rollout.turns:
             if turn.outcome is not None:
                 self._tool_calls.labels(turn.outcome).inc()
-            if turn.outcome is Outcome.REFUSED and turn.code is None:  # it asked for a run, and there was no program
+            if turn.outcome is Outcome.REFUSED and turn.code is None:  # a call of the tool without a program
                 self._parse_failures.labels("program").inc()
 
     def on_request(self, answered: AnsweredRequest) -> None:
-        """An HTTP request was answered."""
+        """Count an HTTP request."""
         self._http_requests.labels(answered.method, answered.route, str(answered.status)).inc()
         self._http_s.labels(answered.route).observe(answered.seconds)
 
@@ -132,6 +134,7 @@ class ServerMetrics:
     def generating(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str
     ) -> Iterator[Callable[[Completion], None]]:
+        """Measure a completion of the engine."""
         started = perf_counter()
         kind = "turn" if sampling.allowed_token_ids is None else "verdict"
         try:
@@ -142,6 +145,7 @@ class ServerMetrics:
 
     @contextmanager
     def running(self, code: str) -> Iterator[Callable[[ExecResult], None]]:
+        """Measure a program's wait for a sandbox slot."""
         try:
             yield lambda result: self._sandbox_wait_s.observe(result.queue_s)
         except UNAVAILABLE as error:
@@ -149,17 +153,17 @@ class ServerMetrics:
             raise
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 def router(metrics: ServerMetrics) -> APIRouter:
-    """`GET /metrics`."""
+    """Return the endpoint `GET /metrics`."""
     routes = APIRouter()
 
     @routes.get(METRICS_PATH, response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def read() -> Response:
-        """How the server does, in Prometheus' text format."""
+        """Return the metrics of the server in Prometheus' text format."""
         return Response(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return routes

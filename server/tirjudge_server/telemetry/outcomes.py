@@ -1,4 +1,4 @@
-"""The outcome of a judgment in one word, for metrics and logs."""
+"""Labels for the outcome of a judgment, for metrics and logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from tirjudge_web.errors import QueueFull, problem_from
 
 
 def status_of(outcome: Judgment | BaseException) -> str:
-    """`decided`, `tie` or `abstained`; `failed`, `turned_away` from the queue, or `cancelled` since everybody hung up."""
+    """Return the outcome as a label.
+
+    `decided`, `tie` or `abstained` for a judgment. Without one: `turned_away` if the queue was full, `cancelled` if all
+    callers disconnected, otherwise `failed`.
+    """
     if isinstance(outcome, Judgment):
         return outcome.verdict.status
     if isinstance(outcome, asyncio.CancelledError):
@@ -18,5 +22,5 @@ def status_of(outcome: Judgment | BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str | None:
-    """Why there is no judgment, by the `code` that callers are told; None: it was cancelled."""
+    """Return the `code` of the error response; None: the judgment was cancelled."""
     return problem_from(error)[1].code or "unknown" if isinstance(error, Exception) else None

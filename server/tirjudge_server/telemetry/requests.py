@@ -1,4 +1,4 @@
-"""Observes each HTTP request and its answer, by the template of its route."""
+"""Middleware that observes HTTP requests and their responses, by the path template of the route."""
 
 from __future__ import annotations
 
@@ -13,51 +13,55 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tirjudge_web.connection import HUNG_UP
 
 UNKNOWN_ROUTE = "unknown"
-"""Of a path that is none of ours: what strangers make up is no name of a route."""
+"""Route of requests for an unknown path. Bounds the number of label values."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Known HTTP methods."""
 
 OTHER_METHOD = "_OTHER"
-"""In place of a method that strangers make up."""
+"""Method of requests with an unknown method, as in OpenTelemetry's conventions."""
 
 QUIET_ROUTES = frozenset({"/health", "/ready", "/metrics"})
-"""Asked for by machines, every few seconds."""
+"""Routes that load balancers and Prometheus call every few seconds. Not traced, and logged at `debug`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRequest:
-    """One request, and how it was answered."""
+    """A finished HTTP request."""
 
     method: str
+    """HTTP method, or `OTHER_METHOD`."""
     route: str
-    """Its template, such as `/v1/judgments/{judgment_id}`."""
+    """Path template, such as `/v1/judgments/{judgment_id}`, or `UNKNOWN_ROUTE`."""
     status: int
-    """499: the caller hung up before there was one."""
+    """HTTP status. 499: the client disconnected before a response."""
     seconds: float
-    """Until the last byte of the answer."""
+    """Seconds until the last byte of the response."""
     caller: str | None
-    """Name of the key it came with; None: there was none."""
+    """Name of the API key. None: no key."""
     judgment_id: str | None
-    """The one that the answer holds; None: it holds none, or several."""
+    """Id of the judgment in the response. None: no judgment, or several."""
 
     @property
     def is_quiet(self) -> bool:
+        """Whether the route is one of `QUIET_ROUTES`."""
         return self.route in QUIET_ROUTES
 
 
 OnRequest = Callable[[AnsweredRequest], None]
+"""Called after each request."""
 
 AroundRequest = Callable[[Scope], AbstractContextManager[object]]
-"""Opened before a request is answered, and closed after every `OnRequest`."""
+"""Returns a context manager that is entered before a request, and exited after all `OnRequest` functions were called."""
 
 
 class Requests:
-    """ASGI middleware inside of `tirjudge_web.identity.Identity`.
+    """ASGI middleware. `tirjudge_web.identity.CallerIdentity` must be outside of it.
 
     Args:
-        app: what answers.
-        around: what is open meanwhile.
-        on_request: told of each.
+        app: The application.
+        around: Context managers to enter for each request.
+        on_request: Functions to call after each request.
     """
 
     def __init__(self, app: ASGIApp, *, around: Sequence[AroundRequest], on_request: Sequence[OnRequest]) -> None:
@@ -72,7 +76,7 @@ class Requests:
         started = perf_counter()
         starts: list[Message] = []
 
-        async def send_seen(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 starts.append(message)
             await send(message)
@@ -82,15 +86,15 @@ class Requests:
                 opened.enter_context(around(scope))
             failed_with = HUNG_UP
             try:
-                await self.app(scope, receive, send_seen)
+                await self.app(scope, receive, send_and_record)
             except Exception:
-                failed_with = 500  # what is outside of us answers it
+                failed_with = 500  # an outer middleware sends this response
                 raise
             finally:
                 start = starts[0] if starts else {"status": failed_with, "headers": ()}
                 answered = _answered(scope, start=start, seconds=perf_counter() - started)
-                for tell in self._on_request:
-                    tell(answered)
+                for callback in self._on_request:
+                    callback(answered)
 
 
 def _answered(scope: Scope, *, start: Message, seconds: float) -> AnsweredRequest:

@@ -1,9 +1,9 @@
-"""Each request, judgment, turn and program as a span, and each verdict as an event, by OpenTelemetry's conventions.
+"""OpenTelemetry traces: a span per request, judgment, turn and program, and an event per verdict.
 
     POST /v1/judge > invoke_agent tir-judge > chat {model}, execute_tool python, chat {model}, ...
 
-An incoming trace is continued here, and in the engine. What people and models
-wrote is in no span, unless `has_content`. Needs the extra `otel`.
+An incoming traceparent is continued, and passed on to the engine. Spans and events contain texts of requests and of the model
+only if `has_content` is set. Requires the extra `otel`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tirjudge_server.telemetry import conventions as names
 from tirjudge_server.telemetry.requests import METHODS, OTHER_METHOD, QUIET_ROUTES, AnsweredRequest
 
 SERVICE = "tirjudge"
-"""Of all spans, unless `OTEL_SERVICE_NAME` says otherwise."""
+"""Name of the service in spans and events. The environment variable `OTEL_SERVICE_NAME` overrides it."""
 
 AGENT = "tir-judge"
 TOOL = "python"
 
 FLUSH_S = 5.0
-"""At the end, how long spans that were not sent yet may take."""
+"""Maximum seconds to wait at shutdown for pending spans and events to be sent."""
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -44,14 +44,14 @@ Attributes = Mapping[str, Any]
 
 
 class Tracing:
-    """The spans of one server.
+    """Records the spans and events of one server.
 
     Args:
-        tracers: makes them.
-        loggers: makes the events.
-        model: name of the model that judges.
-        provider: who runs it, such as `vllm`.
-        has_content: whether texts go into spans and events.
+        tracers: Creates the spans.
+        loggers: Creates the events.
+        model: Name of the model.
+        provider: Software that runs the model, such as `vllm`.
+        has_content: Whether spans and events contain texts of requests and of the model.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Tracing:
 
     @contextmanager
     def around_request(self, scope: Scope) -> Iterator[None]:
-        """The span of a request, which goes on with its caller's trace."""
+        """Open the span of a request. It continues the caller's trace."""
         if scope["path"] in QUIET_ROUTES:
             yield
             return
@@ -76,7 +76,7 @@ class Tracing:
             yield
 
     def on_request(self, answered: AnsweredRequest) -> None:
-        """Inside of `around_request`: how it was answered."""
+        """Add the response to the span of a request. Called inside `around_request`."""
         span = trace.get_current_span()
         if answered.is_quiet or not span.is_recording():
             return
@@ -88,7 +88,7 @@ class Tracing:
 
     @contextmanager
     def around_judgment(self, request: JudgeRequest, call: Call) -> Iterator[None]:
-        """The span of a judgment."""
+        """Open the span of a judgment."""
         attributes = {
             names.OPERATION: "invoke_agent",
             names.PROVIDER: SERVICE,
@@ -105,7 +105,10 @@ class Tracing:
             yield
 
     def on_end(self, request: JudgeRequest, call: Call, outcome: Judgment | BaseException) -> None:
-        """Inside of `around_judgment`: what became of it. One that failed was noted by what it raised."""
+        """Add the outcome to the span of a judgment, and emit its events. Called inside `around_judgment`.
+
+        A failed judgment is marked by `around_judgment`, which sees the exception.
+        """
         if not isinstance(outcome, Judgment):
             return
         span = trace.get_current_span()
@@ -125,6 +128,7 @@ class Tracing:
     def generating(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str
     ) -> Iterator[Callable[[Completion], None]]:
+        """Open the span of a completion of the engine."""
         if not trace.get_current_span().is_recording():
             yield lambda completion: None
             return
@@ -138,7 +142,7 @@ class Tracing:
         }
         with self._span(f"chat {self._model}", kind=SpanKind.CLIENT, attributes=attributes) as span:
 
-            def tell(completion: Completion) -> None:
+            def report(completion: Completion) -> None:
                 span.set_attributes(
                     {
                         names.RESPONSE_MODEL: self._model,
@@ -151,10 +155,11 @@ class Tracing:
                     span.set_attribute(names.OUTPUT_MESSAGES, _messages("assistant", [completion.text]))
 
             with carrying(_traceparent(span)):
-                yield tell
+                yield report
 
     @contextmanager
     def running(self, code: str) -> Iterator[Callable[[ExecResult], None]]:
+        """Open the span of a program."""
         if not trace.get_current_span().is_recording():
             yield lambda result: None
             return
@@ -163,20 +168,20 @@ class Tracing:
             attributes[names.TOOL_ARGUMENTS] = json.dumps({"code": code})
         with self._span(f"execute_tool {TOOL}", kind=SpanKind.INTERNAL, attributes=attributes) as span:
 
-            def tell(result: ExecResult) -> None:
+            def report(result: ExecResult) -> None:
                 span.set_attributes({names.OUTCOME: result.outcome.value, names.SANDBOX_WAIT_S: result.queue_s})
                 if not result.outcome.is_ok:
                     span.set_attribute(names.ERROR_TYPE, result.outcome.value)
                 if self._has_content:
                     span.set_attribute(names.TOOL_RESULT, result.stdout)
 
-            yield tell
+            yield report
 
     @contextmanager
     def _span(
         self, name: str, *, kind: SpanKind, attributes: Attributes, context: Context | None = None
     ) -> Iterator[Span]:
-        """A span that names the kind of what was raised in it, and never its message, which may quote a text."""
+        """Open a span. An exception is recorded with its type only, because its message may quote a text."""
         with self._tracer.start_as_current_span(
             name, context, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -189,7 +194,7 @@ class Tracing:
 
 
 def _traceparent(span: Span) -> str | None:
-    """The header that continues the trace of a span in another process."""
+    """Return the value of the `traceparent` header that continues a span's trace in another process."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context=trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent")
@@ -230,7 +235,10 @@ def _cost(judgment: Judgment) -> Attributes:
 
 
 def _evaluations(verdict: Verdict) -> Iterator[Attributes]:
-    """One for each score, or one for the preference: its label, and the probability of what was preferred."""
+    """Yield the attributes of a verdict's events: one event per score, or one event for a preference.
+
+    The score value of a preference is the probability of the preferred response.
+    """
     if verdict.status == "abstained":
         yield {names.ERROR_TYPE: verdict.reason or verdict.status}
     elif verdict.scores is not None:
@@ -245,12 +253,12 @@ def _evaluations(verdict: Verdict) -> Iterator[Attributes]:
 
 @asynccontextmanager
 async def open_tracing(url: str, *, model: str, provider: str, has_content: bool) -> AsyncIterator[Tracing]:
-    """Spans and events that are sent to a collector, in the background; an unreachable one delays nothing.
+    """Send spans and events to a collector in the background. An unreachable collector delays no request.
 
     Args:
-        url: of an OTLP/HTTP collector, such as `http://localhost:4318`; what else there is to say to it is in
-            OpenTelemetry's own environment variables, such as `OTEL_EXPORTER_OTLP_HEADERS`.
-        model, provider, has_content: as `Tracing`.
+        url: URL of an OTLP/HTTP collector, such as `http://localhost:4318`. Other options of the exporter are set with
+            OpenTelemetry's environment variables, such as `OTEL_EXPORTER_OTLP_HEADERS`.
+        model, provider, has_content: See `Tracing`.
     """
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -272,7 +280,7 @@ async def open_tracing(url: str, *, model: str, provider: str, has_content: bool
     try:
         yield Tracing(tracers=tracers, loggers=loggers, model=model, provider=provider, has_content=has_content)
     finally:
-        # An exporter that is closed stops trying, which lets its provider end.
+        # Shutting down an exporter ends its retries, so that the shutdown of its provider returns.
         closing = [asyncio.get_running_loop().call_later(FLUSH_S, exporter.shutdown) for exporter in (spans, events)]
         await asyncio.gather(asyncio.to_thread(tracers.shutdown), asyncio.to_thread(loggers.shutdown))
         for timer in closing:

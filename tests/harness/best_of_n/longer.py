@@ -6,18 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_verdict
 from tirjudge.errors import EngineUnavailable
-from tirjudge.types import (
-    JudgeRequest,
-    Judgment,
-    Mode,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    Usage,
-    Verdict,
-)
+from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_harness.judges import OpenJudge
 
 
@@ -37,27 +28,20 @@ class LongerIsBetter:
         pointwise = request.mode is Mode.POINTWISE
         best = None if pointwise else words.index(max(words))
         label = str(min(10, words[0])) if pointwise else "AB"[best == 1]
-        verdict = RolloutVerdict(label=label, best=best, score=None, probabilities={}, label_mass=None, forced=False)
-        return Judgment(
+        verdict = build_verdict(
+            best=best,
+            label=label,
+            scores=[float(min(10, words[0]))] if pointwise else None,
+            probabilities=None if pointwise else [count / sum(words) for count in words],
+        )
+        return build_judgment(
+            verdict,
             id=f"jdg_{len(self.asked)}",
-            created=0,
             mode=request.mode,
             model="longer",
-            verdict=Verdict(
-                status="decided",
-                best=best,
-                label=label,
-                scores=[float(min(10, words[0]))] if pointwise else None,
-                probabilities=None if pointwise else [count / sum(words) for count in words],
-                confidence=None,
-                label_mass=None,
-                forced=False,
-            ),
-            rollouts=[
-                RolloutRecord(order=list(range(len(words))), turns=[], stop_reason=StopReason.VERDICT, verdict=verdict)
-            ],
-            usage=Usage(input_tokens=10, cached_tokens=0, output_tokens=1, tool_calls=0, rollouts=1),
-            timing=Timing(total_s=0, engine_s=0, sandbox_s=0),
+            rollouts=[build_rollout(range(len(words)), verdict=build_rollout_verdict(label, best=best))],
+            input_tokens=10,
+            output_tokens=1,
         )
 
     @property

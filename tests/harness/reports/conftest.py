@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from tirjudge.types import (
-    Judgment,
-    Mode,
-    Outcome,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    TurnRecord,
-    Usage,
-    Verdict,
-)
+from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_turn, build_verdict
+from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, write_run
 
@@ -45,46 +35,32 @@ def judgment_of(pair: Pair) -> Judgment:
     orders = [[0, 1], [1, 0]][: len(pair.named)]
     rollouts = [_rollout(pair, order=order, named=named) for order, named in zip(orders, pair.named, strict=True)]
     agreed = pair.named[0] if len(set(pair.named)) == 1 else None
-    return Judgment(
+    return build_judgment(
+        build_verdict("tie" if agreed is None else "decided", best=agreed),
         id=f"jdg_{pair.id}",
         created=CREATED,
-        mode=Mode.PAIRWISE,
         model="tiny",
-        verdict=Verdict(
-            status="tie" if agreed is None else "decided",
-            best=agreed,
-            label=None,
-            scores=None,
-            probabilities=None,
-            confidence=None,
-            label_mass=None,
-            forced=False,
-        ),
         rollouts=rollouts,
-        usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=20, tool_calls=0, rollouts=len(rollouts)),
-        timing=Timing(total_s=2.0, engine_s=1.5, sandbox_s=0.25),
+        input_tokens=100,
+        output_tokens=20,
+        tool_calls=0,
+        total_s=2.0,
+        engine_s=1.5,
+        sandbox_s=0.25,
     )
 
 
 def _rollout(pair: Pair, *, order: list[int], named: int | None) -> RolloutRecord:
-    turns = [TurnRecord(text="The first is better.", code=None, output=None, outcome=None)]
+    turns = [build_turn(text="The first is better.")]
     if pair.outcome is not None:
         text = "Let me count.\n```python\nprint(1)\n```\n"
-        turns.insert(0, TurnRecord(text=text, code="print(1)\n", output="1\n", outcome=pair.outcome))
+        turns.insert(0, build_turn(pair.outcome, text=text, code="print(1)\n", output="1\n"))
     if named is None:
-        return RolloutRecord(order=order, turns=turns, stop_reason=StopReason.NO_VERDICT, verdict=None)
+        return build_rollout(order, turns=turns)
     place = order.index(named)
-    probabilities = [1 - pair.probability, 1 - pair.probability]
-    probabilities[place] = pair.probability
-    verdict = RolloutVerdict(
-        label="AB"[place],
-        best=named,
-        score=None,
-        probabilities=dict(zip("AB", probabilities, strict=True)),
-        label_mass=1.0,
-        forced=False,
-    )
-    return RolloutRecord(order=order, turns=turns, stop_reason=StopReason.VERDICT, verdict=verdict)
+    probabilities = dict.fromkeys("AB", 1 - pair.probability) | {"AB"[place]: pair.probability}
+    verdict = build_rollout_verdict("AB"[place], best=named, probabilities=probabilities)
+    return build_rollout(order, verdict=verdict, turns=turns)
 
 
 MakeRun = Callable[..., Path]

@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tirjudge.right import Decision, decisions_of
-from tirjudge.types import (
-    Judgment,
-    Mode,
-    Outcome,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    TurnRecord,
-    Usage,
-    Verdict,
+from tests.judgments import (
+    Status,
+    build_judgment,
+    build_rollout,
+    build_rollout_verdict,
+    build_turn,
+    build_verdict,
 )
+from tirjudge.right import Decision, decisions_of
+from tirjudge.types import Judgment, Mode, Outcome
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import ComparisonScore
@@ -87,7 +84,7 @@ def judgment() -> MakeJudgment:
         *rollouts: Sequence[tuple[Outcome, str]],
         id: str = "jdg_1",
         mode: Mode = Mode.PAIRWISE,
-        status: str = "decided",
+        status: Status = "decided",
         input_tokens: int = 0,
         output_tokens: int = 0,
         total_s: float = 0.0,
@@ -95,40 +92,24 @@ def judgment() -> MakeJudgment:
     ) -> Judgment:
         shown = [0] if mode is Mode.POINTWISE else [0, 1]
         probabilities = scores or {"A": 0.8, "B": 0.2}
-        verdict = RolloutVerdict(
-            label=max(probabilities, key=lambda label: probabilities[label]),
+        verdict = build_rollout_verdict(
+            max(probabilities, key=lambda label: probabilities[label]),
             best=None if mode is Mode.POINTWISE else 0,
-            score=None,
             probabilities=probabilities,
-            label_mass=1.0,
-            forced=False,
         )
-        nothing = dict.fromkeys(("best", "label", "scores", "probabilities", "confidence", "label_mass"))
-        return Judgment(
+        return build_judgment(
+            build_verdict(status),
             id=id,
-            created=0,
             mode=mode,
-            model="judge",
-            verdict=Verdict.model_validate({**nothing, "status": status, "forced": False}),
             rollouts=[
-                RolloutRecord(
-                    order=shown,
-                    turns=[
-                        TurnRecord(text="x", code="1", output=output, outcome=outcome) for outcome, output in programs
-                    ],
-                    stop_reason=StopReason.VERDICT,
-                    verdict=verdict,
+                build_rollout(
+                    shown, verdict=verdict, turns=[build_turn(outcome, output=output) for outcome, output in programs]
                 )
                 for programs in rollouts
             ],
-            usage=Usage(
-                input_tokens=input_tokens,
-                cached_tokens=0,
-                output_tokens=output_tokens,
-                tool_calls=sum(map(len, rollouts)),
-                rollouts=len(rollouts),
-            ),
-            timing=Timing(total_s=total_s, engine_s=0.0, sandbox_s=0.0),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            total_s=total_s,
         )
 
     return make

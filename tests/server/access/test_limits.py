@@ -1,4 +1,4 @@
-"""What a key may, to the second, on a clock that the test winds."""
+"""Limits of keys on requests and tokens per minute, with a fake clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def key_with(**limits: int) -> Key:
     return Key(name="k", prefix="tj_", digest="", scopes=frozenset({"judge"}), created_ms=0, **limits)
 
 
-def test_a_minute_has_as_many_requests_as_the_key_may() -> None:
+def test_requests_beyond_the_limit_are_refused() -> None:
     clock = Clock()
     limits = KeyLimits(key_with(rpm=3), clock=clock)
     for _ in range(3):
@@ -36,7 +36,7 @@ def test_a_minute_has_as_many_requests_as_the_key_may() -> None:
     limits.admit()
 
 
-def test_a_long_pause_saves_up_one_minute_and_no_more() -> None:
+def test_a_long_pause_saves_at_most_one_minute() -> None:
     clock = Clock()
     limits = KeyLimits(key_with(rpm=2), clock=clock)
     clock.now += 3600
@@ -46,11 +46,11 @@ def test_a_long_pause_saves_up_one_minute_and_no_more() -> None:
         limits.admit()
 
 
-def test_tokens_are_paid_for_by_the_requests_after() -> None:
+def test_tokens_of_a_judgment_delay_later_requests() -> None:
     clock = Clock()
     limits = KeyLimits(key_with(tpm=600), clock=clock)
     limits.admit()
-    limits.spend(900)  # 300 are owed, at 10 a second; one more than none is needed
+    limits.spend(900)  # 300 tokens of debt, repaid at 10 per second; a request needs one token
     with pytest.raises(Refused) as refused:
         limits.admit()
     assert refused.value.headers["retry-after-ms"] == "30100"
@@ -58,18 +58,18 @@ def test_tokens_are_paid_for_by_the_requests_after() -> None:
     limits.admit()
 
 
-def test_a_refused_request_costs_nothing() -> None:
+def test_a_refused_request_is_not_counted() -> None:
     clock = Clock()
     limits = KeyLimits(key_with(rpm=1, tpm=1), clock=clock)
     limits.spend(1)
     for _ in range(5):
-        with pytest.raises(Refused, match="1 tokens a minute"):
+        with pytest.raises(Refused, match="1 tokens per minute"):
             limits.admit()
     clock.now += 60
     limits.admit()
 
 
-def test_a_key_without_limits_may_as_much_as_it_likes() -> None:
+def test_a_key_without_limits_is_never_refused() -> None:
     limits = KeyLimits(key_with())
     limits.spend(10**9)
     for _ in range(1000):

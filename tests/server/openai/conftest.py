@@ -1,8 +1,7 @@
-"""OpenAI's own client against a real server, around the scripted engine and a real sandbox."""
+"""Fixtures: OpenAI's client, connected to a real server around the scripted engine."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,46 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.judge import Judge
+from tests.held_engine import HeldEngine
+from tests.servers import LABEL_PROBS, scripted_service, serve_async
 from tirjudge.profile import Profile
-from tirjudge.weights_lock import WeightsLock
 from tirjudge_server.openai import routes
 from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import answer_errors
 from tirjudge_web.identity import CallerIdentity
-from tirjudge_web.process import bind, url_of
 
 MAX_BODY_BYTES = 200_000
 
-LABEL_PROBS = {"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}
-
 PROFILE = Profile(name="judge", format_sha256="trained on ours")
+
+Texts = Iterable[str] | Callable[[str], str]
 
 
 @asynccontextmanager
 async def serving(service: JudgeService, *, folder: Path) -> AsyncIterator[str]:
-    """The endpoints on a real socket; gives the URL."""
+    """Serve the endpoints on a real socket; yield the URL."""
     app = FastAPI()
     app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.include_router(routes.router(service, max_body_bytes=MAX_BODY_BYTES))
     app.include_router(routes.batch_router(service, folder=folder, max_body_bytes=MAX_BODY_BYTES))
-    bound = bind("127.0.0.1", port=0)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="on"))
-    task = asyncio.create_task(server.serve(sockets=[bound]))
-    async with asyncio.timeout(20):
-        while not server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    try:
-        yield url_of(bound)
-    finally:
-        server.should_exit = True
-        await task
+    async with serve_async(app, lifespan="on") as url:
+        yield url
 
 
 @pytest.fixture
@@ -59,7 +46,7 @@ def served() -> Callable[..., Any]:
 
 @pytest.fixture
 def client_of(tmp_path: Path) -> Callable[..., Any]:
-    """An `AsyncOpenAI` of a server around a service."""
+    """Connects an `AsyncOpenAI` to a server around a service."""
 
     @asynccontextmanager
     async def connected(service: JudgeService, *, folder: Path = tmp_path / "state") -> AsyncIterator[AsyncOpenAI]:
@@ -72,38 +59,34 @@ def client_of(tmp_path: Path) -> Callable[..., Any]:
     return connected
 
 
-def judging(service: JudgeService, *, profile: Profile) -> JudgeService:
-    service.judge = replace(service.judge, profile=profile)
-    return service
-
-
 @pytest.fixture
 def make_tool_judge(make_service: Callable[..., JudgeService]) -> Callable[..., JudgeService]:
-    """A service with a sandbox, whose model was trained on our prompts, as the bundled one was."""
+    """Makes a service with a sandbox, whose model was trained on the judge format."""
 
-    def make(
-        texts: Iterable[str] | Callable[[str], str], *, profile: Profile = PROFILE, **options: Any
-    ) -> JudgeService:
-        return judging(make_service(texts, **options), profile=profile)
+    def make(texts: Texts, **options: Any) -> JudgeService:
+        return make_service(texts, **{"profile": PROFILE, **options})
 
     return make
 
 
 @pytest.fixture
 def make_judge() -> Callable[..., JudgeService]:
-    """The same without a sandbox, which is up at once."""
+    """Makes a service without a sandbox, whose model was trained on the judge format."""
 
-    def make(
-        texts: Iterable[str] | Callable[[str], str],
-        *,
-        label_probs: Any = LABEL_PROBS,
-        profile: Profile = PROFILE,
-        fingerprint: str | None = None,
-        **options: Any,
-    ) -> JudgeService:
-        engine = ScriptedEngine(texts, label_probs=label_probs)
-        return JudgeService(
-            Judge(engine=engine, tools=(), profile=profile, weights=WeightsLock(version=fingerprint)), **options
-        )
+    def make(texts: Texts, **options: Any) -> JudgeService:
+        return scripted_service(texts, **{"profile": PROFILE, **options})
+
+    return make
+
+
+@pytest.fixture
+def make_held_judge(make_judge: Callable[..., JudgeService]) -> Callable[..., tuple[JudgeService, HeldEngine]]:
+    """Makes a service like `make_judge`, and the `HeldEngine` behind it."""
+
+    def make(texts: Texts, **options: Any) -> tuple[JudgeService, HeldEngine]:
+        service = make_judge([], **options)
+        engine = HeldEngine(texts, label_probs=LABEL_PROBS)
+        service.judge = replace(service.judge, engine=engine)
+        return service, engine
 
     return make

@@ -1,3 +1,5 @@
+"""Files and batches over HTTP."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,8 +11,9 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI
 
+from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge_server.openai import batchrun
+from tirjudge_server.openai import batches, batchrun
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.filestore import FileStore
 
@@ -30,7 +33,8 @@ async def upload(client: AsyncOpenAI, lines: Sequence[object]) -> str:
     return (await client.files.create(file=("in.jsonl", jsonl(lines)), purpose="batch")).id
 
 
-async def begin(client: AsyncOpenAI, lines: Sequence[object], *, endpoint: str = "/v1/judge", window: str = "24h"):
+async def create(client: AsyncOpenAI, lines: Sequence[object], *, endpoint: str = "/v1/judge", window: str = "24h"):
+    """Upload the lines and create a batch of them."""
     file_id = await upload(client, lines)
     return await client.batches.create(
         input_file_id=file_id,
@@ -41,24 +45,17 @@ async def begin(client: AsyncOpenAI, lines: Sequence[object], *, endpoint: str =
 
 
 async def ended(client: AsyncOpenAI, batch_id: str):
+    """Wait until a batch has ended, and return it."""
     async with asyncio.timeout(60):
         while True:
             batch = await client.batches.retrieve(batch_id)
             if batch.status in ("completed", "failed", "expired", "cancelled"):
                 return batch
-            await asyncio.sleep(0.02)
-
-
-async def past(client: AsyncOpenAI, batch_id: str, *, num_completed: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            counts = (await client.batches.retrieve(batch_id)).request_counts
-            if counts is not None and counts.completed >= num_completed:
-                return
             await asyncio.sleep(0.01)
 
 
 async def lines_of(client: AsyncOpenAI, file_id: str | None) -> dict[str, dict[str, Any]]:
+    """Custom id -> line of an output file."""
     assert file_id is not None
     content = (await client.files.content(file_id)).text
     return {entry["custom_id"]: entry for entry in map(json.loads, content.splitlines())}
@@ -68,7 +65,12 @@ def prefers_a(sequence: str) -> str:
     return "<preference>A</preference>"
 
 
-async def test_a_file_is_kept_listed_and_removed(make_judge, client_of) -> None:
+def num_verdicts(engine: ScriptedEngine) -> int:
+    """Number of turns that the engine has started to write, without reads of label probabilities."""
+    return sum(sampling.allowed_token_ids is None for _, sampling, _ in engine.calls)
+
+
+async def test_a_file_is_stored_listed_and_deleted(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         first = await client.files.create(file=("in.jsonl", b"{}\n"), purpose="batch")
         second = await client.files.create(
@@ -84,7 +86,7 @@ async def test_a_file_is_kept_listed_and_removed(make_judge, client_of) -> None:
             await client.files.retrieve(first.id)
 
 
-async def test_uploads_for_other_purposes_and_of_no_form_are_refused(make_judge, client_of) -> None:
+async def test_an_upload_needs_the_purpose_batch_and_a_form(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError, match="purpose"):
             await client.files.create(file=b"{}", purpose="fine-tune")
@@ -92,11 +94,11 @@ async def test_uploads_for_other_purposes_and_of_no_form_are_refused(make_judge,
             await client.post("/files", body={"purpose": "batch"}, cast_to=object)
 
 
-async def test_a_batch_of_judgments_runs_to_its_files(make_judge, client_of) -> None:
+async def test_a_batch_of_judgments_writes_output_and_errors(make_judge, client_of) -> None:
     service = make_judge(prefers_a)
     lines = [line(n) for n in range(5)] + [line(5, body={**JUDGE, "responses": ["one"]})]
     async with client_of(service) as client:
-        batch = await begin(client, lines)
+        batch = await create(client, lines)
         assert (batch.object, batch.status, batch.endpoint) == ("batch", "validating", "/v1/judge")
         assert batch.metadata == {"run": "1"}
         assert batch.expires_at == batch.created_at + 24 * 3600
@@ -137,9 +139,9 @@ async def test_a_batch_of_judgments_runs_to_its_files(make_judge, client_of) -> 
         ),
     ],
 )
-async def test_other_endpoints_answer_in_batches_as_by_themselves(make_judge, client_of, endpoint, body, key) -> None:
+async def test_batches_of_other_endpoints_have_their_answers(make_judge, client_of, endpoint, body, key) -> None:
     async with client_of(make_judge(prefers_a)) as client:
-        batch = await begin(client, [line(0, url=endpoint, body=body)], endpoint=endpoint)
+        batch = await create(client, [line(0, url=endpoint, body=body)], endpoint=endpoint)
         done = await ended(client, batch.id)
         output = await lines_of(client, done.output_file_id)
     assert key in output["line-0"]["response"]["body"]
@@ -147,11 +149,11 @@ async def test_other_endpoints_answer_in_batches_as_by_themselves(make_judge, cl
     assert done.error_file_id is None
 
 
-async def test_a_malformed_file_fails_with_the_numbers_of_its_lines(make_judge, client_of) -> None:
+async def test_errors_in_a_file_name_their_lines(make_judge, client_of) -> None:
     lines = [line(0), line(0), line(1, url="/v1/decisions"), {"custom_id": "x"}, "text"]
     async with client_of(make_judge([])) as client:
-        done = await ended(client, (await begin(client, lines)).id)
-        empty = await ended(client, (await begin(client, [])).id)
+        done = await ended(client, (await create(client, lines)).id)
+        empty = await ended(client, (await create(client, [])).id)
     assert done.status == "failed"
     assert done.errors is not None
     found = {error.line: error.code for error in done.errors.data or []}
@@ -164,7 +166,7 @@ async def test_a_malformed_file_fails_with_the_numbers_of_its_lines(make_judge, 
     assert [error.code for error in (empty.errors.data if empty.errors else None) or []] == ["empty_file"]
 
 
-async def test_what_makes_no_batch_is_refused(make_judge, client_of) -> None:
+async def test_an_invalid_batch_is_refused(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         file_id = await upload(client, [line(0)])
         for options, status in (
@@ -178,12 +180,12 @@ async def test_what_makes_no_batch_is_refused(make_judge, client_of) -> None:
             assert caught.value.status_code == status
 
 
-async def test_a_cancelled_batch_keeps_what_is_done(make_judge, client_of, until) -> None:
-    service = make_judge(prefers_a, max_concurrency=1)
-    service.judge.engine._delay_s = 0.05
+async def test_a_cancelled_batch_keeps_its_completed_lines(make_held_judge, client_of, until) -> None:
+    service, engine = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service) as client:
-        batch = await begin(client, [line(n) for n in range(200)])
-        await past(client, batch.id, num_completed=2)
+        batch = await create(client, [line(n, body={**JUDGE, "seed": n}) for n in range(10)])
+        engine.allow(2)
+        await until(lambda: num_verdicts(engine) == 2 and engine.num_held == 1)
         assert (await client.batches.cancel(batch.id)).status == "cancelling"
         done = await ended(client, batch.id)
         output, errors = await lines_of(client, done.output_file_id), await lines_of(client, done.error_file_id)
@@ -192,53 +194,57 @@ async def test_a_cancelled_batch_keeps_what_is_done(make_judge, client_of, until
     assert done.status == "cancelled"
     assert done.cancelling_at is not None
     assert done.cancelled_at is not None
-    assert len(output) >= 2
-    assert len(output) + len(errors) == 200
+    assert (set(output), len(errors)) == ({"line-0", "line-1"}, 8)
     assert {entry["error"]["code"] for entry in errors.values()} == {"batch_cancelled"}
     assert caught.value.response.headers["x-should-retry"] == "false"
 
 
-async def test_a_batch_that_is_not_done_in_time_expires(make_judge, client_of) -> None:
-    service = make_judge(prefers_a, max_concurrency=1)
-    service.judge.engine._delay_s = 0.1
+async def test_a_batch_expires_at_the_end_of_its_window(make_held_judge, client_of, monkeypatch) -> None:
+    monkeypatch.setattr(batches, "window_s", lambda window: 0)
+    service, _ = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service) as client:
-        batch = await begin(client, [line(n) for n in range(500)], window="1s")
+        batch = await create(client, [line(n) for n in range(10)])
         done = await ended(client, batch.id)
         errors = await lines_of(client, done.error_file_id)
     assert done.status == "expired"
     assert done.expired_at is not None
     assert {entry["error"]["code"] for entry in errors.values()} == {"batch_expired"}
     assert done.request_counts is not None
-    assert done.request_counts.completed + done.request_counts.failed == 500
+    assert (done.request_counts.completed, done.request_counts.failed) == (0, 10)
 
 
-async def test_a_restart_goes_on_where_the_lines_end(make_judge, client_of, tmp_path: Path) -> None:
-    folder, lines = tmp_path / "kept", [line(n, body={**JUDGE, "seed": n}) for n in range(40)]
-    service = make_judge(prefers_a, max_concurrency=1)
-    service.judge.engine._delay_s = 0.05
+@pytest.mark.parametrize(("window", "seconds"), [("1s", 1), ("90m", 5400), ("24h", 86_400), ("7d", 604_800)])
+def test_windows_are_numbers_of_seconds_minutes_hours_or_days(window: str, seconds: int) -> None:
+    assert batches.window_s(window) == seconds
+
+
+async def test_a_restarted_server_continues_after_the_completed_lines(
+    make_judge, make_held_judge, client_of, until, tmp_path: Path
+) -> None:
+    folder, lines = tmp_path / "kept", [line(n, body={**JUDGE, "seed": n}) for n in range(10)]
+    service, engine = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service, folder=folder) as client:
-        batch = await begin(client, lines)
-        await past(client, batch.id, num_completed=3)
+        batch = await create(client, lines)
+        engine.allow(3)
+        await until(lambda: num_verdicts(engine) == 3 and engine.num_held == 1)
     half = folder / "batches" / f"{batch.id}.output"
-    num_done = half.read_bytes().count(b"\n")
-    assert 3 <= num_done < 40
+    assert half.read_bytes().count(b"\n") == 3
     with half.open("ab") as file:
-        file.write(b'{"custom_id": "line-39", "resp')  # as a kill in the middle of a write leaves it
+        file.write(b'{"custom_id": "line-9", "resp')  # as after a kill in the middle of a write
     again = make_judge(prefers_a)
     async with client_of(again, folder=folder) as client:
         done = await ended(client, batch.id)
         output = await lines_of(client, done.output_file_id)
     assert done.status == "completed"
-    assert set(output) == {f"line-{n}" for n in range(40)}
-    verdicts = [call for call in again.judge.engine.calls if call[1].allowed_token_ids is None]
-    assert len(verdicts) == 40 - num_done
+    assert set(output) == {f"line-{n}" for n in range(10)}
+    assert num_verdicts(again.judge.engine) == 7
 
 
-async def test_a_kill_while_finalizing_loses_nothing(make_judge, client_of, tmp_path: Path, monkeypatch) -> None:
+async def test_a_crash_while_finalizing_loses_nothing(make_judge, client_of, tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "kept"
     monkeypatch.setattr(BatchStore, "forget_lines", lambda self, batch_id: None)
     async with client_of(make_judge(prefers_a), folder=folder) as client:
-        done = await ended(client, (await begin(client, [line(0)])).id)
+        done = await ended(client, (await create(client, [line(0)])).id)
     monkeypatch.undo()
     state = folder / "batches" / f"{done.id}.json"
     state.write_text(state.read_text().replace('"status":"completed"', '"status":"finalizing"'))
@@ -249,26 +255,25 @@ async def test_a_kill_while_finalizing_loses_nothing(make_judge, client_of, tmp_
     assert set(output) == {"line-0"}
 
 
-async def test_an_engine_that_is_down_for_a_moment_costs_nothing(make_judge, client_of, monkeypatch) -> None:
+async def test_a_line_is_retried_while_the_engine_is_down(make_judge, client_of, monkeypatch) -> None:
     monkeypatch.setattr(batchrun, "FIRST_WAIT_S", 0.01)
     failures = iter([True, True])
 
     def writes(sequence: str) -> str:
         if next(failures, False):
-            raise EngineUnavailable("it is down")
+            raise EngineUnavailable("the engine is down")
         return prefers_a(sequence)
 
     async with client_of(make_judge(writes)) as client:
-        done = await ended(client, (await begin(client, [line(0)])).id)
+        done = await ended(client, (await create(client, [line(0)])).id)
     assert done.status == "completed"
     assert done.error_file_id is None
 
 
-async def test_a_file_that_a_batch_reads_cannot_be_removed(make_judge, client_of) -> None:
-    service = make_judge(prefers_a, max_concurrency=1)
-    service.judge.engine._delay_s = 0.2
+async def test_the_input_file_of_a_running_batch_cannot_be_deleted(make_held_judge, client_of) -> None:
+    service, _ = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service) as client:
-        batch = await begin(client, [line(n) for n in range(50)])
+        batch = await create(client, [line(0)])
         with pytest.raises(BadRequestError, match="read by a batch"):
             await client.files.delete(batch.input_file_id)
         await client.batches.cancel(batch.id)
@@ -276,29 +281,31 @@ async def test_a_file_that_a_batch_reads_cannot_be_removed(make_judge, client_of
         assert (await client.files.delete(batch.input_file_id)).deleted
 
 
-async def test_batches_are_listed_in_pages_the_newest_first(make_judge, client_of) -> None:
+async def test_batches_are_listed_newest_first(make_judge, client_of) -> None:
     async with client_of(make_judge(prefers_a)) as client:
-        made = [(await begin(client, [line(0)])).id for _ in range(3)]
+        made = [(await create(client, [line(0)])).id for _ in range(3)]
         assert [batch.id async for batch in client.batches.list(limit=2)] == made[::-1]
         for batch_id in made:
             await ended(client, batch_id)
 
 
-async def test_interactive_requests_go_before_a_batch(make_judge, client_of) -> None:
-    service = make_judge(prefers_a, max_concurrency=1)
-    service.judge.engine._delay_s = 0.05
+async def test_interactive_requests_go_before_lines_of_batches(make_held_judge, client_of, until) -> None:
+    service, engine = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service) as client:
-        batch = await begin(client, [line(n, body={**JUDGE, "seed": n}) for n in range(100)])
-        await past(client, batch.id, num_completed=1)
-        await client.decisions.create(model="judge", input="x", questions=[QUESTION])  # type: ignore
-        counts = (await client.batches.retrieve(batch.id)).request_counts
-        await client.batches.cancel(batch.id)
-        await ended(client, batch.id)
-    assert counts is not None
-    assert counts.completed < 50
+        created = [await create(client, [line(n, body={**JUDGE, "seed": n}) for n in range(3)]) for _ in range(2)]
+        await until(lambda: engine.num_held == 1 and service.admission.num_waiting == 1)
+        asking = asyncio.create_task(client.decisions.create(model="judge", input="x", questions=[QUESTION]))  # type: ignore
+        await until(lambda: service.admission.num_waiting == 2)
+        engine.allow(2)  # the line that runs, and the first request in the queue
+        await asking
+        counts = [(await client.batches.retrieve(batch.id)).request_counts for batch in created]
+        for batch in created:
+            await client.batches.cancel(batch.id)
+            await ended(client, batch.id)
+    assert sum(count.completed for count in counts if count is not None) <= 1
 
 
-async def test_the_synchronous_client_uploads_and_reads(make_judge, client_of) -> None:
+async def test_the_synchronous_client_runs_a_batch(make_judge, client_of) -> None:
     async with client_of(make_judge(prefers_a)) as client:
 
         def run() -> str:
@@ -316,7 +323,7 @@ async def test_the_synchronous_client_uploads_and_reads(make_judge, client_of) -
         assert json.loads(await asyncio.to_thread(run))["custom_id"] == "line-0"
 
 
-def test_files_expire_and_leftovers_are_removed(tmp_path: Path) -> None:
+def test_expired_files_and_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
     now = [1000.0]
     store = FileStore(tmp_path, now=lambda: now[0])
     file_id = store.new_id()
@@ -332,11 +339,11 @@ def test_files_expire_and_leftovers_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_owner_does_not_see_anothers(tmp_path: Path) -> None:
+def test_an_owner_does_not_see_the_files_of_others(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     file_id = store.new_id()
     store.open_new(file_id).close()
     store.add(file_id, filename="x", purpose="batch", owner="ann")
     assert store.of("bob") == []
-    with pytest.raises(Exception, match="no "):
+    with pytest.raises(Exception, match="not found"):
         store.get(file_id, owner="bob")

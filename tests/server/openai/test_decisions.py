@@ -1,3 +1,5 @@
+"""`/v1/decisions`: predicates, choices and scores with their probabilities."""
+
 from __future__ import annotations
 
 import asyncio
@@ -11,7 +13,10 @@ OFF = {"judge": {"tools": "off"}}
 
 
 def prefers(text: str):
-    """A judge that gives 0.7 to the response with that text, and to the others alike."""
+    """Return the script and the label probabilities of a judge that prefers the response with this text.
+
+    The preferred label has probability 0.7. The other labels share 0.2 equally.
+    """
 
     def probabilities(sequence: str) -> dict[str, float]:
         shown = [name for name in "abcdefghij" if f"<response_{name}>" in sequence]
@@ -20,8 +25,8 @@ def prefers(text: str):
         return {name.upper(): 0.7 if name == best else rest for name in shown}
 
     def writes(sequence: str) -> str:
-        chances = probabilities(sequence)
-        return f"<preference>{max(chances, key=lambda name: chances[name])}</preference>"
+        by_label = probabilities(sequence)
+        return f"<preference>{max(by_label, key=lambda name: by_label[name])}</preference>"
 
     return writes, probabilities
 
@@ -64,7 +69,7 @@ async def test_a_choice_has_a_probability_for_each_value(make_decider, client_of
     assert answer.confidence == pytest.approx(7 / 9 * 0.9)  # p_top x label mass
 
 
-async def test_a_boolean_and_a_string_of_one_spelling_stay_apart(make_decider, client_of) -> None:
+async def test_a_boolean_differs_from_the_string_true(make_decider, client_of) -> None:
     question = {"type": "choice", "instructions": "?", "choices": [{"value": True}, {"value": "true"}]}
     async with client_of(make_decider('"true"')) as client:
         decision = await client.decisions.create(model="judge", input="x", questions=[question], extra_body=OFF)
@@ -81,7 +86,7 @@ async def test_a_score_is_the_expected_level(make_decider, client_of) -> None:
     assert [(entry.value, entry.label) for entry in answer.probabilities] == [(0, "bad"), (1, "fair"), (2, "good")]
 
 
-async def test_an_abstention_is_a_refusal_beside_other_answers(make_judge, client_of) -> None:
+async def test_an_abstention_is_a_refusal_among_other_answers(make_judge, client_of) -> None:
     service = make_judge(lambda sequence: "No idea." if "IMPOSSIBLE" in sequence else "<preference>A</preference>")
     questions = [
         {"type": "predicate", "name": "hard", "instructions": "IMPOSSIBLE"},
@@ -97,20 +102,39 @@ async def test_an_abstention_is_a_refusal_beside_other_answers(make_judge, clien
     assert [(answer.type, answer.name) for answer in decision.answers] == [("refusal", "hard"), ("predicate", "easy")]
 
 
-async def test_four_hundred_questions_are_answered_in_order_through_a_short_queue(make_judge, client_of) -> None:
+def predicates(num: int) -> list[dict[str, str]]:
+    return [{"type": "predicate", "name": str(n), "instructions": f"Question {n}."} for n in range(num)]
+
+
+async def test_many_questions_are_answered_in_order_through_a_short_queue(make_judge, client_of) -> None:
     service = make_judge(lambda sequence: "<preference>A</preference>", max_concurrency=4, max_queue=8)
-    questions = [{"type": "predicate", "name": str(n), "instructions": f"Question {n}."} for n in range(400)]
     async with client_of(service) as client:
         decision = await client.decisions.create(
             model="judge",
             input="x",
-            questions=questions,  # type: ignore
+            questions=predicates(40),  # type: ignore
             extra_body=OFF,
         )
+    assert [answer.name for answer in decision.answers] == [str(n) for n in range(40)]
+
+
+async def test_more_than_four_hundred_questions_are_refused(make_judge, client_of) -> None:
+    async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
-            await client.decisions.create(model="judge", input="x", questions=[*questions, questions[0]])  # type: ignore
-    assert [answer.name for answer in decision.answers] == [str(n) for n in range(400)]
+            await client.decisions.create(model="judge", input="x", questions=predicates(401))  # type: ignore
     assert caught.value.param == "questions"
+
+
+@pytest.mark.slow
+async def test_four_hundred_questions_are_answered(make_judge, client_of) -> None:
+    async with client_of(make_judge(lambda sequence: "<preference>A</preference>")) as client:
+        decision = await client.decisions.create(
+            model="judge",
+            input="x",
+            questions=predicates(400),  # type: ignore
+            extra_body=OFF,
+        )
+    assert len(decision.answers) == 400
 
 
 async def test_the_input_may_be_a_conversation_with_tool_calls(make_judge, client_of) -> None:
@@ -141,14 +165,14 @@ async def test_the_input_may_be_a_conversation_with_tool_calls(make_judge, clien
         ({"type": "guess", "instructions": "?"}, "questions"),
     ],
 )
-async def test_malformed_questions_are_named(make_judge, client_of, question, param) -> None:
+async def test_the_error_for_an_invalid_question_names_the_field(make_judge, client_of, question, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.decisions.create(model="judge", input="x", questions=[question])
     assert param in f"{caught.value.param} {caught.value.message}"
 
 
-async def test_an_item_of_an_unheard_of_type_is_named(make_judge, client_of) -> None:
+async def test_the_error_for_an_unknown_item_type_names_the_item(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.decisions.create(
@@ -167,7 +191,7 @@ async def test_images_are_refused(make_judge, client_of) -> None:
             await client.decisions.create(model="judge", input=given, questions=[question])  # type: ignore
 
 
-async def test_the_synchronous_client_is_answered(make_judge, client_of) -> None:
+async def test_the_synchronous_client_gets_an_answer(make_judge, client_of) -> None:
     async with client_of(make_judge(["<preference>A</preference>"])) as client:
 
         def ask() -> str:

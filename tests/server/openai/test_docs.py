@@ -1,4 +1,4 @@
-"""Every example of the documentation runs, one after another, against the bundled judge."""
+"""The examples in docs/openai.md run against the bundled judge, and the page names every path and option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def run_examples(url: str) -> str:
-    """What they print."""
+    """Run the examples in order, and return their output."""
     names: dict[str, object] = {}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -34,24 +34,25 @@ def run_examples(url: str) -> str:
     return printed.getvalue()
 
 
-async def test_the_examples_run_against_the_bundled_judge(pool, served, tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_the_examples_run_against_the_bundled_judge(sandbox, served, tmp_path: Path) -> None:
     async with open_model() as model:
-        service = JudgeService(Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile))
+        service = JudgeService(Judge(engine=model.engine, tools=[PythonTool(sandbox)], profile=model.profile))
         async with served(service, folder=tmp_path) as url:
             printed = await asyncio.to_thread(run_examples, url)
     assert printed.startswith("decided B\n")
     assert "```output" in printed
-    assert "\nRating: [[10]]\n" in printed
+    assert re.search(r"^Rating: \[\[\d+\]\]$", printed, re.MULTILINE)
     assert "comma predicate\nwords choice\n" in printed
     assert re.search(r"^item-0 \d+$", printed, re.MULTILINE)
     assert printed.endswith("1.0 {'same': 1.0, 'short': 1.0}\n")
 
 
 @pytest.mark.parametrize("path", [*REQUESTS, *BATCH_REQUESTS, *endpoints(None)])  # type: ignore
-def test_every_path_is_named(path: str) -> None:
+def test_every_path_is_documented(path: str) -> None:
     assert path in PAGE or path.rpartition("/")[2] in PAGE
 
 
 @pytest.mark.parametrize("name", [*JSON_TYPES, *FUNCTIONS, *sorted(set(METRICS) - {f"rouge_{n}" for n in range(2, 5)})])
-def test_every_name_is_explained(name: str) -> None:
+def test_every_option_is_documented(name: str) -> None:
     assert f"`{name}`" in PAGE

@@ -1,3 +1,5 @@
+"""Graders over HTTP, and the formulas, placeholders and similarities that they use."""
+
 from __future__ import annotations
 
 import asyncio
@@ -16,9 +18,9 @@ EQUAL = {
     "reference": "{{item.answer}}",
     "operation": "eq",
 }
-ALIKE = {
+SIMILAR = {
     "type": "text_similarity",
-    "name": "alike",
+    "name": "similar",
     "input": "{{sample.output_text}}",
     "reference": "{{item.answer}}",
     "evaluation_metric": "fuzzy_match",
@@ -53,7 +55,7 @@ def flags(result) -> set[str]:
     ("operation", "sample", "reward"),
     [("eq", "4", 1.0), ("eq", "5", 0.0), ("ne", "5", 1.0), ("like", "It is 4.", 1.0), ("ilike", "no", 0.0)],
 )
-async def test_string_checks(make_judge, client_of, operation, sample, reward) -> None:
+async def test_a_string_check_compares_the_sample(make_judge, client_of, operation, sample, reward) -> None:
     async with client_of(make_judge([])) as client:
         result = await run(client, {**EQUAL, "operation": operation}, sample=sample)
     assert result.reward == reward
@@ -65,7 +67,7 @@ async def test_string_checks(make_judge, client_of, operation, sample, reward) -
     assert flags(result) == set()
 
 
-async def test_a_program_grades_with_sample_and_item(make_tool_judge, client_of) -> None:
+async def test_a_python_grader_sees_sample_and_item(make_tool_judge, client_of) -> None:
     source = """
 import json
 def grade(sample, item):
@@ -86,7 +88,7 @@ def grade(sample, item):
         ("def grade(sample, item):\n    raise SystemExit(3)", "3"),
     ],
 )
-async def test_a_program_that_fails_is_flagged_and_no_server_error(make_tool_judge, client_of, source, details) -> None:
+async def test_a_failing_python_grader_sets_a_flag(make_tool_judge, client_of, source, details) -> None:
     async with client_of(make_tool_judge([])) as client:
         result = await run(client, {**PYTHON, "source": source})
     assert result.reward == 0.0
@@ -94,7 +96,7 @@ async def test_a_program_that_fails_is_flagged_and_no_server_error(make_tool_jud
     assert details.lower() in (result.metadata.errors.python_grader_runtime_error_details or "").lower()
 
 
-async def test_a_score_model_is_the_judge_on_another_scale(make_judge, client_of) -> None:
+async def test_a_score_model_maps_the_score_to_its_range(make_judge, client_of) -> None:
     service = make_judge(["<score>7</score>"])
     async with client_of(service) as client:
         result = await run(client, {**SCORE, "range": [0, 9]})
@@ -119,7 +121,7 @@ async def test_a_label_model_passes_by_its_label(make_judge, client_of) -> None:
     assert "Dear friend" in service.judge.engine.tokenizer.decode(service.judge.engine.calls[0][0])
 
 
-async def test_several_graders_are_put_together(make_tool_judge, client_of) -> None:
+async def test_a_multi_grader_combines_its_parts(make_tool_judge, client_of) -> None:
     multi = {
         "type": "multi",
         "name": "all",
@@ -134,14 +136,14 @@ async def test_several_graders_are_put_together(make_tool_judge, client_of) -> N
     assert set(result.metadata.scores) == {"equal", "half", "score"}
 
 
-async def test_a_missing_variable_is_flagged(make_judge, client_of) -> None:
+async def test_a_missing_variable_sets_a_flag(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         result = await run(client, {**EQUAL, "reference": "{{item.other}}"})
     assert result.reward == 0.0
     assert flags(result) == {"invalid_variable_error"}
 
 
-async def test_a_grader_is_validated_without_being_run(make_judge, client_of) -> None:
+async def test_a_grader_is_validated_without_running(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
         answer = await client.fine_tuning.alpha.graders.validate(grader=SCORE)
     assert answer.grader is not None
@@ -152,7 +154,7 @@ async def test_a_grader_is_validated_without_being_run(make_judge, client_of) ->
 @pytest.mark.parametrize(
     ("grader", "message"),
     [
-        ({**ALIKE, "evaluation_metric": "cosine"}, "cosine"),
+        ({**SIMILAR, "evaluation_metric": "cosine"}, "cosine"),
         ({**EQUAL, "input": "{{ __import__('os') }}"}, "__import__"),
         ({**LABEL, "passing_labels": ["other"]}, "passing_labels"),
         ({**SCORE, "range": [1, 0]}, "range"),
@@ -166,7 +168,7 @@ async def test_malformed_graders_are_refused(make_judge, client_of, grader, mess
             await client.fine_tuning.alpha.graders.validate(grader=grader)
 
 
-async def test_the_synchronous_client_is_answered(make_judge, client_of) -> None:
+async def test_the_synchronous_client_gets_an_answer(make_judge, client_of) -> None:
     async with client_of(make_judge([])) as client:
 
         def ask() -> float:
@@ -181,7 +183,7 @@ async def test_the_synchronous_client_is_answered(make_judge, client_of) -> None
     ("text", "value"),
     [("1 + 2 * 3", 7.0), ("2 ^ 3", 8.0), ("-a", -0.5), ("min(a, b, 3) / 2", 0.25), ("sqrt(abs(-b))", 2.0)],
 )
-def test_formulas_have_the_value_of_arithmetic(text: str, value: float) -> None:
+def test_formulas_are_evaluated_as_arithmetic(text: str, value: float) -> None:
     assert Formula(text, names=frozenset("ab")).value({"a": 0.5, "b": 4.0}) == pytest.approx(value)
 
 
@@ -204,7 +206,7 @@ def test_formulas_have_the_value_of_arithmetic(text: str, value: float) -> None:
         "",
     ],
 )
-def test_what_is_no_arithmetic_is_no_formula(text: str) -> None:
+def test_a_formula_that_is_not_arithmetic_is_refused(text: str) -> None:
     with pytest.raises(FormulaError):
         Formula(text, names=frozenset("a"))
 
@@ -212,12 +214,12 @@ def test_what_is_no_arithmetic_is_no_formula(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["1 / 0", "9 ^ 9 ^ 9 ^ 9", "10 ^ 999", "(0 - 1) ^ 0.5", "log(0)", "exp(1000)", "sqrt(1, 2)"]
 )
-def test_formulas_without_a_value_say_so(text: str) -> None:
+def test_a_formula_without_a_finite_value_raises(text: str) -> None:
     with pytest.raises(FormulaError):
         Formula(text, names=frozenset()).value({})
 
 
-def test_placeholders_are_paths_and_filled_once() -> None:
+def test_placeholders_are_paths_and_filled_in_one_pass() -> None:
     values = {"item": {"a": [{"b": "{{item.secret}}"}], "n": 3, "it's": 1}, "sample": {"output_text": "x"}}
     assert fill_in("{{ item.a[0].b }} {{item.n}} {{item.a}}", values) == '{{item.secret}} 3 [{"b": "{{item.secret}}"}]'
     assert fill_in('{{ item["it\'s"] }}', values) == "1"
@@ -226,7 +228,7 @@ def test_placeholders_are_paths_and_filled_once() -> None:
 
 
 @pytest.mark.parametrize("index", ["1234567890", "9" * 5000])
-def test_an_index_beyond_all_lists_is_no_path(index: str) -> None:
+def test_an_index_with_too_many_digits_is_refused(index: str) -> None:
     with pytest.raises(UnknownVariable, match="names and indexes"):
         fill_in(f"{{{{ item[{index}] }}}}", {"item": [1], "sample": {}})
 
@@ -242,5 +244,5 @@ def test_an_index_beyond_all_lists_is_no_path(index: str) -> None:
         ("rouge_5", "a", "b", 0.0),
     ],
 )
-def test_similarities_are_as_counted_by_hand(metric: str, text: str, reference: str, value: float) -> None:
+def test_similarities_match_manual_counts(metric: str, text: str, reference: str, value: float) -> None:
     assert similarity(text, reference, metric=metric) == pytest.approx(value)

@@ -1,3 +1,5 @@
+"""`/v1/models` and `/v1/completions`."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,7 +14,7 @@ SINGLE = (
 )
 
 
-async def test_the_judge_is_listed_and_found_by_its_name(make_judge, client_of) -> None:
+async def test_the_judge_is_listed_and_retrieved_by_name(make_judge, client_of) -> None:
     async with client_of(make_judge([], fingerprint="0123")) as client:
         listed = [model async for model in client.models.list()]
         found = await client.models.retrieve("judge")
@@ -31,7 +33,7 @@ async def test_the_application_has_all_paths(make_judge, tmp_path) -> None:
     assert {*REQUESTS, *BATCH_REQUESTS, "/v1/models/{model}", "/v1/files/{file_id}/content"} <= paths
 
 
-async def test_a_template_as_plain_text_is_judged(make_judge, client_of) -> None:
+async def test_a_judge_prompt_as_text_is_judged(make_judge, client_of) -> None:
     async with client_of(make_judge(["<score>7</score>"])) as client:
         answer = await client.completions.create(model="judge", prompt=SINGLE, max_tokens=16, temperature=0)
     assert answer.object == "text_completion"
@@ -57,7 +59,7 @@ async def test_a_streamed_completion_ends_with_done(make_judge, client_of) -> No
         ({"prompt": SINGLE, "echo": True}, "echo"),
     ],
 )
-async def test_what_is_no_judgment_is_refused_and_pointed_on(make_judge, client_of, options, param) -> None:
+async def test_unsupported_completions_are_refused_by_name(make_judge, client_of, options, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.completions.create(model="judge", **options)

@@ -1,3 +1,5 @@
+"""Judge prompts are parsed into requests, and schemas into formats of the verdict."""
+
 from __future__ import annotations
 
 import pytest
@@ -15,11 +17,11 @@ def answers(**given: str) -> str:
     )
 
 
-def test_an_ordinary_message_is_no_template() -> None:
+def test_an_ordinary_message_is_not_a_judge_prompt() -> None:
     assert recognise("Is this a question? [[A]] Yes or no?") is None
 
 
-def test_question_answers_and_reference_are_taken_apart() -> None:
+def test_question_answers_and_reference_are_separated() -> None:
     reference = "[The Start of Reference Answer]\n4\n[The End of Reference Answer]"
     found = recognise(f"[User Question]\n2 + 2?\n\n{reference}\n\n{answers(A='four', B='five')}")
     assert found is not None
@@ -29,7 +31,7 @@ def test_question_answers_and_reference_are_taken_apart() -> None:
     assert found.fields["reference"] == "4"
 
 
-def test_four_answers_are_a_list() -> None:
+def test_four_answers_are_judged_listwise() -> None:
     found = recognise(
         f"[User Question]\nWhich?\n\n{answers(A='1', B='2', C='3', D='4')}", instruction='"[[A]]", "[[C]]"'
     )
@@ -39,7 +41,7 @@ def test_four_answers_are_a_list() -> None:
     assert found.form.tie is None  # type: ignore
 
 
-def test_arrows_in_angle_brackets_are_known() -> None:
+def test_markers_in_angle_brackets_use_arrows() -> None:
     text = (
         "<|User Prompt|>\nHi\n\n<|The Start of Assistant A's Answer|>\na\n<|The End of Assistant A's Answer|>\n\n"
         "<|The Start of Assistant B's Answer|>\nb\n<|The End of Assistant B's Answer|>"
@@ -50,7 +52,7 @@ def test_arrows_in_angle_brackets_are_known() -> None:
     assert found.form.tie == "[[A=B]]"  # type: ignore
 
 
-def test_what_an_answer_says_about_the_form_changes_nothing() -> None:
+def test_an_answer_cannot_change_the_format() -> None:
     found = recognise(f"[User Question]\nWhich?\n\n{answers(A='[[C]] for a tie, [[A>B]]', B='b')}")
     assert found is not None
     assert found.form.tie is None  # type: ignore
@@ -66,19 +68,19 @@ def test_what_an_answer_says_about_the_form_changes_nothing() -> None:
         answers(A="a", B="b"),
     ],
 )
-def test_what_can_be_read_in_two_ways_is_refused(text: str) -> None:
+def test_an_ambiguous_prompt_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="judge"):
         recognise(text)
 
 
-def test_a_scale_of_its_own_is_used() -> None:
+def test_the_scale_of_the_prompt_is_used() -> None:
     text = "[Question]\nHi\n\n[The Start of Assistant's Answer]\na\n[The End of Assistant's Answer]"
     found = recognise(text, instruction="Rate on a scale from 0 to 100.")
     assert found is not None
     assert (found.form.low, found.form.high) == (0, 100)  # type: ignore
 
 
-def test_sentences_about_the_form_are_left_out_of_the_criteria() -> None:
+def test_sentences_about_the_format_are_not_criteria() -> None:
     assert criteria_in('Be fair. Say "[[A]]" or "[[B]]". Mind the length.') == "Be fair. Mind the length."
     assert criteria_in("### Final Score: 1\n\nor\n\n### Final Score: 0") is None
 
@@ -93,7 +95,7 @@ def test_sentences_about_the_form_are_left_out_of_the_criteria() -> None:
         {"type": "object", "properties": {"score": {}}, "required": [["score"]]},
     ],
 )
-def test_schemas_that_no_verdict_fits_are_refused(schema: dict) -> None:
+def test_a_schema_that_fits_no_verdict_is_refused(schema: dict) -> None:
     with pytest.raises(Refused) as caught:
         json_form({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
     assert caught.value.problem.param == "response_format"

@@ -1,4 +1,4 @@
-"""A database of each kind, and records in it. Postgres is there when TIRJUDGE_TEST_POSTGRES names a server."""
+"""Fixtures: databases of both kinds, and records in them. TIRJUDGE_TEST_POSTGRES is the URL of a Postgres server."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from tirjudge.types import (
-    JudgeRequest,
-    Judgment,
-    Mode,
-    Outcome,
-    RolloutRecord,
-    RolloutVerdict,
-    StopReason,
-    Timing,
-    TurnRecord,
-    Usage,
-    Verdict,
+from tests.judgments import (
+    build_judgment,
+    build_request,
+    build_rollout,
+    build_rollout_verdict,
+    build_turn,
+    build_verdict,
 )
+from tirjudge.types import JudgeRequest, Judgment, Outcome
 from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database, open_database, url_of
 from tirjudge_server.records.record import Versions
@@ -45,7 +41,7 @@ VERSIONS = Versions(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of each kind."""
     if request.param == "sqlite":
@@ -77,7 +73,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[..., Records]]:
-    """Opens records of a server; several may be open on one database."""
+    """Opens the records of a server. Several can be open on one database."""
     opened: list[Records] = []
 
     def open_one(url: str | Path, *, versions: Versions = VERSIONS, **policy: Any) -> Records:
@@ -95,40 +91,29 @@ def store(database_url: str, open_store: Callable[..., Records]) -> Records:
 
 
 def request_of(prompt: str = "Which is longer?", **fields: Any) -> JudgeRequest:
-    return JudgeRequest(**{"mode": Mode.PAIRWISE, "prompt": prompt, "responses": ["one", "three"], **fields})
+    return build_request(prompt, **{"responses": ["one", "three"], **fields})
 
 
 def judgment_of(call: Call, **fields: Any) -> Judgment:
-    """One that ran a program."""
+    """A judgment that ran a program."""
     turns = [
-        TurnRecord(text="```python\nprint(5)\n```\n```output", code="print(5)\n", output="5", outcome=Outcome.OK),
-        TurnRecord(text="<preference>B</preference>", code=None, output=None, outcome=None),
+        build_turn(Outcome.OK, text="```python\nprint(5)\n```\n```output", code="print(5)\n", output="5"),
+        build_turn(text="<preference>B</preference>"),
     ]
-    voted = RolloutVerdict(
-        label="B", best=1, score=None, probabilities={"A": 0.2, "B": 0.8}, label_mass=1.0, forced=False
+    voted = build_rollout_verdict("B", best=1, probabilities={"A": 0.2, "B": 0.8})
+    judgment = build_judgment(
+        build_verdict(best=1, label="B", probabilities=[0.2, 0.8], confidence=0.8, label_mass=1.0),
+        id=call.judgment_id,
+        created=1_800_000_000,
+        model="scripted",
+        rollouts=[build_rollout(verdict=voted, turns=turns)],
+        input_tokens=10,
+        output_tokens=20,
+        total_s=0.5,
+        engine_s=0.25,
+        sandbox_s=0.125,
     )
-    rollout = RolloutRecord(order=[0, 1], turns=turns, stop_reason=StopReason.VERDICT, verdict=voted)
-    verdict = Verdict(
-        status="decided",
-        best=1,
-        label="B",
-        scores=None,
-        probabilities=[0.2, 0.8],
-        confidence=0.8,
-        label_mass=1.0,
-        forced=False,
-    )
-    whole = {
-        "id": call.judgment_id,
-        "created": 1_800_000_000,
-        "mode": Mode.PAIRWISE,
-        "model": "scripted",
-        "verdict": verdict,
-        "rollouts": [rollout],
-        "usage": Usage(input_tokens=10, cached_tokens=0, output_tokens=20, tool_calls=1, rollouts=1),
-        "timing": Timing(total_s=0.5, engine_s=0.25, sandbox_s=0.125),
-    }
-    return Judgment(**{**whole, **fields})
+    return judgment.model_copy(update=fields)
 
 
 async def keep(store: Records, request: JudgeRequest | None = None, **call: Any) -> Judgment:

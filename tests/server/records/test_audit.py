@@ -1,4 +1,4 @@
-"""Whatever is changed in the database shows, and the first record that it shows at is named."""
+"""An audit detects every change of the database, and names the first broken record."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import pytest
 from sqlalchemy import text
 
+from tirjudge_server.call import Call
 from tirjudge_server.records.audit import export, verify
 from tirjudge_server.records.sealing import canonical, sha256
 
@@ -42,7 +43,7 @@ async def test_untouched_records_are_intact(store, keep, request_of) -> None:
         ("UPDATE records SET created_ms = created_ms - 1 WHERE seq = 3", 3, "was changed"),
         ("UPDATE records SET id = 'jdg_0' WHERE seq = 3", 3, "was changed"),
         ("UPDATE records SET hash = previous WHERE seq = 3", 3, "was changed"),
-        ("UPDATE records SET previous = hash WHERE seq = 3", 3, "does not follow"),
+        ("UPDATE records SET previous = hash WHERE seq = 3", 3, "does not match"),
         ("UPDATE records SET caller = 'mallory' WHERE seq = 3", 3, "column caller"),
         ("UPDATE records SET status = 'tie' WHERE seq = 3", 3, "column status"),
         ("DELETE FROM records WHERE seq = 3", 3, "missing"),
@@ -51,7 +52,7 @@ async def test_untouched_records_are_intact(store, keep, request_of) -> None:
         ("UPDATE records SET seq = 9 WHERE seq = 3", 3, "missing"),
     ],
 )
-async def test_a_change_is_found_and_named(store, keep, request_of, statement: str, seq: int, reason: str) -> None:
+async def test_a_change_is_detected_and_named(store, keep, request_of, statement: str, seq: int, reason: str) -> None:
     await five(store, keep, request_of)
     change(store, statement)
     broken = verify(store.database).broken
@@ -60,7 +61,7 @@ async def test_a_change_is_found_and_named(store, keep, request_of, statement: s
     assert reason in str(broken)
 
 
-async def test_a_field_taken_away_without_an_erasure_shows(store, keep, request_of) -> None:
+async def test_a_field_removed_without_an_erasure_is_detected(store, keep, request_of) -> None:
     ids = await five(store, keep, request_of)
     record = await store.read(ids[2])
     content = record.content.without(["turns"]).dump()
@@ -71,26 +72,26 @@ async def test_a_field_taken_away_without_an_erasure_shows(store, keep, request_
     assert "turns is gone" in broken.reason
 
 
-async def test_a_chain_written_anew_does_not_have_the_head_that_was_noted(store, keep, request_of) -> None:
+async def test_a_rewritten_chain_lacks_the_saved_head(store, keep, request_of) -> None:
     await five(store, keep, request_of)
-    noted = verify(store.database).head
+    saved = verify(store.database).head
     change(store, "DELETE FROM records")
     change(store, "UPDATE chain_head SET length = 0, hash = :hash", hash="0" * 64)
     await five(store, keep, request_of)
     assert verify(store.database).broken is None
-    broken = verify(store.database, expected=noted).broken
+    broken = verify(store.database, expected=saved).broken
     assert broken is not None
-    assert "written anew" in broken.reason
+    assert "rewritten" in broken.reason
 
 
-async def test_a_noted_head_still_holds_after_more_was_stored(store, keep, request_of) -> None:
+async def test_a_saved_head_stays_valid_after_more_records(store, keep, request_of) -> None:
     await five(store, keep, request_of)
-    noted = verify(store.database).head
+    saved = verify(store.database).head
     await five(store, keep, request_of)
-    assert verify(store.database, expected=noted).broken is None
+    assert verify(store.database, expected=saved).broken is None
 
 
-async def test_an_export_can_be_checked_with_nothing_but_sha256(store, keep, request_of) -> None:
+async def test_an_export_can_be_verified_with_sha256_alone(store, keep, request_of) -> None:
     ids = await five(store, keep, request_of)
     await store.erase(ids[1], fields=["request.prompt"])
     lines = [json.loads(canonical(record)) for record in export(store.database)]
@@ -107,15 +108,13 @@ async def test_an_export_can_be_checked_with_nothing_but_sha256(store, keep, req
     assert lines[5]["values"] == {"seqs": [2], "fields": ["request.prompt"], "reason": "redaction"}
 
 
-async def test_an_export_is_cut_by_time(store, keep, request_of) -> None:
+async def test_an_export_can_be_limited_by_time(store, keep, request_of) -> None:
     await five(store, keep, request_of)
     change(store, "UPDATE records SET created_ms = seq * 1000")
     assert [record["seq"] for record in export(store.database, since_ms=2000, until_ms=4000)] == [2, 3]
 
 
-async def test_a_changed_judgment_is_not_answered_from_the_cache(store, keep, request_of) -> None:
-    from tirjudge_server.call import Call
-
+async def test_a_changed_record_does_not_answer_requests(store, keep, request_of) -> None:
     judgment = await keep(store)
     assert await store.recall(request_of(), call=Call()) == judgment
     change(store, "UPDATE records SET content = replace(content, '\"best\"\\:1', '\"best\"\\:0')")

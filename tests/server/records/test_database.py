@@ -1,4 +1,4 @@
-"""Where records are, who makes their tables, and what happens when the database does not work."""
+"""Opening and migrating a database, and failures of the database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,14 @@ from tirjudge_server.records.schema import metadata
 OPENS = """
 import sys
 from tirjudge_server.records.database import open_database
+import tirjudge_server.records.migrating
+print("ready", flush=True)
 sys.stdin.readline()
 open_database(sys.argv[1]).close()
 """
 
 
-def test_the_default_is_in_the_state_directory(monkeypatch, tmp_path: Path) -> None:
+def test_the_default_database_is_in_the_state_directory(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_path() == tmp_path / "tirjudge" / "records.db"
     open_database(None).close()
@@ -41,32 +44,32 @@ def test_the_default_is_in_the_state_directory(monkeypatch, tmp_path: Path) -> N
     assert default_path() == tmp_path / ".local" / "state" / "tirjudge" / "records.db"
 
 
-def test_a_url_names_the_driver_by_itself() -> None:
+def test_a_url_gets_the_driver() -> None:
     assert url_of("postgres://u:p@h/n").drivername == "postgresql+psycopg"
     assert url_of("sqlite:////x/y.db").database == "/x/y.db"
     assert url_of("/x/y.db").database == "/x/y.db"
 
 
 @pytest.mark.parametrize("given", ["mysql://u:hidden@h/n", "sqlite://", "none", "no url://at all"])
-def test_what_is_no_database_of_ours_is_refused_without_its_password(given: str) -> None:
+def test_an_unsupported_database_is_refused_without_showing_its_password(given: str) -> None:
     with pytest.raises(RecordsError) as refused:
         open_database(given)
     assert "hidden" not in str(refused.value)
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordsError, match="use another --records, or none"):
         open_database(str(tmp_path / "file" / "records.db"))
 
 
-def test_a_database_that_does_not_answer_is_unavailable_and_its_password_not_shown() -> None:
+def test_an_unreachable_database_is_unavailable_and_its_password_hidden() -> None:
     with pytest.raises(RecordsUnavailable) as failed:
         open_database("postgresql://u:hidden@127.0.0.1:9/n")
     assert "hidden" not in str(failed.value)
 
 
-def test_the_migrations_make_the_tables_that_the_code_knows(database) -> None:
+def test_the_migrations_create_the_declared_tables(database) -> None:
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     assert not migrate(database)
@@ -79,30 +82,40 @@ def test_a_database_of_a_later_version_is_refused(database, database_url) -> Non
         open_database(database_url)
 
 
-def test_many_servers_that_start_at_once_make_the_tables_once(database_url) -> None:
-    starting = [
-        subprocess.Popen([sys.executable, "-c", OPENS, database_url], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(6)
-    ]
-    time.sleep(1.0)
-    for process in starting:
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-    for process in starting:
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (0, b"")
+def test_concurrent_threads_migrate_once(database_url) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for database in threads.map(open_database, [database_url] * 4):
+            database.close()
     database = open_database(database_url)
     assert verify(database).length == 0
     database.close()
 
 
-async def test_a_writer_elsewhere_is_waited_for(open_store, sqlite_path, keep) -> None:
+@pytest.mark.slow
+def test_concurrent_processes_migrate_once(database_url) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    starting = [subprocess.Popen([sys.executable, "-c", OPENS, database_url], **pipes) for _ in range(6)]
+    for process in starting:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in starting:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in starting:
+        _, err = process.communicate(timeout=180)
+        assert (process.returncode, err) == (0, "")
+    database = open_database(database_url)
+    assert verify(database).length == 0
+    database.close()
+
+
+async def test_a_write_waits_for_another_process(open_store, sqlite_path, keep) -> None:
     store = open_store(sqlite_path)
     other = sqlite3.connect(sqlite_path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     storing = asyncio.create_task(keep(store))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.05)
     assert not storing.done()
     other.execute("ROLLBACK")
     judgment = await storing
@@ -110,7 +123,7 @@ async def test_a_writer_elsewhere_is_waited_for(open_store, sqlite_path, keep) -
     other.close()
 
 
-async def test_a_database_that_stays_locked_stores_nothing_and_says_so(
+async def test_a_locked_database_is_unavailable_and_stores_nothing(
     open_store, sqlite_path, keep, request_of, monkeypatch
 ) -> None:
     monkeypatch.setattr("tirjudge_server.records.database.LOCK_TIMEOUT_S", 0.2)
@@ -129,7 +142,7 @@ async def test_a_database_that_stays_locked_stores_nothing_and_says_so(
     assert (report.length, report.broken) == (2, None)
 
 
-async def test_a_full_database_stores_nothing_and_says_so_and_recovers(
+async def test_a_full_database_is_unavailable_stores_nothing_and_recovers(
     open_store, sqlite_path, keep, request_of
 ) -> None:
     store = open_store(sqlite_path)
@@ -153,7 +166,7 @@ async def test_a_full_database_stores_nothing_and_says_so_and_recovers(
     assert (report.length, report.broken) == (2, None)
 
 
-async def test_records_that_are_not_required_let_a_judgment_pass(
+async def test_a_judgment_passes_if_records_are_not_required(
     open_store, sqlite_path, keep, request_of, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr("tirjudge_server.records.database.LOCK_TIMEOUT_S", 0.1)
@@ -161,15 +174,13 @@ async def test_records_that_are_not_required_let_a_judgment_pass(
     other = sqlite3.connect(sqlite_path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     judgment = await keep(store)
-    assert f"{judgment.id} is not on record" in caplog.text
+    assert f"{judgment.id} was not recorded" in caplog.text
     other.execute("ROLLBACK")
     other.close()
     assert await store.read(judgment.id) is None
 
 
-async def test_while_records_cannot_be_read_nothing_is_judged_unless_they_are_not_required(
-    open_store, sqlite_path, request_of
-) -> None:
+async def test_unreadable_records_are_unavailable_only_if_required(open_store, sqlite_path, request_of) -> None:
     stores = {required: open_store(sqlite_path, required=required) for required in (True, False)}
     with stores[True].database.writing() as connection:
         connection.execute(text("ALTER TABLE records RENAME TO gone"))
@@ -182,7 +193,7 @@ async def test_while_records_cannot_be_read_nothing_is_judged_unless_they_are_no
 STORES = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[2])
-from conftest import VERSIONS, keep
+from tests.server.records.conftest import VERSIONS, keep
 from tirjudge_server.records.store import Records
 from tirjudge_server.records.database import open_database
 
@@ -199,24 +210,25 @@ asyncio.run(main())
 
 
 def killed_while_storing(url: str, *, after_s: float) -> list[str]:
-    """The ids that a process told of before SIGKILL."""
+    """Return the ids of the judgments that a process reported as stored before it was killed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", STORES, url, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STORES, url, str(Path(__file__).parents[3])], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    told = [process.stdout.readline().strip() for _ in range(50)]
+    stored = [process.stdout.readline().strip() for _ in range(50)]
     time.sleep(after_s)
     process.kill()
     rest, _ = process.communicate()
-    return told + re.findall(r"^jdg_[0-9a-f]{32}$", rest, re.MULTILINE)
+    return stored + re.findall(r"^jdg_[0-9a-f]{32}$", rest, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.11])
-async def test_kill_9_loses_nothing_that_was_told(database_url, open_store, after_s: float) -> None:
-    told = killed_while_storing(database_url, after_s=after_s)
+async def test_a_killed_process_loses_no_stored_judgment(database_url, open_store, after_s: float) -> None:
+    stored = killed_while_storing(database_url, after_s=after_s)
     store = open_store(database_url)
     report = verify(store.database)
     assert report.broken is None
-    assert report.length >= len(told) >= 50
-    for judgment_id in told:
+    assert report.length >= len(stored) >= 50
+    for judgment_id in stored:
         assert (await store.read(judgment_id)) is not None

@@ -1,4 +1,4 @@
-"""Records over HTTP: one, many, and replayed, by whom they belong to."""
+"""Records over HTTP: one record, lists, replays, and which keys may read them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import Judgment
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
@@ -34,7 +35,7 @@ BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What a test sees of a server with records."""
+    """A server with records, its client and its parts."""
 
     client: httpx2.AsyncClient
     records: Records
@@ -53,10 +54,8 @@ Serve = Callable[..., Any]
 @pytest.fixture
 def serve(make_service, connect, sqlite_path) -> Serve:
     @asynccontextmanager
-    async def serving(texts: list[str], *, sandbox: bool = True) -> AsyncIterator[Server]:
+    async def serving(texts: list[str]) -> AsyncIterator[Server]:
         service = make_service(cycle(texts), fingerprint="f" * 16)
-        if not sandbox:
-            service.judge = replace(service.judge, tools=())
         versions = versions_of(service.judge, fingerprint=service.fingerprint, isolation=service.isolation)
         async with open_records(str(sqlite_path), versions=versions) as records:
             service.records = records
@@ -67,7 +66,7 @@ def serve(make_service, connect, sqlite_path) -> Serve:
     return serving
 
 
-async def test_a_judgment_that_was_answered_is_on_record(serve: Serve) -> None:
+async def test_an_answered_judgment_is_on_record(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         judgment = await server.judge()
         record = (await server.client.get(f"/v1/judgments/{judgment.id}")).json()
@@ -79,16 +78,16 @@ async def test_a_judgment_that_was_answered_is_on_record(serve: Serve) -> None:
     assert (record["sequence"], record["intact"], record["erased"]) == (1, True, [])
 
 
-@pytest.mark.parametrize("judgment_id", ["jdg_none", "jdg_" + "0" * 32, "x" * 200, "a%00b", "%2e%2e", "..%2fx"])
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", "/replay")])
-async def test_an_unknown_judgment_is_a_404(serve: Serve, judgment_id: str, method: str, path: str) -> None:
+async def test_an_unknown_judgment_is_a_404(serve: Serve, method: str, path: str) -> None:
     async with serve([ENDS]) as server:
-        response = await server.client.request(method, f"/v1/judgments/{judgment_id}{path}")
-    assert response.status_code == 404
-    assert response.json()["error"]["type"] == "invalid_request_error"
+        for judgment_id in ("jdg_none", "jdg_" + "0" * 32, "x" * 200, "a%00b", "%2e%2e", "..%2fx"):
+            response = await server.client.request(method, f"/v1/judgments/{judgment_id}{path}")
+            assert response.status_code == 404, judgment_id
+            assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-async def test_judgments_are_listed_page_by_page(serve: Serve) -> None:
+async def test_judgments_are_listed_in_pages(serve: Serve) -> None:
     async with serve([ENDS]) as server:
         ids = [(await server.judge(seed=seed)).id for seed in range(5)]
         listed, after = [], {}
@@ -106,14 +105,14 @@ async def test_judgments_are_listed_page_by_page(serve: Serve) -> None:
         assert (await server.client.get("/v1/judgments", params={"after": "a\x00"})).status_code == 404
 
 
-async def test_the_same_request_again_is_the_same_judgment_and_one_record(serve: Serve) -> None:
+async def test_a_repeated_request_returns_the_recorded_judgment(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         first = await server.judge()
         assert await server.judge() == first
         assert len((await server.client.get("/v1/judgments")).json()["data"]) == 1
 
 
-async def test_an_idempotency_key_is_answered_once(serve: Serve) -> None:
+async def test_an_idempotency_key_has_one_answer(serve: Serve) -> None:
     async with serve([ENDS]) as server:
         headers = {"idempotency-key": "k"}
         answers = [await server.client.post("/v1/judge", json=BODY, headers=headers) for _ in range(2)]
@@ -122,7 +121,7 @@ async def test_an_idempotency_key_is_answered_once(serve: Serve) -> None:
         assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_key_reused")
 
 
-async def test_without_room_for_the_record_no_judgment_is_told(serve: Serve) -> None:
+async def test_a_judgment_that_cannot_be_stored_is_a_503(serve: Serve) -> None:
     async with serve([ENDS]) as server:
         with server.records.database.writing() as connection:
             connection.execute(text("ALTER TABLE records RENAME TO gone"))
@@ -131,7 +130,7 @@ async def test_without_room_for_the_record_no_judgment_is_told(serve: Serve) -> 
         assert "retry-after" in response.headers
 
 
-async def test_a_server_whose_records_are_down_is_not_ready_and_says_so(serve: Serve) -> None:
+async def test_a_server_with_unreadable_records_is_not_ready(serve: Serve) -> None:
     async with serve([ENDS]) as server, server.app.router.lifespan_context(server.app):
         await server.service.readiness.wait()
         assert (await server.client.get("/ready")).json() == {"ready": True, "problem": None}
@@ -145,8 +144,8 @@ async def test_a_server_whose_records_are_down_is_not_ready_and_says_so(serve: S
         assert (await server.client.get("/ready")).status_code == 200
 
 
-@pytest.mark.parametrize("program", [COUNTS, LONG, FAILS])
-async def test_a_replay_of_programs_that_print_the_same_is_the_same(serve: Serve, program: str) -> None:
+@pytest.mark.parametrize("program", [COUNTS, LONG, FAILS], ids=["short", "long", "failing"])
+async def test_a_replay_with_equal_outputs_is_the_same(serve: Serve, program: str) -> None:
     async with serve([program, ENDS]) as server:
         judgment = await server.judge(orders="both")
         replay = (await server.client.post(f"/v1/judgments/{judgment.id}/replay")).json()
@@ -155,7 +154,7 @@ async def test_a_replay_of_programs_that_print_the_same_is_the_same(serve: Serve
     assert replay["versions"] == {}
 
 
-async def test_a_replay_shows_what_differs(serve: Serve) -> None:
+async def test_a_replay_shows_different_outputs(serve: Serve) -> None:
     async with serve([CLOCK, ENDS]) as server:
         judgment = await server.judge()
         replay = (await server.client.post(f"/v1/judgments/{judgment.id}/replay")).json()
@@ -165,16 +164,25 @@ async def test_a_replay_shows_what_differs(serve: Serve) -> None:
     assert program["output"] == judgment.rollouts[0].turns[0].output != program["replayed_output"]
 
 
-async def test_a_program_that_was_ended_for_its_time_is_neither_same_nor_different(serve: Serve, pool) -> None:
+async def test_a_program_that_timed_out_is_not_compared(serve: Serve, pool) -> None:
     pool.limits = replace(pool.limits, wall_s=0.2)
     async with serve([SLEEPS, ENDS]) as server:
+        server.service.judge = replace(server.service.judge, tools=[PythonTool(pool)])
         judgment = await server.judge()
         assert judgment.rollouts[0].turns[0].outcome == "timeout"
         replay = (await server.client.post(f"/v1/judgments/{judgment.id}/replay")).json()
     assert [program["result"] for program in replay["programs"]] == ["timed_out"]
 
 
-async def test_a_replay_says_what_has_changed_since(serve: Serve) -> None:
+async def test_programs_cannot_be_replayed_without_a_sandbox(serve: Serve) -> None:
+    async with serve([COUNTS, ENDS]) as server:
+        judgment = await server.judge()
+        server.service.judge = replace(server.service.judge, tools=())
+        response = await server.client.post(f"/v1/judgments/{judgment.id}/replay")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "no_sandbox")
+
+
+async def test_a_replay_lists_changed_versions(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         judgment = await server.judge()
         server.records.versions = replace(server.records.versions, python="2.7", package="0.0")
@@ -183,7 +191,7 @@ async def test_a_replay_says_what_has_changed_since(serve: Serve) -> None:
     assert {name: change["now"] for name, change in replay["versions"].items()} == {"python": "2.7", "package": "0.0"}
 
 
-async def test_what_is_erased_cannot_be_replayed(serve: Serve) -> None:
+async def test_an_erased_judgment_cannot_be_replayed(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         judgment = await server.judge()
         await server.records.erase(judgment.id, fields=["request.responses", "turns"])
@@ -195,7 +203,7 @@ async def test_what_is_erased_cannot_be_replayed(serve: Serve) -> None:
     assert record["judgment"]["verdict"] == judgment.verdict.model_dump(mode="json")
 
 
-async def test_a_record_damaged_beyond_reading_says_so(serve: Serve) -> None:
+async def test_a_damaged_record_is_a_500(serve: Serve) -> None:
     async with serve([ENDS]) as server:
         judgment = await server.judge()
         with server.records.database.writing() as connection:
@@ -230,7 +238,7 @@ async def test_a_key_sees_its_own_records_and_admin_sees_all(serve: Serve, keep)
         assert (await server.client.get("/v1/judgments")).status_code == 401
 
 
-def test_outputs_are_compared_as_far_as_they_were_shown() -> None:
+def test_truncated_outputs_are_compared_at_both_ends() -> None:
     whole = "".join(f"line {n}\n" for n in range(1000))
     shown = f"{whole[:3000]}\n[output cut]\n{whole[-1000:]}"
     assert is_same_output(shown, again=whole)

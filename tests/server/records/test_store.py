@@ -1,4 +1,4 @@
-"""What was stored is found again: by its id, its idempotency key and its content."""
+"""Judgments are stored, and found by id, idempotency key and content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tirjudge_server.records.store import MAX_CACHED_CHARS
 from tirjudge_web.errors import Refused
 
 
-async def test_a_record_gives_back_request_and_judgment(store, request_of, judgment_of) -> None:
+async def test_a_record_contains_request_and_judgment(store, request_of, judgment_of) -> None:
     call = Call(dialect="reward", caller="alice", request_id="req_1")
     request = request_of(reference="five letters", criteria=[{"text": "length", "weight": 2.0}], seed=7)
     judgment = judgment_of(call)
@@ -30,18 +30,18 @@ async def test_a_record_gives_back_request_and_judgment(store, request_of, judgm
     assert await store.read("jdg_none") is None
 
 
-async def test_text_that_databases_dislike_comes_back_as_it_was(store, request_of, judgment_of, keep) -> None:
+async def test_unusual_text_is_stored_unchanged(store, request_of, judgment_of, keep) -> None:
     nasty = "a\x00b \\u0000 'quote' \U0001f600 é \ufffd"
     judgment = await keep(store, request_of(nasty))
     record = await store.read(judgment.id)
     assert record.request_fields["prompt"] == nasty
 
 
-async def test_hundreds_at_once_are_all_kept_in_one_chain(store, keep) -> None:
-    judgments = await asyncio.gather(*(keep(store) for _ in range(300)))
+async def test_concurrent_judgments_form_one_chain(store, keep) -> None:
+    judgments = await asyncio.gather(*(keep(store) for _ in range(100)))
     report = verify(store.database)
-    assert (report.broken, report.length) == (None, 300)
-    for judgment in judgments[::50]:
+    assert (report.broken, report.length) == (None, 100)
+    for judgment in judgments[::20]:
         assert (await store.read(judgment.id)).judgment == judgment
 
 
@@ -60,7 +60,7 @@ async def test_an_idempotency_key_survives_a_restart(database_url, open_store, r
     assert await again.recall(request_of(), call=Call(idempotency_key="k", caller="bob")) is None
 
 
-async def test_the_same_key_with_another_request_is_refused(store, request_of, judgment_of, keep) -> None:
+async def test_a_reused_key_with_another_request_is_refused(store, request_of, judgment_of, keep) -> None:
     await keep(store, idempotency_key="k")
     call = Call(idempotency_key="k")
     with pytest.raises(Refused) as refused:
@@ -71,19 +71,19 @@ async def test_the_same_key_with_another_request_is_refused(store, request_of, j
     assert await store.read(call.judgment_id) is None
 
 
-async def test_how_a_request_wants_its_answer_is_no_other_request(store, request_of, keep) -> None:
+async def test_streaming_and_deadline_do_not_make_another_request(store, request_of, keep) -> None:
     first = await keep(store, idempotency_key="k")
     assert await store.recall(request_of(stream=True, deadline_s=60.0), call=Call(idempotency_key="k")) == first
 
 
-async def test_two_servers_that_judge_one_key_at_once_give_one_judgment(database_url, open_store, keep) -> None:
+async def test_two_servers_store_one_judgment_per_key(database_url, open_store, keep) -> None:
     servers = [open_store(database_url), open_store(database_url)]
     judgments = await asyncio.gather(*(keep(server, idempotency_key="k") for server in servers * 4))
     assert len({judgment.id for judgment in judgments}) == 1
     assert verify(servers[0].database).length == 1
 
 
-async def test_the_same_content_is_answered_from_the_cache(store, request_of, keep) -> None:
+async def test_a_repeated_request_is_answered_from_the_records(store, request_of, keep) -> None:
     first = await keep(store)
     assert await store.recall(request_of(), call=Call()) == first
     for other in (request_of("Another?"), request_of(seed=1), request_of(reference="x")):
@@ -91,13 +91,13 @@ async def test_the_same_content_is_answered_from_the_cache(store, request_of, ke
     assert await store.recall(request_of(), call=Call(caller="bob")) is None
 
 
-async def test_a_request_of_megabytes_is_always_judged(store, request_of, keep) -> None:
+async def test_a_very_long_request_is_always_judged(store, request_of, keep) -> None:
     long = request_of("x" * (MAX_CACHED_CHARS + 1))
     await keep(store, long)
     assert await store.recall(long, call=Call()) is None
 
 
-async def test_the_cache_ends_when_a_version_changes(database_url, open_store, request_of, keep) -> None:
+async def test_a_changed_version_prevents_reuse(database_url, open_store, request_of, keep) -> None:
     store = open_store(database_url)
     await keep(store)
     for changed in ({"fingerprint": "f" * 16}, {"sandbox": "landlock"}, {"tools": ["search"]}, {"package": "0.2.0"}):
@@ -106,7 +106,7 @@ async def test_the_cache_ends_when_a_version_changes(database_url, open_store, r
 
 
 @pytest.mark.parametrize("policy", [{"cache": False}, {"withheld": frozenset({"turns"})}])
-async def test_there_is_no_cache_where_it_is_off_or_nothing_is_kept(
+async def test_nothing_is_reused_if_caching_is_off_or_fields_are_withheld(
     store, open_store, policy, request_of, keep
 ) -> None:
     other = open_store(str(store.database.url.render_as_string(hide_password=False)), **policy)
@@ -114,20 +114,22 @@ async def test_there_is_no_cache_where_it_is_off_or_nothing_is_kept(
     assert await other.recall(request_of(), call=Call()) is None
 
 
-async def test_a_model_out_of_sight_is_not_cached(database_url, open_store, store, request_of, keep) -> None:
+async def test_judgments_without_a_fingerprint_are_not_reused(
+    database_url, open_store, store, request_of, keep
+) -> None:
     unseen = open_store(database_url, versions=replace(store.versions, fingerprint=None))
     await keep(unseen)
     assert await unseen.recall(request_of(), call=Call()) is None
 
 
-async def test_a_judgment_made_in_a_hurry_is_not_cached(store, request_of, judgment_of) -> None:
+async def test_a_judgment_near_its_deadline_is_not_reused(store, request_of, judgment_of) -> None:
     call = Call()
     hurried = judgment_of(call, timing=Timing(total_s=0.9, engine_s=0.0, sandbox_s=0.0))
     await store.store(request_of(deadline_s=1.0), hurried, call=call)
     assert await store.recall(request_of(), call=Call()) is None
 
 
-async def test_pages_go_from_the_newest_to_the_oldest(store, keep) -> None:
+async def test_pages_are_newest_first(store, keep) -> None:
     ids = [(await keep(store, caller=name)).id for name in ("alice", "bob", "alice")]
     pages = [await store.page(after=after, limit=2, caller=None) for after in (None, ids[1])]
     assert [[row.id for row in page] for page in pages] == [[ids[2], ids[1]], [ids[0]]]

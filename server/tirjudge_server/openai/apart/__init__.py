@@ -1,1 +1,1 @@
-"""The two programs of a python grader, which never share a process: the grader, and the code of the sample."""
+"""The two programs of a python grader: one runs the grader, the other the code of the sample. They share no process."""

@@ -1,10 +1,10 @@
-"""Runs a grader. Code in texts never runs here: the server runs it in a program of its own, and tells what came of it.
+"""Run a grader. Code given as text never runs in this process: the server runs it in a separate program.
 
-It follows `literals.py` in one program. There is no way to ask the server and wait. So the grader stops where it needs an
+This text follows `literals.py` in one program. A program cannot wait for the server. So the grader stops where it needs an
 answer, and is run again from its beginning with the answers so far: `given["answers"]`, in the order of the questions.
 """
 
-# These programs are put together as text, and use what `literals.py` defines.
+# The text of `literals.py` comes first in the program, so names of that file are defined.
 # pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
@@ -19,9 +19,9 @@ import types
 given = json.loads(globals()["_given"])
 tell_server = tell
 
-INSTEAD = "run(code, stdin=...) runs a whole program and gives .stdout; docs/openai.md says what else can be done"
+INSTEAD = "use run(code, stdin=...), which runs a whole program and returns its .stdout; docs/openai.md has other ways"
 LIBRARIES = frozenset({"ast", "collections", "dataclasses"})
-"""Modules that make code of names, which they check, or make none."""
+"""Modules that may call `exec`, `eval` and `compile`. They compile only names that they have checked, or compile no code."""
 
 IMPORTERS = frozenset(
     {"importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib", "_frozen_importlib_external"}
@@ -57,9 +57,9 @@ BLOCKED = frozenset(
 
 channel = os.dup(1)
 os.dup2(2, 1)
-# A copy: what is printed goes elsewhere, and the result is the only thing on this descriptor.
+# `channel` is a copy of stdout for the result alone: printed text goes to stderr from here on.
 run_text, evaluate, make_code = builtins.exec, builtins.eval, builtins.compile
-expected = []  # what is about to be started by this file: code of a library, or the grader
+expected = []  # calls of `exec` and `eval` that this file is about to make, for a library or for the grader
 num_asked = 0
 spaces = {}
 arguments = ()
@@ -67,22 +67,22 @@ namespace = {}
 
 
 class Text:
-    """What `compile` gives: code that was read, and not turned into anything that could run here."""
+    """Result of `compile`: source text with a checked syntax. It cannot run in this process."""
 
     def __init__(self, text, mode):
         self.text, self.mode = text, mode
 
 
 class Ran:
-    """What came of a program."""
+    """Result of a program."""
 
-    def __init__(self, told):
-        self.outcome, self.stdout, self.stderr = told["outcome"], told["stdout"], told["stderr"]
-        self.error, self.exit_code = told["error"], told["exit_code"]
+    def __init__(self, result):
+        self.outcome, self.stdout, self.stderr = result["outcome"], result["stdout"], result["stderr"]
+        self.error, self.exit_code = result["error"], result["exit_code"]
 
     @property
     def ok(self):
-        """Whether it ran to its end."""
+        """Whether the program ran to its end."""
         return self.outcome == "ok"
 
     def __repr__(self):
@@ -90,37 +90,37 @@ class Ran:
 
 
 class SampleFailed(RuntimeError):
-    """Code of the sample ended, or gave something, that cannot be handed over."""
+    """Code of the sample failed, or its result cannot be passed to the grader."""
 
 
 def ask(question):
-    """The answer of the server, now or when the grader is run again."""
+    """Return the server's answer to a question. Without an answer yet, send the question and exit."""
     global num_asked
     answers, num_asked = given["answers"], num_asked + 1
     if num_asked > len(answers):
         tell_server(channel, given["marker"], {"question": question})
-    asked, answer = answers[num_asked - 1]
-    if asked != question:
-        message = "the grader asked for another program when it was run again with the same sample"
-        raise SampleFailed(f"{message}; what it does must depend on its arguments alone")
+    earlier_question, answer = answers[num_asked - 1]
+    if earlier_question != question:
+        message = "the grader requested another program when it was run again with the same sample"
+        raise SampleFailed(f"{message}; it must depend on its arguments only")
     return answer
 
 
 def run(code, *, stdin=""):
-    """Run a program in a process of its own."""
+    """Run a program in a separate process."""
     if not isinstance(code, str) or not isinstance(stdin, str):
-        raise TypeError("run: code and stdin are texts")
+        raise TypeError("run: code and stdin must be strings")
     return Ran(ask({"kind": "run", "code": code, "stdin": stdin}))
 
 
 class Value:
-    """Something of the sample that is no literal, and stays where it is."""
+    """Placeholder for a value of the sample that cannot be encoded. Using it raises `SampleFailed`."""
 
     def __init__(self, name):
         self.__dict__["_name"] = name
 
     def __getattr__(self, name):
-        raise SampleFailed(f"{self._name} stays in the program of the sample, and is no plain value; {INSTEAD}")
+        raise SampleFailed(f"{self._name} is not a plain value and stays in the program of the sample; {INSTEAD}")
 
     def __bool__(self) -> bool:
         return self.__getattr__("truth")
@@ -132,7 +132,7 @@ class Value:
 
 
 class Function(Value):
-    """A function of the sample. Each call is a program of its own, and takes and gives plain values."""
+    """A function of the sample. Each call runs a separate program, with plain values as arguments and result."""
 
     def __init__(self, name, steps):
         super().__init__(name)
@@ -148,8 +148,8 @@ class Function(Value):
 
     def __call__(self, *arguments, **named):
         step = {"kind": "call", "text": self._name, "variables": {}, "arguments": plain([list(arguments), named])}
-        told = work([*self._steps, step])
-        changed, changed_named = decoded(told["arguments"])
+        result = work([*self._steps, step])
+        changed, changed_named = decoded(result["arguments"])
         for before, after in [
             *zip(arguments, changed, strict=True),
             *((named[name], changed_named[name]) for name in named),
@@ -159,30 +159,31 @@ class Function(Value):
             elif type(before) in (dict, set):
                 before.clear()
                 before.update(after)
-        return decoded(told["value"])
+        return decoded(result["value"])
 
 
 def plain(value):
+    """Encode a value for code of the sample."""
     try:
         return encoded(value)
     except NoLiteral as error:
-        raise SampleFailed(f"code of the sample takes plain values, {error}; {INSTEAD}") from None
+        raise SampleFailed(f"code of the sample takes only plain values, {error}; {INSTEAD}") from None
 
 
 _NOT_RAISED = (UnicodeError, StopIteration, StopAsyncIteration)
-"""Errors that take other arguments, and those that would end a loop of the grader's own as if it were done."""
+"""Errors that are not raised again here: their constructors take other arguments, or they would silently end a loop."""
 
 
 def work(steps):
-    """What came of the last of some pieces of code."""
-    told = ask({"kind": "steps", "steps": steps})
-    if told.get("stdout"):
-        sys.stdout.write(told["stdout"])
-    if told["error"] is None:
-        return told
-    kind, message = told["error"]
+    """Run steps of the sample's code. Return the result of the last one, or raise its error."""
+    result = ask({"kind": "steps", "steps": steps})
+    if result.get("stdout"):
+        sys.stdout.write(result["stdout"])
+    if result["error"] is None:
+        return result
+    kind, message = result["error"]
     if kind == "NoLiteral":
-        raise SampleFailed(f"the result stays in the program of the sample, {message}; {INSTEAD}")
+        raise SampleFailed(f"the result is not a plain value, {message}; {INSTEAD}")
     known = getattr(builtins, kind, None)
     if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _NOT_RAISED):
         raise known(message)
@@ -190,21 +191,23 @@ def work(steps):
 
 
 class Space:
-    """A namespace that code of the sample is run in: a dict that the grader gave, or its own variables.
+    """A namespace for code of the sample: a dict from the grader, or the grader's own variables.
 
     Attributes:
-        values: what `exec` reads and writes.
-        steps: the pieces of code that were run in it.
-        made: names that these pieces made.
+        values: Variables that `exec` reads and writes.
+        steps: Steps that ran in the namespace.
+        made: Names that these steps defined.
     """
 
     def __init__(self, values, *, is_own, frame=None):
         self.values, self.steps, self.made = values, [], set()
         self._is_own = is_own
-        self._frame = frame  # kept, so that no later call gets its id, and with that this namespace
+        self._frame = (
+            frame  # keeps the frame alive, so that its id is not reused and the namespace not found by mistake
+        )
 
     def variables(self):
-        """Its plain variables. The code is not shown what the grader was given, nor the grader's own module."""
+        """Return the plain variables, encoded, without the grader's arguments and the grader's own module."""
         found = {}
         for name, value in {} if self.values is namespace else dict(self.values).items():
             if isinstance(name, str) and not name.startswith("__") and not any(value is given for given in arguments):
@@ -214,11 +217,11 @@ class Space:
                     continue
         return found
 
-    def take(self, told):
-        """Keep what the code made. It replaces nothing that the grader itself has."""
-        made = {name: decoded(value) for name, value in told["variables"].items()}
-        made |= {name: Function(name, list(self.steps)) for name in told["functions"]}
-        made |= {name: Value(name) for name in told["others"]}
+    def take(self, result):
+        """Store the variables that the code defined. Names of the grader's own module are not replaced."""
+        made = {name: decoded(value) for name, value in result["variables"].items()}
+        made |= {name: Function(name, list(self.steps)) for name in result["functions"]}
+        made |= {name: Value(name) for name in result["others"]}
         for name, value in made.items():
             is_free = name in self.made or not (name in self.values or name in vars(builtins))
             if not name.startswith("__") and (is_free or not self._is_own):
@@ -227,7 +230,7 @@ class Space:
 
 
 def space_of(frame, places, named):
-    """The namespace that a call of `exec` or `eval` means."""
+    """Return the namespace of a call of `exec` or `eval`."""
     for values in (named.get("locals"), *reversed(places[:2]), named.get("globals")):
         if values is not None:
             return spaces.setdefault(id(values), Space(values, is_own=values is namespace))
@@ -236,7 +239,7 @@ def space_of(frame, places, named):
 
 
 def text_of(source, mode):
-    """The text of code; as Python does, refuse what is none."""
+    """Return the source text of an argument of `exec`, `eval` or `compile`. Invalid syntax raises SyntaxError."""
     if isinstance(source, Text):
         if source.mode not in (mode, "eval"):
             raise SampleFailed(f"{mode}: code that was compiled for {source.mode} given")
@@ -253,7 +256,7 @@ def text_of(source, mode):
 
 
 def passed(function, *arguments):
-    """Call the real one."""
+    """Call the original `exec` or `eval`."""
     num_expected = len(expected)
     expected.append(function)
     try:
@@ -263,7 +266,7 @@ def passed(function, *arguments):
 
 
 def is_library(frame, arguments):
-    """Whether a module of Python itself, or an import from where programs cannot write, makes this call."""
+    """Whether the caller is a trusted standard library module, or an import from a folder that programs cannot write."""
     name = frame.f_globals.get("__name__")
     if name in IMPORTERS and arguments and isinstance(arguments[0], dict):
         origin = getattr(arguments[0].get("__spec__"), "origin", None) or ""
@@ -272,12 +275,14 @@ def is_library(frame, arguments):
 
 
 def check_caller(frame):
+    """Refuse calls from modules other than the grader."""
     if frame.f_globals is not namespace:
-        raise SampleFailed(f"{frame.f_globals.get('__name__')} runs code, and none runs beside the grader; {INSTEAD}")
+        name = frame.f_globals.get("__name__")
+        raise SampleFailed(f"{name} tries to run code in the grader's process, which is not allowed; {INSTEAD}")
 
 
 def exec_apart(source, /, *places, **named):
-    """`exec`, elsewhere; variables and functions that the code made are in the namespace afterwards."""
+    """`exec` in a separate program. Variables and functions that the code defines are in the namespace afterwards."""
     frame = sys._getframe(1)
     if is_library(frame, places) or (frame.f_globals.get("__name__") == SYMPY and source == "from sympy import *"):
         return passed(run_text, source, *places)
@@ -290,7 +295,7 @@ def exec_apart(source, /, *places, **named):
 
 
 def eval_apart(source, /, *places, **named):
-    """`eval`, elsewhere; the value comes back if it is a plain one."""
+    """`eval` in a separate program. Returns the value if it is a plain one."""
     frame = sys._getframe(1)
     if is_library(frame, ()):
         return passed(evaluate, source, *places)
@@ -308,21 +313,21 @@ def eval_apart(source, /, *places, **named):
 
 
 def arithmetic(source):
-    """An expression that sympy made of a text, if it only calls sympy's own functions by their names.
+    """Compile an expression that sympy generated from a text, if it only calls sympy's functions by name.
 
-    Attributes, subscripts and functions of Python itself lead out of sympy, and are refused.
+    Attributes, subscripts and Python's built-in functions are refused, because they give access beyond sympy.
     """
     text = source.text if isinstance(source, Text) else source
     tree = ast.parse(text, mode="eval")
     for node in ast.walk(tree):
         is_named = isinstance(node, ast.Name) and (node.id.startswith("_") or node.id in vars(builtins))
         if not isinstance(node, ARITHMETIC) or (is_named and node.id not in HARMLESS):
-            raise SampleFailed(f"sympy: more than arithmetic in the text; {INSTEAD}")
+            raise SampleFailed(f"sympy: the text contains more than arithmetic; {INSTEAD}")
     return make_code(tree, "<string>", "eval")
 
 
 def compile_apart(source, filename="<string>", mode="exec", flags=0, *others, **named):
-    """`compile`: reads the text, and gives what `exec` and `eval` take."""
+    """`compile`: checks the syntax. Returns a `Text` for `exec` and `eval`."""
     frame = sys._getframe(1)
     flags = named.pop("flags", flags)
     if flags & ast.PyCF_ONLY_AST or is_library(frame, ()):
@@ -331,26 +336,26 @@ def compile_apart(source, filename="<string>", mode="exec", flags=0, *others, **
 
 
 def watch(event, arguments):
-    """What runs code without passing through the functions above."""
+    """Audit hook. Blocks code that bypasses the functions above."""
     if event == "exec":
         if not expected:
-            raise SampleFailed(f"no code runs beside the grader; {INSTEAD}")
+            raise SampleFailed(f"code must not run in the grader's process; {INSTEAD}")
         expected.pop()
     if event in BLOCKED:
-        raise SampleFailed(f"{event}: not beside the grader; {INSTEAD}")
+        raise SampleFailed(f"{event}: not allowed in the grader's process; {INSTEAD}")
 
 
 def reward_of(value):
-    """A finite number, and nothing that merely could be turned into one.
+    """Check that a result is a finite number. Other types are not converted.
 
     Raises:
-        TypeError, ValueError, OverflowError: it is none.
+        TypeError, ValueError, OverflowError: The result is not a finite number.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"grade gave a {type(value).__name__}; a number is needed, such as float(...)")
+        raise TypeError(f"grade returned a {type(value).__name__}; expected: a number, such as float(...)")
     reward = float(value)
     if reward != reward or reward in (float("inf"), float("-inf")):
-        raise ValueError(f"grade gave {reward}; a finite number is needed")
+        raise ValueError(f"grade returned {reward}; expected: a finite number")
     return reward
 
 
@@ -369,6 +374,6 @@ try:
         raise NameError("name 'grade' is not defined")
     reward = reward_of(namespace["grade"](*arguments))
 except BaseException:
-    sys.stdout.flush()  # so that the reason is the last line of what is printed
+    sys.stdout.flush()  # so that the error is the last line of the output
     raise
 tell_server(channel, given["marker"], {"reward": reward})

@@ -1,6 +1,6 @@
-"""Values as JSON that says their types, for both programs: numbers, texts, None, and lists, tuples, sets and dicts of them.
+"""Encode values as JSON with their types: numbers, texts, None, and lists, tuples, sets and dicts of them.
 
-Standard library only: this is the beginning of either program.
+Both programs of a python grader start with this text, so it uses the standard library only.
 """
 
 import base64
@@ -13,11 +13,14 @@ MANY = (list, tuple, set, frozenset)
 
 
 class NoLiteral(TypeError):
-    """A value of another type."""
+    """The value has another type and cannot be encoded."""
 
 
 def encoded(value):
-    """The value as lists of JSON. Exact types alone: a subclass may do anything when it is used."""
+    """Return the value as nested JSON lists.
+
+    Subclasses are refused, because their methods can run arbitrary code.
+    """
     kind = type(value)
     if kind in PLAIN:
         return [kind.__name__, value.hex() if kind is bytes else value if kind in (bool, str) else repr(value)]
@@ -29,25 +32,25 @@ def encoded(value):
 
 
 def decoded(value):
-    """The value that `encoded` was given."""
-    kind, said = value
+    """Return the value that `encoded` encoded."""
+    kind, content = value
     if kind in ("bool", "str"):
-        return said
+        return content
     if kind == "NoneType":
         return None
     if kind == "bytes":
-        return bytes.fromhex(said)
+        return bytes.fromhex(content)
     if kind == "int":
-        return int(said)
+        return int(content)
     if kind in ("float", "complex"):
-        return {"float": float, "complex": complex}[kind](said)
+        return {"float": float, "complex": complex}[kind](content)
     if kind == "dict":
-        return {decoded(key): decoded(item) for key, item in said}
-    return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](decoded(item) for item in said)
+        return {decoded(key): decoded(item) for key, item in content}
+    return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](decoded(item) for item in content)
 
 
 def tell(channel, marker, message):
-    """Hand a message to the server as the last line of the output, and end."""
+    """Write a message to the server as the last line of the output, and exit."""
     packed = base64.b64encode(zlib.compress(json.dumps(message).encode()))
     data = b"\n" + marker.encode() + packed + b"\n"
     while data:

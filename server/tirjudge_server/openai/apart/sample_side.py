@@ -1,9 +1,9 @@
-"""Runs the code of a sample: earlier pieces first, then the one that is asked for, of which it tells what came of it.
+"""Run the code of a sample: the earlier steps, then the last one, whose result is sent to the server.
 
-It follows `literals.py` in one program. Whatever the code does to this process, it can only lie about itself.
+This text follows `literals.py` in one program. The sample's code can forge its own result, and nothing beyond it.
 """
 
-# These programs are put together as text, and use what `literals.py` defines.
+# The text of `literals.py` comes first in the program, so names of that file are defined.
 # pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
@@ -12,11 +12,11 @@ import io
 import sys
 
 given = json.loads(globals()["_given"])
-tell_end = tell
+send_result = tell
 
 
 def literals_of(values):
-    """Those of some variables that can be handed over, and the names of the others: functions, and the rest."""
+    """Split variables into encoded values, names of functions, and names of other values that cannot be encoded."""
     plain, functions, others = {}, [], []
     for name, value in values.items():
         if name.startswith("__"):
@@ -29,7 +29,7 @@ def literals_of(values):
 
 
 def do(step, values):
-    """One piece of code, in variables that are there."""
+    """Run one step in the given namespace."""
     values.update({name: decoded(value) for name, value in step["variables"].items()})
     if step["kind"] == "exec":
         exec(compile(step["text"], "<string>", "exec"), values)
@@ -43,7 +43,7 @@ def do(step, values):
 
 
 def main():
-    values, printed, told = {"__name__": given["name"]}, io.StringIO(), {"error": None}
+    values, printed, message = {"__name__": given["name"]}, io.StringIO(), {"error": None}
     for step in given["steps"][:-1]:
         with contextlib.redirect_stdout(io.StringIO()):
             do(step, values)
@@ -51,16 +51,16 @@ def main():
     try:
         with contextlib.redirect_stdout(printed):
             result = do(last, values)
-        told["value"] = encoded(result)
+        message["value"] = encoded(result)
     except (NoLiteral, RecursionError) as error:
-        told["error"] = ["NoLiteral", str(error)]
+        message["error"] = ["NoLiteral", str(error)]
     except BaseException as error:
-        told["error"] = [type(error).__name__, str(error)]
-    told["variables"], told["functions"], told["others"] = literals_of(values)
-    told["arguments"] = last.get("arguments")
-    told["stdout"] = printed.getvalue()
+        message["error"] = [type(error).__name__, str(error)]
+    message["variables"], message["functions"], message["others"] = literals_of(values)
+    message["arguments"] = last.get("arguments")
+    message["stdout"] = printed.getvalue()
     sys.stdout.flush()
-    tell_end(1, given["marker"], told)
+    send_result(1, given["marker"], message)
 
 
 main()

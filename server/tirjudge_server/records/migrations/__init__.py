@@ -1,1 +1,1 @@
-"""How the tables came to be, step by step. Run by `tirjudge_server.records.migrating`."""
+"""Alembic migrations of the tables. `tirjudge_server.records.migrating` runs them."""

@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations that are missing, in the transaction that its caller has begun."""
+"""Alembic's entry script: runs the missing migrations in the transaction of its caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records, the head of their chain, and keys."""
+"""Create the tables of records, of the chain's head, and of keys."""
 
 from __future__ import annotations
 
