@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check format lock clean
+.PHONY: demo test check format bench lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
@@ -20,6 +20,18 @@ check: $(VENV)/.developing
 format: $(VENV)/.developing
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Measures the pieces (benchmarks/pieces), saves the run in runs/benchmarks, and compares it with the last saved run.
+# BASE=COMMIT compares with that commit instead, in alternating runs. OPTIONS go to pytest, or to benchmarks/compare.py.
+BENCHMARKS := runs/benchmarks
+bench: $(VENV)/.developing
+ifdef BASE
+	$(BIN)/python -m benchmarks.compare $(BASE) $(OPTIONS)
+else
+	$(BIN)/python -m pytest -p benchmark benchmarks/pieces --benchmark-only --benchmark-storage=$(BENCHMARKS) \
+		--benchmark-autosave $(if $(wildcard $(BENCHMARKS)/*/*.json),--benchmark-compare) --benchmark-max-time=0.5 \
+		--benchmark-group-by=fullname --benchmark-columns=median,iqr,ops,rounds $(OPTIONS)
+endif
 
 # What the images install: exact versions with their hashes, for every Python from 3.11 and every machine. LOCK_OPTIONS=--upgrade
 # takes newer ones.
