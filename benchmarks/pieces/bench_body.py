@@ -6,8 +6,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.pieces.conftest import WORDS
-from tirjudge.types import JudgeRequest
 from tirjudge.http.rewards import JudgmentBatchRequest
+from tirjudge.types import JudgeRequest
 from tirjudge_web.body import parse_body
 
 

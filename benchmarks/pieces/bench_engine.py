@@ -53,9 +53,7 @@ def bench_16_tokens(
 ) -> None:
     async def generate() -> list[int]:
         asked = (
-            engine.generate(
-                prompt_ids, sampling=Sampling(max_tokens=16, seed=seed, **SAMPLED), session=next(SESSIONS)
-            )
+            engine.generate(prompt_ids, sampling=Sampling(max_tokens=16, seed=seed, **SAMPLED), session=next(SESSIONS))
             for seed in range(batch_size)
         )
         return [len(completion.token_ids) for completion in await asyncio.gather(*asked)]

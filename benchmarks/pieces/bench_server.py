@@ -41,7 +41,7 @@ async def client_over_socket(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
     bound = bind("127.0.0.1", port=0)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
     serving = asyncio.create_task(server.serve(sockets=[bound]))
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     async with httpx2.AsyncClient(base_url=url_of(bound), timeout=60) as client:
         yield client
