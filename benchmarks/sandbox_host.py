@@ -80,7 +80,10 @@ class Footprint:
 
 def descendants(pid: int) -> list[int]:
     """Return the pids of all descendants. Orphans are included if `adopt_orphans` was called."""
-    return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    try:
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def adopt_orphans() -> None:
