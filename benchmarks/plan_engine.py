@@ -3,9 +3,9 @@
     python benchmarks/plan_engine.py perf_points.csv --out benchmarks/results/plan_engine.json
 
 The file is `derived/csv/perf_points.csv` of silybench-data (CC BY 4.0): vLLM 0.30 with Qwen3-8B on one H100. Each client
-sends its next request when it has received a response. The coefficients of a step are fitted to some of the inter-token latencies
-and to the time to first token of a single client. Then the throughput of every point is calculated with the plan's formula
-and the rounded coefficients of the package. The fit does not use these throughputs.
+sends its next request when it has received a response. The coefficients of a step are fitted to some of the inter-token
+latencies and to the time to first token of a single client. Then the throughput of every point is calculated with the
+plan's formula and the rounded coefficients of the package. The fit does not use these throughputs.
 """
 
 from __future__ import annotations
