@@ -12,7 +12,7 @@ consistent outcome and must not contain the tag of another program.
 
 The report also contains the start time of the pool, its memory while idle, programs per second, and the supervisor's CPU
 time per program, including this script's work of making programs and checking results. The resources of the pool are
-sampled under load, and compared at rest before and after the load: they must not have grown. Exits with status 1 if a
+compared at rest before and after the load: they must not have grown. Exits with status 1 if a
 result is lost, mixed up or not allowed. The same seed makes the same programs, but their effects depend on timing.
 """
 
@@ -26,8 +26,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -70,8 +69,8 @@ HANG_S = 120.0
 """A program that takes longer, including its wait for a slot, counts as lost."""
 LATE_S = 20.0
 """Maximum seconds beyond its limit that a program may have run, by the sandbox's own measurement."""
-SAMPLE_S, REST_S = 2.0, 2.0
-"""Seconds between two samples, and seconds without a program before a measurement at rest."""
+REST_S = 2.0
+"""Seconds without a program before a measurement at rest."""
 PART_WARM_UP = 0.02
 """Share of the programs that run before the first measurement at rest."""
 PART_CANCELLED = 0.02
@@ -132,9 +131,6 @@ class Soak:
         default_factory=lambda: {"lost": [], "mixed_up": [], "unexpected": []}
     )
     latencies: list[float] = field(default_factory=list)
-    samples: list[dict[str, float | None]] = field(default_factory=list)
-    sampling_cpu_s: float = 0.0
-    """CPU time of this process for the samples."""
 
     async def run_many(self, numbers: range, *, in_flight: int, advance: Callable[[], None]) -> None:
         """Run the programs with these numbers, `in_flight` concurrently."""
@@ -203,23 +199,6 @@ class Soak:
             ends={OK},
         )
         await asyncio.gather(*(self._run_one(program) for _ in range(2 * num_slots)))
-
-    @asynccontextmanager
-    async def sampled(self, *, refresh: Callable[[], None]) -> AsyncIterator[None]:
-        """Sample the resources of the pool during the block."""
-        began = time.perf_counter()
-
-        async def sample() -> None:
-            while True:
-                began_cpu = time.process_time()
-                self.samples.append({"seconds": round(time.perf_counter() - began, 1), **asdict(Footprint.now())})
-                refresh()
-                self.sampling_cpu_s += time.process_time() - began_cpu
-                await asyncio.sleep(SAMPLE_S)
-
-        sampling = asyncio.create_task(sample())
-        yield
-        sampling.cancel()
 
 
 def main(
@@ -291,7 +270,7 @@ async def soak(
         await asyncio.sleep(REST_S)
         idle_mb = pss_mb(descendants(os.getpid()))
         num_warm_up = max(int(num_programs * PART_WARM_UP), min(in_flight, num_programs))
-        with Progress(console=CONSOLE, auto_refresh=False) as progress:
+        with Progress(console=CONSOLE) as progress:
             part = partial(
                 run.run_many, in_flight=in_flight, advance=partial(progress.advance, progress.add_task(name))
             )
@@ -300,11 +279,9 @@ async def soak(
             await run.check_slots(slots)
             before = await at_rest()
             run.latencies.clear()
-            async with run.sampled(refresh=progress.refresh):
-                began, began_cpu = time.perf_counter(), time.process_time()
-                await part(range(num_warm_up, num_programs))
-                seconds = time.perf_counter() - began
-                supervisor_s = time.process_time() - began_cpu - run.sampling_cpu_s
+            began, began_cpu = time.perf_counter(), time.process_time()
+            await part(range(num_warm_up, num_programs))
+            seconds, supervisor_s = time.perf_counter() - began, time.process_time() - began_cpu
         await run.check_slots(slots)
         after = await at_rest()
     num_measured = max(1, num_programs - num_warm_up)
@@ -323,7 +300,6 @@ async def soak(
         "before": asdict(before),
         "after": asdict(after),
         "grew": grown(before, after),
-        "under_load": load_summary(run.samples),
     }
 
 
@@ -471,18 +447,6 @@ def grown(before: Footprint, after: Footprint) -> dict[str, float]:
         if was is not None and now is not None and now - was > MAX_GROWTH.get(name, 0):
             found[name] = round(now - was, 2)
     return found
-
-
-def load_summary(samples: list[dict[str, float | None]]) -> dict[str, Any]:
-    """Return, per resource, the mean of the first and the last quarter of the samples, and the maximum."""
-    quarter = max(1, len(samples) // 4)
-    summary: dict[str, Any] = {"num_samples": len(samples)}
-    for name in samples[0] if samples else ():
-        values = [value for sample in samples if (value := sample[name]) is not None]
-        if values and name != "seconds":
-            first, last = (round(statistics.fmean(part), 2) for part in (values[:quarter], values[-quarter:]))
-            summary[name] = {"first_quarter": first, "last_quarter": last, "most": max(values)}
-    return summary
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ that process. Within each round the contestants take turns, so that background l
 median or a percentile over all turns. The report names contestants that do not work here, with the reason. Slow
 contestants get only one turn per concurrency, and none if a turn would take too long.
 
-The CPU time of a contestant is that of its processes, including Docker's daemons and containers. `own_cpu_ms` is the part of
-this process: for a pool its supervisor, for others a client.
+The CPU time of a contestant is that of its processes, without those of Docker. `own_cpu_ms` is the part of this process: for
+a pool its supervisor, for others a client.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from reporting import JsonOut, report
-from rich.console import Console
-from rich.table import Table
 from sandbox_backends import isolating_levels, opened, started
 from sandbox_host import adopt_orphans, cpu_s, descendants, reap_adopted
 
@@ -52,8 +49,6 @@ LONGEST_TURN_S = 8.0
 """A contestant whose turn would take longer is not measured at that concurrency."""
 SLOW_S = 0.5
 """A contestant that takes longer per program gets only one turn per concurrency."""
-MIN_CPU_MS = 200
-"""Minimum CPU time for a ratio, because the kernel counts CPU time in steps of 10 ms."""
 WARM_UP_S = 3.0
 """Seconds to wait after the first program, because warm processes start in the background."""
 LIMITS = Limits(cpu_s=20.0, wall_s=60.0)
@@ -66,7 +61,6 @@ BWRAP = (
     *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
     *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
 )
-_CGROUP_CPU = ("/sys/fs/cgroup/cpuacct/docker/cpuacct.usage", "/sys/fs/cgroup/docker/cpu.stat")
 
 _WARM_FORKER = """
 import contextlib, gc, importlib, io, json, os, sys, time
@@ -108,8 +102,6 @@ class Contestant:
     """Pids whose CPU time counts, with their descendants. The ended children of this process count too."""
     counts_self: bool = True
     """Whether the CPU time of this process counts: it is the supervisor of a pool, or a client."""
-    uses_docker: bool = False
-    """Whether the CPU time of Docker counts."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,7 +135,7 @@ def main(
     ] = "",
     json_out: JsonOut = None,
 ) -> None:
-    """Measure, and print a table per program."""
+    """Measure, and print the result as JSON."""
     adopt_orphans()
     num_slots = slots or len(os.sched_getaffinity(0))
     skipped: dict[str, str] = {}
@@ -161,8 +153,7 @@ def main(
                 skip=lambda name, reason: skipped.update({f"{name}, {program}": reason}),
             )
             turns = await take_turns(contestants, *PROGRAMS[program], seconds=seconds, rounds=rounds, slots=num_slots)
-        figures[program] = with_ratios({name: rows(found) for name, found in turns.items()})
-        show(program, figures[program])
+        figures[program] = {name: rows(found) for name, found in turns.items()}
 
     for program in PROGRAMS:
         asyncio.run(measure(program))
@@ -252,22 +243,6 @@ def used_cpu_s(contestant: Contestant) -> float:
     total = ended.ru_utime + ended.ru_stime + cpu_s(alive)
     if contestant.counts_self:
         total += own.ru_utime + own.ru_stime
-    return total + (docker_cpu_s() if contestant.uses_docker else 0.0)
-
-
-def docker_cpu_s() -> float:
-    """Return the CPU time of Docker's daemons and their children, and of the containers if their cgroup is readable."""
-    names = ("dockerd", "containerd", "containerd-shim")
-    pids = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "comm").read_text().strip().startswith(names):
-                pids.append(int(folder.name))
-    total = cpu_s(pids)
-    with contextlib.suppress(OSError):
-        total += int(Path(_CGROUP_CPU[0]).read_text()) / 1e9
-    with contextlib.suppress(OSError):
-        total += int(Path(_CGROUP_CPU[1]).read_text().split()[1]) / 1e6
     return total
 
 
@@ -285,19 +260,6 @@ def rows(found: Mapping[int, Turns]) -> dict[str, dict[str, float]]:
                 "cpu_ms": round(1000 * turns.cpu_s / len(latencies), 2),
                 "own_cpu_ms": round(1000 * turns.own_cpu_s / len(latencies), 3),
             }
-    return figures
-
-
-def with_ratios(figures: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Add ratios to the floor to each row: of latency, CPU time and throughput."""
-    floor = figures.get(FLOOR, {})
-    for by_concurrency in figures.values():
-        for concurrency, row in by_concurrency.items():
-            if concurrency in floor:
-                row["p50_to_floor"] = round(row["p50_ms"] / floor[concurrency]["p50_ms"], 2)
-                if floor[concurrency]["num"] * floor[concurrency]["cpu_ms"] > MIN_CPU_MS:
-                    row["cpu_to_floor"] = round(row["cpu_ms"] / floor[concurrency]["cpu_ms"], 2)
-                row["throughput_to_floor"] = round(row["programs_per_s"] / floor[concurrency]["programs_per_s"], 3)
     return figures
 
 
@@ -437,7 +399,7 @@ async def command(
             output, error = await process.communicate()
         return output.decode() or error.decode()[-300:], None
 
-    yield Contestant(name=name, run=run, uses_docker=uses_docker)
+    yield Contestant(name=name, run=run)
 
 
 def bwrap() -> list[str]:
@@ -455,7 +417,7 @@ async def docker(name: str, image: str, *, slots: int, is_warm: bool) -> AsyncIt
         raise NotHere("docker is not installed" if image else "no --image given")
     with warm_container([*DOCKER_RUN, "-d", image]) if is_warm else contextlib.nullcontext() as container:
         way = [*DOCKER_RUN, image] if container is None else ["docker", "exec", container]
-        async with command(name, [*way, "python3", "-I", "-c"], slots=slots, uses_docker=True) as contestant:
+        async with command(name, [*way, "python3", "-I", "-c"], slots=slots) as contestant:
             yield contestant
 
 
@@ -467,20 +429,6 @@ def warm_container(run: Sequence[str]) -> Iterator[str]:
         raise NotHere(done.stderr.strip())
     yield (container := done.stdout.strip())
     subprocess.run(["docker", "rm", "-f", container], capture_output=True)
-
-
-# --------------------------------------------------------------------------------------------------------------- tables
-
-
-def show(program: str, figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """Print the table of one program."""
-    columns = [(1, name) for name in ("p50_ms", "p99_ms", "p50_to_floor", "cpu_ms", "cpu_to_floor")]
-    columns += [(8, "programs_per_s"), (8, "p50_ms"), (64, "programs_per_s"), (64, "p50_ms"), (64, "p99_ms")]
-    table = Table(program, *(f"{name}\n{concurrency} in flight" for concurrency, name in columns))
-    for way, found in figures.items():
-        cells = (found.get(str(concurrency), {}).get(name, "-") for concurrency, name in columns)
-        table.add_row(way, *map(str, cells))
-    Console(width=160).print(table)
 
 
 if __name__ == "__main__":
