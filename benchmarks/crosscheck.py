@@ -268,7 +268,7 @@ def competition_math(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _why_grades_differ(given: Sequence[GradedResponse], ours: Sequence[GradedResponse]) -> str:
-    """Return the known reason if it explains all differences, else an empty string."""
+    """Return the known reason if it explains all differences. Otherwise return an empty string."""
     pairs = [
         (mine, answer)
         for one, other in zip(given, ours, strict=True)

@@ -33,10 +33,10 @@ from tirjudge_harness.run_store import JOURNAL
 BENCHMARK = "llmbar"
 """Benchmark whose file format the generated rows have."""
 
-LOOK_S = 0.002
+POLL_S = 0.002
 """Seconds between two reads of the journal."""
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 """Maximum seconds until the journal has the next line."""
 
 Target = Literal["runner", "server", "sandbox"]
@@ -181,7 +181,7 @@ class Setting:
             if self._runner is None or self._runner.poll() is not None:
                 self.start_runner()
             assert self._runner is not None
-            if self._runner.wait(timeout=20 * PATIENCE_S) == 0:
+            if self._runner.wait(timeout=20 * TIMEOUT_S) == 0:
                 return monotonic() - started
         raise SystemExit((self._out.parent / f"{self._out.name}.log").read_text())
 
@@ -202,9 +202,9 @@ class Setting:
             assert self._runner is not None
             if self._runner.poll() is not None:
                 self.start_runner()
-            if monotonic() - waited_since > PATIENCE_S:
-                raise SystemExit(f"the journal has fewer than {lines} lines after {PATIENCE_S:g} s")
-            sleep(LOOK_S)
+            if monotonic() - waited_since > TIMEOUT_S:
+                raise SystemExit(f"the journal has fewer than {lines} lines after {TIMEOUT_S:g} s")
+            sleep(POLL_S)
 
     def _kill(self, target: Target) -> None:
         assert self._runner is not None
@@ -262,7 +262,7 @@ def probability_gaps(one: JudgedExample, other: JudgedExample) -> Iterator[float
 
 
 def num_lines(path: Path) -> int:
-    """Return the number of lines of a file. 0: there is no file."""
+    """Return the number of lines of a file; 0 if the file does not exist."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 

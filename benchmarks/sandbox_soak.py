@@ -100,6 +100,7 @@ class TaggedProgram:
 
     kind: str
     tag: str
+    """Unique text that only this program may print."""
     code: str
     arguments: dict[str, Any] = field(default_factory=dict)
     """Other arguments of `run`."""
@@ -124,13 +125,19 @@ class Soak:
 
     box: Backend
     make: ProgramMaker
+    """Number -> program."""
     limits: Limits
+    """Default limits of the pool."""
     canaries: Canaries | None = None
+    """Checked from time to time. None: not checked."""
     outcomes: Counter[str] = field(default_factory=Counter)
+    """Kind and outcome -> number of programs."""
     failures: dict[str, list[dict[str, str]]] = field(
         default_factory=lambda: {"lost": [], "mixed_up": [], "unexpected": []}
     )
+    """Kind of failure -> the programs and reasons."""
     latencies: list[float] = field(default_factory=list)
+    """Seconds per program, including its wait for a slot."""
 
     async def run_many(self, numbers: range, *, in_flight: int, advance: Callable[[], None]) -> None:
         """Run the programs with these numbers, `in_flight` concurrently."""

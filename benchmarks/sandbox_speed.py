@@ -4,10 +4,10 @@
     DOCKER_HOST=unix:///run/docker.sock python benchmarks/sandbox_speed.py --image my-python-with-sympy
 
 The floor is a bare fork: a process that has imported the same modules as the pool's warm process and has run the program once
-forks, and the child runs the program. There is no isolation, no limit and no transport, and the time is measured inside
-that process. Within each round the contestants take turns, so that background load affects all of them. A figure is the
-median or a percentile over all turns. The report names contestants that do not work here, with the reason. Slow
-contestants get only one turn per concurrency, and none if a turn would take too long.
+forks, and the child runs the program. Programs have neither isolation nor limits, and the time is measured inside that
+process. Within each round the contestants take turns, so that background load affects all of them. A figure is the median
+or a percentile over all turns. The report names contestants that do not work here, with the reason. Slow contestants get
+only one turn per concurrency, and none if a turn would take too long.
 
 The CPU time of a contestant is that of its processes, without those of Docker. `own_cpu_ms` is the part of this process: for
 a pool its supervisor, for others a client.

@@ -57,7 +57,7 @@ class Seen:
     ids: tuple[int, ...]
     """Token ids after the prompt, up to the last sampled one."""
     mask: tuple[int, ...]
-    """1 for each sampled token in `ids`, else 0."""
+    """1 for each sampled token in `ids`, 0 for other tokens."""
 
 
 def seen_of(turns: Sequence[Asked]) -> Seen:

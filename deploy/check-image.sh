@@ -27,7 +27,7 @@ fail() {
 make_base() {
     local root=$folder/root
     debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,python3-pip trixie "$root" >"$folder/log" ||
-        fail "debootstrap failed, so there is no base image: $(tail -n 1 "$folder/log")"
+        fail "debootstrap could not make the base image: $(tail -n 1 "$folder/log")"
     # pip must trust the certificates of this machine, because a proxy may be between it and the package index.
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >"$root/etc/pip.conf"

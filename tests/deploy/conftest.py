@@ -32,7 +32,7 @@ def settings_of_serve() -> set[str]:
 
 @pytest.fixture(scope="session")
 def tool():
-    """Return a function that finds a program next to this Python or on PATH. It skips the test if there is none."""
+    """Return a function that finds a program next to this Python or on PATH. It skips the test if the program is missing."""
 
     def find(name: str) -> str:
         beside = str(Path(sys.executable).parent)

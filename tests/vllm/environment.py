@@ -37,7 +37,7 @@ def vllm_python(folder: Path) -> Path:
         folder: of the environment. Ignored if TIRJUDGE_VLLM_VENV is set.
 
     Raises:
-        NoEnvironment: there is no wheel for this machine, no network, or a different torch.
+        NoEnvironment: this machine has no wheel, no network, or a different torch.
     """
     target = Path(os.environ.get("TIRJUDGE_VLLM_VENV") or folder).absolute()
     python, done = target / "bin" / "python", target / "requirements.done"

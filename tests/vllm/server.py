@@ -61,7 +61,7 @@ class VLLMServer:
         return "" if self.log is None else self.log.read_text(errors="replace")[-3000:]
 
     def metric(self, name: str) -> float:
-        """Return the value of `vllm:NAME`, summed over its labels. 0: there is no such metric yet."""
+        """Return the value of `vllm:NAME`, summed over its labels. 0: not yet counted."""
         text = httpx2.get(f"{self.url}/metrics", timeout=30).text
         values = re.findall(rf"^vllm:{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
         return sum(map(float, values))
