@@ -108,7 +108,8 @@ def load_cases(path: Path) -> list[Case]:
 
 
 def _probe(given: Mapping[str, Any]) -> Probe:
-    return Probe(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Probe(**values)
 
 
 _OWN = tomllib.loads(Path(__file__).with_name("sandbox_attacks.toml").read_text(encoding="utf-8"))

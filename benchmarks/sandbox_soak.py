@@ -312,6 +312,7 @@ async def soak(
 
 async def works(box: Backend, package: str, *, slots: int) -> bool:
     """Whether programs can import a package. Tries twice, because its warm interpreter starts at the first import."""
+    results: list[ExecResult] = []
     for _ in range(2):
         code = f"import {package}, time\ntime.sleep(0.02)"
         results = await asyncio.gather(*(box.run(code) for _ in range(slots)))

@@ -198,7 +198,7 @@ def in_turn(modes: Sequence[str], number: int) -> list[str]:
     return turned if number % 2 == 0 else turned[::-1]
 
 
-def spread(values: Sequence[float], *, digits: int) -> dict[str, float]:
+def spread(values: Sequence[float], *, digits: int) -> dict[str, Any]:
     """Return median and quartiles over the rounds. The two passes of a ratio belong to the same round."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return {"median": round(median, digits), "quartiles": [round(low, digits), round(high, digits)]}
