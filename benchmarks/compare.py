@@ -75,8 +75,8 @@ def run_suites(tree: Path, *, only: str, max_time: float) -> dict[str, float]:
     rooms = sorted({str(file.parents[1]) for file in tree.glob(PACKAGES)})
     with TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
-        command = [sys.executable, "-m", "pytest", "-p", "benchmark", "benchmarks/pieces", "-k", only]
-        command += ["--benchmark-only", f"--benchmark-max-time={max_time}", f"--benchmark-json={result}"]
+        command = [sys.executable, "-m", "pytest", "-p", "benchmark", "-p", "no:cacheprovider", "benchmarks/pieces"]
+        command += ["-k", only, "--benchmark-only", f"--benchmark-max-time={max_time}", f"--benchmark-json={result}"]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(rooms)}
         )
