@@ -20,17 +20,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from statistics import quantiles
-from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
-from reporting import Out, report
-from sandbox_backends import started
+from reporting import TIRJUDGE, Out, report
+from server_process import started
 
 ASK_EVERY_S = 0.02
 """Seconds between two requests of `/health`."""
@@ -40,6 +39,8 @@ TARGET_P99_MS = 250.0
 """The p99 of `/health` should be below this during every attack."""
 QUIET_MS, QUIET_WITHIN_S = 50.0, 60.0
 """The next attack starts when `/health` answers within `QUIET_MS`, or after `QUIET_WITHIN_S`."""
+
+SANDBOX = ("sandbox", "serve", "--port", "0")
 
 Target = Literal["judge", "sandbox"]
 
@@ -211,11 +212,8 @@ Address = tuple[str, int]
 @contextmanager
 def started_servers() -> Iterator[dict[Target, Address]]:
     """Start a server and a sandbox service, and yield their addresses."""
-    with TemporaryDirectory() as state, ExitStack() as stack:
-        environment = os.environ | {"XDG_STATE_HOME": state}
-        _, judge = stack.enter_context(started(["serve", "--port", "0"], env=environment))
-        _, sandbox = stack.enter_context(started(["sandbox", "serve", "--port", "0"], env=environment))
-        yield {"judge": address_of(judge.split()[4]), "sandbox": address_of(json.loads(sandbox)["url"])}
+    with started(*TIRJUDGE, "serve", "--port", "0") as judge, started(*TIRJUDGE, *SANDBOX) as sandbox:
+        yield {"judge": address_of(judge.url), "sandbox": address_of(sandbox.url)}
 
 
 def address_of(url: str) -> Address:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from reporting import TIRJUDGE
 from rich.console import Console
 from sandbox_host import adopt_orphans
+from server_process import ServerDidNotStart
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.types import ExecResult
@@ -79,42 +77,9 @@ def at_each(
     for name in levels or isolating_levels():
         try:
             found[name] = asyncio.run(measure(name))
-        except SandboxUnavailable as error:
+        except (SandboxUnavailable, ServerDidNotStart) as error:
             found[name] = {"skipped": " ".join(str(error).split())}
         else:
             if best_alone and not levels:
                 break
     return found
-
-
-@contextlib.contextmanager
-def started(
-    arguments: Sequence[str], *, python: str = sys.executable, **options: Any
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a `tirjudge` service in a process, and terminate it after the block.
-
-    Args:
-        arguments: of `tirjudge`.
-        python: interpreter of the process.
-        options: of `subprocess.Popen`.
-
-    Yields:
-        The process, and the first line that it printed, which shows that the service is ready.
-
-    Raises:
-        SandboxUnavailable: the process ended without printing a line.
-    """
-    command = [python, *TIRJUDGE[1:], *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-    try:
-        assert process.stdout is not None
-        if not (line := process.stdout.readline()):
-            raise SandboxUnavailable(f"tirjudge {' '.join(arguments)} ended with status {process.wait()}")
-        yield process, line
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:  # a service under attack may end slowly
-            process.kill()
-            process.wait()

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,11 +22,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import httpx2
-import psutil
 import typer
-from reporting import JsonOut, report
-from sandbox_backends import at_each, isolating_levels, started
+from reporting import TIRJUDGE, JsonOut, report
+from sandbox_backends import at_each, isolating_levels
 from sandbox_programs import ATTACKS, Case
+from server_process import RunningServer, started
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
@@ -69,11 +67,9 @@ def main(
 
     async def measure(name: str) -> dict[str, Any]:
         async with small_group(memory_mb=memory_mb, pids=pids) as group:
-            with started([*SERVE, name], python=python, preexec_fn=lambda: enter(group, user=as_user)) as (
-                service,
-                line,
-            ):
-                return await attacked(json.loads(line)["url"], service=service, group=group, seconds=seconds)
+            command = (python, *TIRJUDGE[1:], *SERVE, name)
+            with started(*command, preexec_fn=lambda: enter(group, user=as_user)) as service:
+                return await attacked(service, group=group, seconds=seconds)
 
     found = at_each(levels, measure)
     head = {"seconds": seconds, "group_mb": memory_mb, "group_pids": pids, "as_user": as_user}
@@ -101,18 +97,18 @@ def enter(group: Cgroup, *, user: int | None) -> None:
         os.setresuid(user, user, user)
 
 
-async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, seconds: float) -> dict[str, Any]:
+async def attacked(service: RunningServer, *, group: Cgroup, seconds: float) -> dict[str, Any]:
     """Attack one service, and return the result of its level."""
-    async with httpx2.AsyncClient(base_url=url) as client, asyncio.timeout(60):
+    async with httpx2.AsyncClient(base_url=service.url) as client, asyncio.timeout(60):
         # The service checks its isolation in the background after its start.
         while (await client.get("/health")).json()["doctor"] is None:  # noqa: ASYNC110 - the service is another process
             await asyncio.sleep(0.1)
-    fork_servers = set(psutil.Process(service.pid).children())
+    fork_servers = set(service.process.children())
     end = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     breaches: list[str] = []
     failures: list[str] = []
-    async with RemoteSandbox(url, max_wait_s=MAX_WAIT_S) as sandbox:
+    async with RemoteSandbox(service.url, max_wait_s=MAX_WAIT_S) as sandbox:
 
         async def attack(first: float) -> None:
             """Send all attacks in turn, starting at this fraction of the list."""
@@ -136,8 +132,8 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
             return num
 
         num_honest, *_ = await asyncio.gather(work(), attack(0.0), attack(0.5))
-    was_restarted = service.poll() is not None
-    num_lost = len(fork_servers - set(psutil.Process(service.pid).children()))
+    was_restarted = service.process.poll() is not None
+    num_lost = len(fork_servers - set(service.process.children()))
     return {
         "held": not (breaches or failures or was_restarted or num_lost),
         "num_attacks": outcomes.total(),

@@ -31,9 +31,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
-from reporting import JsonOut, report
-from sandbox_backends import isolating_levels, opened, started
+from reporting import TIRJUDGE, JsonOut, report
+from sandbox_backends import isolating_levels, opened
 from sandbox_host import adopt_orphans, cpu_s, descendants, reap_adopted
+from server_process import ServerDidNotStart, started
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge_sandbox import Limits
@@ -185,7 +186,7 @@ async def open_ways(
             if output != expected:
                 raise NotHere(f"printed {output[:200]!r}, not {expected!r}")
             contestants.append(contestant)
-        except (NotHere, SandboxUnavailable, OSError) as error:
+        except (NotHere, SandboxUnavailable, ServerDidNotStart, OSError) as error:
             skip(name, " ".join(str(error).split())[:300])
     return contestants
 
@@ -269,7 +270,7 @@ def rows(found: Mapping[int, Turns]) -> dict[str, dict[str, float]]:
 def ways(
     *, levels: Sequence[str], slots: int, image: str, program: str
 ) -> dict[str, contextlib.AbstractAsyncContextManager[Contestant]]:
-    """Return name -> contestant. Entering one raises NotHere, OSError or SandboxUnavailable if it does not work here."""
+    """Return name -> contestant. Entering one raises an exception that `open_ways` catches if it does not work here."""
     python = (sys.executable, "-I", "-c")
     return {
         FLOOR: warm_forkers(levels, num=slots, program=program),
@@ -350,9 +351,9 @@ async def loaded_modules(levels: Sequence[str], *, code: str) -> list[str]:
 @contextlib.asynccontextmanager
 async def service(level: str, *, slots: int) -> AsyncIterator[Contestant]:
     """`tirjudge sandbox serve` in another process, over keep-alive connections."""
-    arguments = ["sandbox", "serve", "--port", "0", "--slots", str(slots), "--level", level]
-    with started(arguments, stderr=subprocess.DEVNULL) as (_, line):
-        port = int(json.loads(line)["url"].rpartition(":")[2])
+    arguments = ("sandbox", "serve", "--port", "0", "--slots", str(slots), "--level", level)
+    with started(*TIRJUDGE, *arguments, stderr=subprocess.DEVNULL) as server:
+        port = int(server.url.rpartition(":")[2])
         connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
         async def run(code: str) -> tuple[str, float | None]:

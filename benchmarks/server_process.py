@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import aiohttp
 import psutil
@@ -45,7 +46,7 @@ class RunningServer:
     """A server process that answers."""
 
     url: str
-    process: psutil.Process
+    process: psutil.Popen
     num_sent: int = 0
     """Judge requests sent so far."""
     num_tool_calls: int = 0
@@ -79,27 +80,36 @@ class RunningServer:
         return seconds
 
 
+class ServerDidNotStart(Exception):
+    """The process ended without printing a URL."""
+
+
 @contextmanager
-def started(*command: str) -> Iterator[RunningServer]:
-    """Start a command that prints its server's URL, with a temporary state folder, and terminate it after the block.
+def started(*command: str, **options: Any) -> Iterator[RunningServer]:
+    """Start a command that prints the URL of its server, with a temporary state folder. Terminate it after the block.
+
+    Args:
+        command: the command.
+        options: of `subprocess.Popen`.
 
     Raises:
-        SystemExit: the command ended without printing a URL.
+        ServerDidNotStart: the process ended without printing a URL.
     """
-    with (
-        TemporaryDirectory() as state,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"XDG_STATE_HOME": state}
-        ) as process,
-    ):
-        assert process.stdout is not None
-        url = re.search(r"http://[\d.:]+", process.stdout.readline())
-        if url is None:
-            raise SystemExit(f"{' '.join(command)} ended with status {process.wait()}")
-        try:
-            yield RunningServer(url=url[0], process=psutil.Process(process.pid))
-        finally:
-            process.terminate()
+    with TemporaryDirectory() as state:
+        environment = os.environ | {"XDG_STATE_HOME": state}
+        with psutil.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options) as process:
+            url = re.search(r"http://[\d.:]+", process.stdout.readline())
+            if url is None:
+                raise ServerDidNotStart(f"{' '.join(command)} ended with status {process.wait()}")
+            try:
+                yield RunningServer(url=url[0], process=process)
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                try:
+                    process.wait(30)
+                except psutil.TimeoutExpired:  # a server under attack may end slowly
+                    process.kill()
 
 
 def spread(latencies: Sequence[float]) -> dict[str, float]:

@@ -18,10 +18,10 @@ VERDICT = f"{WORDS}<preference>B</preference>"
 
 
 class InstantPython:
-    """Stands in for Python: every call prints the same."""
+    """A tool with the name of Python. Every call prints the same text."""
 
     name = "python"
-    description = "Runs nothing."
+    description = "Always prints 2000."
 
     async def run(self, source: str, *, context: ToolContext) -> ToolResult:
         return ToolResult(outcome=Outcome.OK, stdout="2000\n")
