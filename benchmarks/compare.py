@@ -30,6 +30,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = "*/tirjudge*/__init__.py"
+PLUGINS = ("benchmark", "no:cacheprovider", "no:schemathesis", "no:hypothesispytest")
+"""Plugins of pytest that are switched on or off. The last two load slowly."""
 
 
 def main(
@@ -39,7 +41,7 @@ def main(
     max_time: Annotated[float, typer.Option(help="Seconds per benchmark and run.")] = 0.3,
 ) -> None:
     """Print one line per benchmark: its time in this tree, and the ratio to its time in COMMIT."""
-    console = Console()
+    console = Console(width=160)
     ours: dict[str, list[float]] = {}
     ratios: dict[str, list[float]] = {}
     with checked_out(commit) as base:
@@ -75,7 +77,7 @@ def run_suites(tree: Path, *, only: str, max_time: float) -> dict[str, float]:
     rooms = sorted({str(file.parents[1]) for file in tree.glob(PACKAGES)})
     with TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
-        command = [sys.executable, "-m", "pytest", "-p", "benchmark", "-p", "no:cacheprovider", "benchmarks/pieces"]
+        command = [sys.executable, "-m", "pytest", *(f"-p{name}" for name in PLUGINS), "benchmarks/pieces"]
         command += ["-k", only, "--benchmark-only", f"--benchmark-max-time={max_time}", f"--benchmark-json={result}"]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(rooms)}

@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.compare import PLUGINS
+
 ROOT = Path(__file__).parents[1]
 PIECES = ROOT / "benchmarks" / "pieces"
 
 
 def test_every_benchmark_runs_once() -> None:
-    plugins = ("benchmark", "no:cacheprovider", "no:schemathesis", "no:hypothesispytest")  # the last two load slowly
-    options = [option for plugin in plugins for option in ("-p", plugin)]
-    command = [sys.executable, "-m", "pytest", *options, "--benchmark-disable", "-rA", str(PIECES)]
+    options = [*(f"-p{name}" for name in PLUGINS), "--benchmark-disable", "-rA"]
+    command = [sys.executable, "-m", "pytest", *options, str(PIECES)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     for file in PIECES.glob("bench_*.py"):
