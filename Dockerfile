@@ -2,15 +2,15 @@
 #
 #     docker build -t tirjudge .
 #
-# and with it, so that `tirjudge serve --model NAME --workers N` serves a judge on a machine with GPUs:
+# With vLLM, for `tirjudge serve --model NAME --workers N` on a machine with GPUs:
 #
 #     docker build -t tirjudge-vllm --target vllm .
 #
-# Base images are named by the tag of an exact release, and packages are installed from lock files with hashes (`make lock`).
-# A tag can be moved; a digest cannot. `docker buildx imagetools inspect IMAGE` prints the digest of a base, and
-# --build-arg PYTHON_IMAGE=python:3.13.9-slim-trixie@sha256:... builds on it.
+# Base images have the tag of an exact release. Packages are installed from lock files with hashes (`make lock`).
+# A tag can be moved; a digest cannot. `docker buildx imagetools inspect IMAGE` prints the digest of a base image.
+# Pin it with --build-arg PYTHON_IMAGE=python:3.13.9-slim-trixie@sha256:...
 ARG PYTHON_IMAGE=python:3.13.9-slim-trixie
-# A release and not `latest`: what the server asks of vLLM changes between them.
+# A fixed release, because vLLM's API differs between releases.
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.33.0
 
 FROM ${PYTHON_IMAGE} AS wheel
@@ -19,9 +19,9 @@ COPY . .
 RUN python3 -m pip install --no-cache-dir --only-binary :all: --require-hashes --requirement server/image/build.lock \
     && python3 -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
-# pip installs into the environment from outside, so that none is left in it.
+# pip runs outside the environment, so the environment does not contain pip.
 FROM ${PYTHON_IMAGE} AS environment
-# What programs may import besides what server/image/programs.in names; installed without a lock.
+# Packages that programs may import besides those of server/image/programs.in. Installed without a lock file.
 ARG PROGRAM_PACKAGES=""
 COPY --from=wheel /wheels /wheels
 COPY server/image/requirements.lock /requirements.lock
@@ -34,7 +34,7 @@ RUN python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --on
         --only-binary :all: ${PROGRAM_PACKAGES}; fi \
     && python3 -m pip --python /opt/tirjudge/bin/python check
 
-# The same on vLLM's Python. An environment of its own: what vLLM needs stays as it was released.
+# The same with vLLM's Python. A separate environment leaves vLLM's packages unchanged.
 FROM ${VLLM_IMAGE} AS vllm-environment
 ARG PROGRAM_PACKAGES=""
 COPY --from=wheel /wheels /wheels
@@ -50,7 +50,7 @@ RUN python3 -m pip --python /opt/tirjudge/bin/python install --no-cache-dir --on
 
 FROM ${VLLM_IMAGE} AS vllm
 COPY --from=vllm-environment /opt/tirjudge /opt/tirjudge
-# The user that vLLM's image brings for this; its name must be known, since torch asks for it.
+# The unprivileged user of vLLM's image. torch requires that the user has a name.
 RUN install -d -o 2000 -g 0 -m 0770 /var/lib/tirjudge
 ENV PATH=/opt/tirjudge/bin:$PATH \
     XDG_STATE_HOME=/var/lib \
@@ -59,7 +59,7 @@ ENV PATH=/opt/tirjudge/bin:$PATH \
 USER 2000:0
 WORKDIR /var/lib/tirjudge
 EXPOSE 8400
-# A large model takes minutes to load.
+# Loading a large model takes minutes.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15m --retries=3 CMD ["python3", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('TIRJUDGE_PORT', 8400)), timeout=4); c.request('GET', '/ready'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["tirjudge"]
 CMD ["serve"]

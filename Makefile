@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests run in one process per core, at most 8: each opens sandboxes and servers of its own.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo test test-all check format lock clean
+.PHONY: demo test test-all check format bench lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
@@ -30,6 +30,18 @@ check: $(VENV)/.developing
 format: $(VENV)/.developing
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Measures the pieces (benchmarks/pieces), saves the run in runs/benchmarks, and compares it with the last saved run.
+# BASE=COMMIT compares with that commit instead, in alternating runs. OPTIONS go to pytest, or to benchmarks/compare.py.
+BENCHMARKS := runs/benchmarks
+bench: $(VENV)/.developing
+ifdef BASE
+	$(BIN)/python -m benchmarks.compare $(BASE) $(OPTIONS)
+else
+	$(BIN)/python -m pytest -p benchmark benchmarks/pieces --benchmark-only --benchmark-storage=$(BENCHMARKS) \
+		--benchmark-autosave $(if $(wildcard $(BENCHMARKS)/*/*.json),--benchmark-compare) --benchmark-max-time=0.5 \
+		--benchmark-group-by=fullname --benchmark-columns=median,iqr,ops,rounds $(OPTIONS)
+endif
 
 # What the images install: exact versions with their hashes, for every Python from 3.11 and every machine. LOCK_OPTIONS=--upgrade
 # takes newer ones.

@@ -1,13 +1,14 @@
-"""Recomputes published figures by this project's own metrics, and says where they differ.
+"""Recompute published figures with this project's metrics, and report differences.
 
     python benchmarks/crosscheck.py FOLDER --tables FOLDER_OF_CSV --json benchmarks/results/crosscheck.json
 
-FOLDER holds `expected.json`, with a list of cases, and the outputs a case names; files of rows with graded responses lie
-beside it or in the folder above. Nothing is judged: verdicts, scores, answers and the outcomes of programs are those of the
-authors, and go through the functions that ours go through. The folder of tables has TIR-Judge's tables 1, 2 and 5 as CSV.
+FOLDER contains `expected.json`, a list of cases. The files that a case names are in the same folder; files of rows with
+graded responses may also be in the parent folder. Nothing is judged: the verdicts, scores, answers and program outcomes are
+those published by the authors, and the project's metrics are computed from them. FOLDER_OF_CSV contains tables 1, 2 and 5
+of TIR-Judge as CSV.
 
-A figure is the same if it rounds to what is printed, or is cut to it. Any other difference needs a reason; one without a
-reason makes the exit status 1.
+A figure agrees if it equals the printed one after rounding or truncation. Any other difference needs a known reason; the
+exit status is 1 if a difference has none.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from tirjudge_harness.protocols import OFFICIAL
 
 Case = dict[str, Any]
 
-RANDOM_LETTERS = "of two prompts the official checker draws a letter at random, by which the figure may be lower"
-ROUNDED_TWICE = "the mean of the four as they are printed, rounded a second time"
+RANDOM_LETTERS = "for two prompts the official checker draws a random letter, so the published figure may be lower"
+ROUNDED_TWICE = "published: the mean of the four printed figures, rounded a second time"
 NUMBERS = ("published", "ours", "difference")
-THOUSANDS = r"one of 800 answers, 10000 where 10{,}000 is right, is right by ours and wrong by the authors' grader"
+THOUSANDS = r"our grader accepts one of 800 answers, 10000 for 10{,}000, that the authors' grader rejects"
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="With expected.json.")],
-    tables: Annotated[Path | None, typer.Option(help="With the tables as CSV.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder with expected.json.")],
+    tables: Annotated[Path | None, typer.Option(help="Folder with the tables as CSV.")] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
-    """Recompute published figures; exits 1 if one differs without a reason."""
+    """Recompute published figures. Exit with status 1 if a figure differs for no known reason."""
     console = Console(stderr=True)
     checks: list[Check] = []
     for case in json.loads((folder / "expected.json").read_text(encoding="utf-8"))["cases"]:
@@ -62,7 +63,7 @@ def main(
         elif tables is not None:
             checks += table_checks(tables)
         else:
-            console.print("  left out: --tables is not given")
+            console.print("  skipped: --tables is not given")
     Console(width=240).print(_table(checks))
     counts = {verdict: [one.verdict for one in checks].count(verdict) for verdict in get_args(Verdict)}
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
@@ -76,16 +77,16 @@ def main(
 def _table(checks: Sequence[Check]) -> Table:
     table = Table("case", "figure", *(Column(name, justify="right") for name in NUMBERS), "", box=None, pad_edge=False)
     for one in checks:
-        told = one.verdict if not one.why else f"{one.verdict}: {one.why}"
+        verdict = one.verdict if not one.why else f"{one.verdict}: {one.why}"
         numbers = (f"{one.published:.10g}", f"{one.ours:.8g}", f"{one.difference:+.2g}")
-        table.add_row(escape(one.case), escape(one.figure), *numbers, escape(told))
+        table.add_row(escape(one.case), escape(one.figure), *numbers, escape(verdict))
     for column in table.columns[:-1]:
         column.no_wrap = True
     return table
 
 
 def _file(case: Case, folder: Path) -> Path:
-    """The file that a case names, in the folder or above it."""
+    """Return the path of a case's file, in the folder or in its parent."""
     there = folder / case["file"]
     return there if there.exists() else folder.parent / Path(case["file"]).name
 
@@ -96,7 +97,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def judgebench(case: Case, folder: Path) -> Iterator[Check]:
-    """Verdicts of two games a pair, and scores of reward models, by the benchmark's own rule."""
+    """Check verdicts of two games per pair, or scores of reward models, with the benchmark's own rule."""
     benchmark = BENCHMARKS.named("judgebench")
     wanted = case["select"]
     rows = [row for row in _lines(_file(case, folder)) if all(row[key] == wanted[key] for key in wanted)]
@@ -109,7 +110,7 @@ def judgebench(case: Case, folder: Path) -> Iterator[Check]:
         if rows[0][field] is None:
             continue
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            # Scores are there once a game; the second game has the same ones, exchanged.
+            # Both games of a pair have the same scores, in exchanged order.
             said = [row[field] if field == "decisions" else row[field][0] for row in rows]
             lines = [{"id": row["pair_id"], field: one} for row, one in zip(rows, said, strict=True)]
             file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -133,7 +134,7 @@ def _is_mean_of_others(printed: dict[str, float]) -> bool:
 
 
 def rewardbench_sections(case: Case, folder: Path) -> Iterator[Check]:
-    """Sections and average from the accuracies of the subsets."""
+    """Check the sections and the average, computed from the accuracies of the subsets."""
     benchmark = BENCHMARKS.named("rewardbench")
     average = figure_of(benchmark, "average")
     assert isinstance(average, Mean)
@@ -149,7 +150,7 @@ def rewardbench_sections(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def rmbench_aggregate(case: Case, folder: Path) -> Iterator[Check]:
-    """The overall figure from those of the domains, and from those of the difficulties."""
+    """Check the overall figure, computed from the domains and from the difficulties."""
     overall = figure_of(BENCHMARKS.named("rmbench"), "overall")
     domains = ("chat", "math", "code", "safety")
     for judge, tables in json.loads(_file(case, folder).read_text(encoding="utf-8")).items():
@@ -168,7 +169,7 @@ def rmbench_aggregate(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def rewardbench2_average(case: Case, folder: Path) -> Iterator[Check]:
-    """The average of six tasks, as they are printed with one decimal."""
+    """Check the average of six tasks, computed from figures printed with one decimal."""
     average = average_of_six()
     table = json.loads(_file(case, folder).read_text(encoding="utf-8"))
     for judge, (printed, *parts) in table["rows"]:
@@ -179,7 +180,7 @@ def rewardbench2_average(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def code_outcomes(case: Case, folder: Path) -> Iterator[Check]:
-    """pass@1 from the outcomes of programs; HumanEval+ and MBPP+ want the base tests passed as well."""
+    """Check pass@1, computed from outcomes of programs. HumanEval+ and MBPP+ also require that the base tests pass."""
     for run in _lines(_file(case, folder)):
         published = run["published"]
         rates = {"": published} if "pass@1" in published else published
@@ -195,14 +196,14 @@ def code_outcomes(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _credit(outcome: Any, *, tests: str) -> float:
-    """An outcome is that of the only tests, or a pair of those of the base tests and of the others."""
+    """Return the credit of one program. `outcome` is one status, or a pair: base tests and additional tests."""
     if not tests:
         return float(outcome == "pass")
     return float(outcome == ["pass", "pass"] if tests.endswith("+") else outcome[0] == "pass")
 
 
 def ifeval(case: Case, folder: Path) -> Iterator[Check]:
-    """Instructions followed, by our checker. The official one decides two prompts at random, which gives a range."""
+    """Check counts of followed instructions. The official checker decides two prompts at random, so there is a range."""
     problems = _problems(_file(case, folder))
     ours = [following(one.responses[0], Instructions.model_validate(dict(one.facts))) for one in problems]
     most = tally(ours)
@@ -224,7 +225,7 @@ def ifeval(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _unlucky(one: Following, problem: BestOfNProblem) -> Following:
-    """What follows if the letters that are drawn are never those that are asked for."""
+    """Return the result if every randomly drawn letter is a wrong one."""
     if not problem.facts.get("nondeterministic_in_official_code"):
         return one
     kept = [kind != "keywords:letter_frequency" for kind in problem.facts["instruction_id_list"]]
@@ -235,7 +236,7 @@ def _unlucky(one: Following, problem: BestOfNProblem) -> Following:
 
 
 def gsm8k(case: Case, folder: Path) -> Iterator[Check]:
-    """The accuracy of each of four models, and of the best of their answers, as the file has it and by our grader."""
+    """Check the accuracy of four models and of an oracle over their answers, with the file's grades and with ours."""
     problems = _problems(_file(case, folder))
     for by, graded in (("given", _given(problems)), ("our grader", asyncio.run(_graded(problems, grader="gsm8k")))):
         for place, published in enumerate(case["expect"]["acc"]):
@@ -251,10 +252,10 @@ def _percent(case: Case, figure: str, *, published: float, credits: Sequence[flo
 
 
 def competition_math(case: Case, folder: Path) -> Iterator[Check]:
-    """Of 100 problems with 8 answers each: the majority, the reward model's best, the best there is; grades as above."""
+    """Check majority vote, reward model and oracle on 100 problems with 8 answers, with the file's grades and with ours."""
     problems = _problems(_file(case, folder))
     given, ours = _given(problems), asyncio.run(_graded(problems, grader="math"))
-    for by, graded, reason in (("given", given, ""), ("our grader", ours, _why_graded_otherwise(given, ours))):
+    for by, graded, reason in (("given", given, ""), ("our grader", ours, _why_grades_differ(given, ours))):
         worth = baselines(graded)
         highest = [
             one.credits[max(range(len(one.credits)), key=lambda index: problem.facts["rm_scores"][index])]
@@ -266,8 +267,8 @@ def competition_math(case: Case, folder: Path) -> Iterator[Check]:
             yield compared(case["id"], f"{name}, {by}", published=published, ours=sum(credits), digits=1, reason=reason)
 
 
-def _why_graded_otherwise(given: Sequence[GradedResponse], ours: Sequence[GradedResponse]) -> str:
-    """The reason that is known, if it is the only difference."""
+def _why_grades_differ(given: Sequence[GradedResponse], ours: Sequence[GradedResponse]) -> str:
+    """Return the known reason if it explains all differences. Otherwise return an empty string."""
     pairs = [
         (mine, answer)
         for one, other in zip(given, ours, strict=True)
@@ -278,7 +279,7 @@ def _why_graded_otherwise(given: Sequence[GradedResponse], ours: Sequence[Graded
 
 
 def _given(problems: Sequence[BestOfNProblem]) -> list[GradedResponse]:
-    """Grades as the file has them."""
+    """Return the grades in the file."""
     return [GradedResponse(id=one.id, credits=one.credits or (), answers=one.answers) for one in problems]
 
 
@@ -290,7 +291,7 @@ def _problems(path: Path) -> list[BestOfNProblem]:
 
 
 async def _graded(problems: Sequence[BestOfNProblem], *, grader: str) -> list[GradedResponse]:
-    """Grades by our grader, not by the file."""
+    """Grade the responses with our grader."""
     async with open_grader(Grading(grader)) as opened:
         assert opened is not None
         found = []

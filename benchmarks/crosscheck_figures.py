@@ -1,4 +1,4 @@
-"""One figure held against the one that is published, and figures of a sheet computed from what is given for its parts."""
+"""Compare a figure with a published one, and compute figures of a metric tree from given figures of its parts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from tirjudge_harness.statistics.intervals import value_of
 Verdict = Literal["same", "cut", "explained", "differs"]
 
 EVERYTHING = MeanMetric(name="all", holds=lambda mark: True)
+"""The mean credit of all marks."""
 
 _EXACT = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One figure."""
+    """A published figure and ours."""
 
     case: str
     figure: str
     published: float
     ours: float
     difference: float
-    """Ours less what is published."""
+    """`ours` minus `published`."""
     verdict: Verdict
     why: str = ""
-    """Why they differ, where they do."""
+    """Why they differ. Empty: they do not, or the reason is not known."""
 
 
 def compared(
@@ -44,15 +45,16 @@ def compared(
     slack: float = 0.0,
     reason: str = "",
 ) -> Check:
-    """Hold a figure against the one that is published.
+    """Compare a figure with a published one.
 
     Args:
-        case, figure: names.
+        case: name of the case.
+        figure: name of the figure.
         published: as printed.
-        ours: unrounded.
-        digits: decimals that were printed; None: all.
-        slack: how far it may be off besides.
-        reason: why it differs; empty: no reason is known.
+        ours: our figure, unrounded.
+        digits: number of printed decimals. None: not rounded.
+        slack: maximum difference that counts as rounding of the parts.
+        reason: why it may differ. Empty: no known reason.
     """
     step = _EXACT if digits is None else 10.0**-digits
     difference = ours - published
@@ -74,11 +76,11 @@ def compared(
 
 
 def marks_with(shares: Mapping[str, float], *, nums: Mapping[str, int] | None = None) -> list[ComparisonScore]:
-    """Marks whose mean credit in each subset is what is given.
+    """Return marks whose mean credit per subset is given.
 
     Args:
-        shares: by subset.
-        nums: how many marks each subset has; None: one.
+        shares: subset -> mean credit.
+        nums: subset -> number of marks. None: one per subset.
     """
     marks: list[ComparisonScore] = []
     for subset, share in shares.items():
@@ -89,7 +91,7 @@ def marks_with(shares: Mapping[str, float], *, nums: Mapping[str, int] | None = 
 
 
 def figure_of(benchmark: Benchmark, name: str) -> Node:
-    """A figure of a benchmark's sheet."""
+    """Return the node of a benchmark's metric tree with this name."""
     return next(node for node in _walk(benchmark.sheet) if node.name == name)
 
 
@@ -101,10 +103,10 @@ def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def value(node: Node, marks: Sequence[ComparisonScore]) -> float:
-    """The value of a figure.
+    """Return the value of a figure.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the figure has no value, because it has no marks.
     """
     found = value_of(node, marks, [])
     if found is None:

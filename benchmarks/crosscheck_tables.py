@@ -1,7 +1,7 @@
-"""The averages in the tables of TIR-Judge (arXiv 2510.23038), recomputed from the columns beside them.
+"""Recompute the averages in the tables of TIR-Judge (arXiv 2510.23038) from the columns of the same row.
 
-What is printed has one decimal, so that an average of printed figures may be off by 0.1: half a step from its parts, half
-from itself.
+The figures are printed with one decimal. So an average of printed figures may differ by 0.1: half from the rounding of its
+parts, half from its own rounding.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ SLACK = 0.1
 
 JUDGEBENCH_PAIRS = {"math": 56, "coding": 42, "knowledge": 154, "reasoning": 98}
 
-NOT_FROM_ITS_PARTS = "no rounding of the row's own columns gives the average printed beside them"
-SIX_TASKS = (
-    "this row's average has Ties in it, the sixth task, which the table leaves out; other rows' averages have not"
-)
+NOT_FROM_ITS_PARTS = "no rounding of the row's columns gives the printed average"
+SIX_TASKS = "only this row's average includes Ties, the sixth task, which is not in the table"
 TWO_TABLES = "the two tables differ"
 
 REASONS = {
@@ -41,16 +39,16 @@ REASONS = {
     ("RewardBench 2 average", "GPT-4.1-mini"): SIX_TASKS,
     ("RewardBench 2 average", "GPT-4o"): SIX_TASKS,
 }
-"""By figure and row."""
+"""(figure, row) -> why the average differs."""
 
 
 def table_checks(folder: Path) -> Iterator[Check]:
-    """Every average of tables 1, 2 and 5, and the columns that tables 1 and 5 share."""
+    """Check every average of tables 1, 2 and 5, and the columns that tables 1 and 5 share."""
     main, two, subsets = (_rows(folder / name) for name in FILES)
     yield from _averages("ppe", "PPE average", main, columns=PPE, column="ppe_avg")
     yield from _rewardbench(subsets)
     yield from _averages(
-        "rmbench", "RM-Bench average", subsets, columns=RM_BENCH, column="rm_bench_avg", marks=_alike_in_difficulty
+        "rmbench", "RM-Bench average", subsets, columns=RM_BENCH, column="rm_bench_avg", marks=_same_at_all_difficulties
     )
     weighted = partial(marks_with, nums=JUDGEBENCH_PAIRS)
     yield from _averages(
@@ -66,10 +64,10 @@ PPE = {name: f"ppe_{name}" for name in ("mmlu_pro", "math", "gpqa", "mbpp_plus",
 RM_BENCH = {domain: f"rm_bench_{domain}" for domain in ("chat", "math", "code", "safety")}
 JUDGEBENCH = {part: f"judgebench_{part}" for part in ("math", "knowledge", "reasoning")} | {"coding": "judgebench_code"}
 REWARDBENCH_2 = {"Factuality": "factuality", "Precise IF": "if", "Math": "math", "Safety": "safety", "Focus": "focus"}
-"""Subset -> column, of each benchmark."""
+"""Per benchmark: subset -> column."""
 
 AVERAGES = {"ppe": "average", "rmbench": "overall", "judgebench": "overall", "rewardbench2": "average without Ties"}
-"""Names of the averages in our metric trees."""
+"""Benchmark -> name of the average in its metric tree."""
 
 
 def _rows(path: Path) -> list[Row]:
@@ -86,7 +84,7 @@ def _averages(
     column: str,
     marks: Callable[[dict[str, float]], list[ComparisonScore]] = marks_with,
 ) -> Iterator[Check]:
-    """The average of each row that has all of its parts."""
+    """Check the average of each row that has all parts."""
     node = figure_of(BENCHMARKS.named(benchmark), AVERAGES[benchmark])
     for row in rows:
         if row[column] and all(row[part] for part in columns.values()):
@@ -100,7 +98,7 @@ def _average(figure: str, row: Row, *, column: str, ours: float) -> Check:
 
 
 def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
-    """A row may lack sections; a section's figure stands for each of its subsets."""
+    """Check RewardBench's average. A row may lack sections; the figure of a section is used for each of its subsets."""
     average = figure_of(BENCHMARKS.named("rewardbench"), "average")
     assert isinstance(average, Mean)
     for row in rows:
@@ -114,12 +112,12 @@ def _rewardbench(rows: Sequence[Row]) -> Iterator[Check]:
             yield _average("RewardBench average", row, column="rewardbench_avg", ours=ours)
 
 
-def _alike_in_difficulty(shares: Mapping[str, float]) -> list[ComparisonScore]:
+def _same_at_all_difficulties(shares: Mapping[str, float]) -> list[ComparisonScore]:
     return rmbench_marks({(domain, None): share for domain, share in shares.items()})
 
 
 def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[ComparisonScore]:
-    """Marks of RM-Bench: by domain and difficulty, or by domain for all difficulties alike (None)."""
+    """Return marks of RM-Bench for (domain, difficulty) -> accuracy. Difficulty None: all difficulties."""
     marks: list[ComparisonScore] = []
     places = {(0, 1): "hard", (0, 0): "normal", (1, 0): "easy"}
     for (domain, wanted), share in shares.items():
@@ -133,7 +131,7 @@ def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[Compar
 
 
 def average_of_six() -> Mean:
-    """RewardBench 2's average, Ties being given as a figure and not computed from ratings."""
+    """Return RewardBench 2's average, with Ties as a given figure instead of one computed from ratings."""
     average = figure_of(BENCHMARKS.named("rewardbench2"), "average")
     assert isinstance(average, Mean)
     parts = [
@@ -146,7 +144,7 @@ def average_of_six() -> Mean:
 
 
 def _same_in_both(main: Sequence[Row], subsets: Sequence[Row]) -> Iterator[Check]:
-    """Tables 1 and 5 print the same averages of three benchmarks."""
+    """Check that tables 1 and 5 print the same averages of three benchmarks."""
     others = {_judge(row): row for row in subsets}
     columns = {"rewardbench": "rewardbench_avg", "rm_bench": "rm_bench_avg", "judgebench": "judgebench_avg"}
     for row in main:

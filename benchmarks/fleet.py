@@ -1,10 +1,10 @@
-"""A fleet of real workers while one is killed and one is added: each judgment made once, and as undisturbed.
+"""Judge with a fleet of worker processes while one worker is added or killed, and compare with an undisturbed run.
 
     python -m benchmarks.fleet --out benchmarks/results/fleet.json
 
-The workers are processes (`tirjudge worker`, the bundled judge), the loop and the sandbox are those that serve, and all is
-greedy. Judgments are made three times: by two workers, undisturbed; with a third one added after a third of them; and by
-these three, one killed by SIGKILL after a third of them.
+The workers are `tirjudge worker` processes with the bundled judge. The loop and the sandbox are those of the server. Sampling
+is greedy. The same requests are judged three times: with two workers, undisturbed; with a third worker added after a third
+of the judgments; and with these three workers, one of which is killed by SIGKILL after a third of the judgments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tirjudge_sandbox import SandboxPool
 
 
 async def measure(*, num: int, concurrency: int, workers: Sequence[RunningServer]) -> dict[str, Any]:
-    """The three runs, with three workers."""
+    """Make the three runs with three workers."""
     first, victim, third = workers
     urls, asked, seconds = [first.url, victim.url], requests(num, orders="single"), list[float]()
     async with (
@@ -42,7 +42,7 @@ async def measure(*, num: int, concurrency: int, workers: Sequence[RunningServer
         judge = Judge(engine=fleet, tools=[PythonTool(pool)], profile=model.profile, weights=model.weights)
 
         async def run(after_a_third: Callable[[], None] = lambda: None) -> tuple[list[Any], list[int]]:
-            """The judgments, and the turns of each worker."""
+            """Judge all requests, and return the judgments and the number of turns per worker."""
             before = {worker.url: worker.num_turns for worker in fleet.workers}
             began = time.perf_counter()
             judgments = await judge_all(
@@ -79,6 +79,7 @@ async def measure(*, num: int, concurrency: int, workers: Sequence[RunningServer
 
 
 def _against(judgments: Sequence[Any], same: Sequence[Any]) -> dict[str, int]:
+    """Compare judgments with the decisions of the undisturbed run."""
     made = [judgment for judgment in judgments if not isinstance(judgment, BaseException)]
     return {
         "made": len(made),
@@ -88,8 +89,8 @@ def _against(judgments: Sequence[Any], same: Sequence[Any]) -> dict[str, int]:
 
 
 def main(
-    judgments: Annotated[int, typer.Option(help="Of each run.")] = 200,
-    concurrency: Annotated[int, typer.Option(help="Judgments side by side.")] = 8,
+    judgments: Annotated[int, typer.Option(help="Judgments per run.")] = 200,
+    concurrency: Annotated[int, typer.Option(help="Judgments in flight.")] = 8,
     out: Out = None,
 ) -> None:
     """Measure, and print the result as JSON."""

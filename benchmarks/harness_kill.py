@@ -1,23 +1,21 @@
-"""Whether a run of `tirjudge bench run` survives `kill -9`: of itself, of the server that it asks, and of that one's sandbox.
+"""Kill a benchmark run, its server and the server's sandbox at random points, and check that the result is the same.
 
     python benchmarks/harness_kill.py --out benchmarks/results/harness_kill.json
 
-Judges generated pairs twice with the bundled judge, through `tirjudge serve`, which keeps no records that could answer in
-its place: once undisturbed, once with kills at random points of the journal, each of a random target; what is dead is
-started again by the same command. At the end both runs must have the same decisions, item for item, and no question may be
-on record twice. Exits 1 if not.
+Judges generated pairs twice with `tirjudge bench run` and the bundled judge, through a `tirjudge serve` without records: once
+undisturbed, and once with `kill -9` of a random target at random points of the journal. A killed process is started again by
+the same command. Both runs must have the same decision for each item, and no request may be in the journal twice. Exits
+with status 1 if this is not so.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import random
 import signal
 import socket
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,20 +24,20 @@ from time import monotonic, sleep
 from typing import Annotated, Any, Literal
 
 import typer
+from reporting import TIRJUDGE, Out, report
 
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.run import BenchmarkRun, load_run
 from tirjudge_harness.run_store import JOURNAL
 
-MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BENCHMARK = "llmbar"
-"""Whose columns the rows are written in."""
+"""Benchmark whose file format the generated rows have."""
 
-LOOK_S = 0.002
-"""Between two looks at the journal."""
+POLL_S = 0.002
+"""Seconds between two reads of the journal."""
 
-PATIENCE_S = 300.0
-"""Longest wait for the next line of the journal."""
+TIMEOUT_S = 300.0
+"""Maximum seconds until the journal has the next line."""
 
 Target = Literal["runner", "server", "sandbox"]
 TARGETS: tuple[Target, ...] = ("runner", "server", "sandbox")
@@ -51,53 +49,27 @@ FILLER = ("calm", "bright", "old", "quiet", "wide", "cold", "early", "green", "s
 def main(
     items: Annotated[int, typer.Option(help="Pairs to judge.")] = 500,
     kills: Annotated[int, typer.Option(help="Processes to kill.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the pairs, the points and the targets.")] = 0,
-    concurrency: Annotated[int, typer.Option(help="As of `tirjudge bench run`.")] = 16,
-    model: Annotated[Path | None, typer.Option(help="Checkpoint folder; default: the bundled judge.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File for the result; default: printed only.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the pairs, the points and the targets.")] = 0,
+    concurrency: Annotated[int, typer.Option(help="As for `tirjudge bench run`.")] = 16,
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the bundled judge.")] = None,
+    out: Out = None,
 ) -> None:
     """Run, kill, compare, and print the result as JSON."""
     with TemporaryDirectory() as folder:
         result = experiment(
             Path(folder), num_items=items, num_kills=kills, seed=seed, concurrency=concurrency, model=model
         )
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    text = json.dumps(
-        {
-            "command": " ".join(["python", *sys.argv]),
-            "commit": commit or None,
-            "python": platform.python_version(),
-            "num_cores": len(os.sched_getaffinity(0)),
-            **result,
-        },
-        indent=2,
-    )
-    print(text)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n", encoding="utf-8")
-    if not result["identical"]:
-        raise typer.Exit(1)
+    report(result, out, failed=not result["identical"])
 
 
 def experiment(
     folder: Path, *, num_items: int, num_kills: int, seed: int, concurrency: int, model: Path | None
 ) -> dict[str, Any]:
-    """Both runs, and what differs between them."""
+    """Make both runs, and compare them."""
     data = folder / "natural.json"
     data.write_text(json.dumps(rows(num_items, seed=seed)))
-    options = [
-        "--data",
-        str(data),
-        "--part",
-        "natural",
-        "--seed",
-        str(seed),
-        "--concurrency",
-        str(concurrency),
-        "--json",
-    ]
-
+    options = ["--data", str(data), "--part", "natural", "--seed", str(seed)]
+    options += ["--concurrency", str(concurrency), "--json"]
     with Setting(folder / "undisturbed", options=options, model=model) as setting:
         undisturbed_s = setting.run_to_the_end()
     with Setting(folder / "disturbed", options=options, model=model) as setting:
@@ -117,46 +89,33 @@ def experiment(
 
 
 def rows(num: int, *, seed: int) -> list[dict[str, Any]]:
-    """Pairs of which one follows an instruction with a number in it, and the other does not; no two alike."""
+    """Generate pairs of which one response follows an instruction and the other does not. All pairs differ."""
     rng = random.Random(seed)
-    written: list[dict[str, Any]] = []
-    for number in range(num):
-        thing, wanted = rng.choice(THINGS), rng.randint(6, 12)
-        instruction, right, wrong = rng.choice((at_least, exactly, without_commas))(thing, wanted, rng)
-        pair = (right, wrong) if number % 2 else (wrong, right)
-        written.append(
-            {
-                "input": f"Write sentence {number} about the {thing}. {instruction}",
-                "output_1": pair[0],
-                "output_2": pair[1],
-                "label": 2 - number % 2,
-            }
+
+    def sentence(thing: str, num_words: int) -> str:
+        return " ".join(["The", thing, "is", *(rng.choice(FILLER) for _ in range(num_words - 3))]) + "."
+
+    def row(number: int) -> dict[str, Any]:
+        thing, num_words = rng.choice(THINGS), rng.randint(6, 12)
+        right, wrong, instruction = rng.choice(
+            [
+                (num_words + rng.randint(0, 3), num_words - rng.randint(1, 3), f"Use at least {num_words} words."),
+                (num_words, num_words + rng.choice((-2, -1, 1, 2)), f"Use exactly {num_words} words."),
+            ]
         )
-    return written
+        pair = [sentence(thing, right), sentence(thing, wrong)]
+        return {
+            "input": f"Write sentence {number} about the {thing}. {instruction}",
+            "output_1": pair[number % 2 == 0],
+            "output_2": pair[number % 2],
+            "label": 2 - number % 2,
+        }
 
-
-def at_least(thing: str, wanted: int, rng: random.Random) -> tuple[str, str, str]:
-    right, wrong = words(thing, wanted + rng.randint(0, 3), rng), words(thing, wanted - rng.randint(1, 3), rng)
-    return f"Use at least {wanted} words.", right, wrong
-
-
-def exactly(thing: str, wanted: int, rng: random.Random) -> tuple[str, str, str]:
-    right, wrong = words(thing, wanted, rng), words(thing, wanted + rng.choice((-2, -1, 1, 2)), rng)
-    return f"Use exactly {wanted} words.", right, wrong
-
-
-def without_commas(thing: str, wanted: int, rng: random.Random) -> tuple[str, str, str]:
-    right, wrong = words(thing, wanted, rng), words(thing, wanted, rng)
-    return "Do not use any commas.", right, wrong.replace(" ", ", ", 1)
-
-
-def words(thing: str, num: int, rng: random.Random) -> str:
-    """A sentence of so many words."""
-    return " ".join(["The", thing, "is", *(rng.choice(FILLER) for _ in range(num - 3))]) + "."
+    return [row(number) for number in range(num)]
 
 
 def points(num: int, *, num_items: int, seed: int) -> list[tuple[int, Target]]:
-    """After how many lines of the journal what is killed: at random, each target about as often."""
+    """Draw the kills: (lines in the journal, target). The targets have equal shares."""
     rng = random.Random(seed + 1)
     targets: list[Target] = [TARGETS[number % len(TARGETS)] for number in range(num)]
     rng.shuffle(targets)
@@ -165,19 +124,22 @@ def points(num: int, *, num_items: int, seed: int) -> list[tuple[int, Target]]:
 
 
 class Setting:
-    """A server and runs that ask it; use it as `with`. It ends only what it started.
+    """A server and a benchmark run, as a context manager that terminates the processes it started.
 
     Args:
         out: folder of the run.
-        options: of `tirjudge bench run`.
-        model: checkpoint folder of the server; None: the bundled judge.
+        options: other options of `tirjudge bench run`.
+        model: checkpoint folder of the server. None: the bundled judge.
+
+    Attributes:
+        num_starts: `runner` or `server` -> how often it was started.
     """
 
     def __init__(self, out: Path, *, options: list[str], model: Path | None) -> None:
         self.num_starts = Counter[str]()
         self._out = out
         self._options = options
-        self._serve = [*MAIN, "serve", "--port", str(free_port()), "--records", "none", "--files", "none"]
+        self._serve = [*TIRJUDGE, "serve", "--port", str(free_port()), "--records", "none", "--files", "none"]
         self._serve += [] if model is None else ["--model", str(model)]
         self._url = f"http://127.0.0.1:{self._serve[self._serve.index('--port') + 1]}"
         self._server: subprocess.Popen[str] | None = None
@@ -196,7 +158,7 @@ class Setting:
                 process.stdout.close()
 
     def start_server(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         self.num_starts["server"] += 1
         if self._server is not None and self._server.stdout is not None:
             self._server.stdout.close()
@@ -206,24 +168,25 @@ class Setting:
             raise SystemExit(f"tirjudge serve ended with status {self._server.wait()}")
 
     def start_runner(self) -> None:
+        """Start the benchmark run, or resume it."""
         self.num_starts["runner"] += 1
-        command = [*MAIN, "bench", "run", BENCHMARK, "--out", str(self._out), "--url", self._url, *self._options]
+        command = [*TIRJUDGE, "bench", "run", BENCHMARK, "--out", str(self._out), "--url", self._url, *self._options]
         with (self._out.parent / f"{self._out.name}.log").open("a") as log:
             self._runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, text=True)
 
     def run_to_the_end(self) -> float:
-        """Run until nothing is missing; gives the seconds. What we failed at is tried again by the same command."""
+        """Repeat the run until it has no failures, at most five times, and return the seconds."""
         started = monotonic()
         for _ in range(5):
             if self._runner is None or self._runner.poll() is not None:
                 self.start_runner()
             assert self._runner is not None
-            if self._runner.wait(timeout=20 * PATIENCE_S) == 0:
+            if self._runner.wait(timeout=20 * TIMEOUT_S) == 0:
                 return monotonic() - started
         raise SystemExit((self._out.parent / f"{self._out.name}.log").read_text())
 
     def run_with_kills(self, kills: list[tuple[int, Target]]) -> tuple[list[Target], float]:
-        """The same with kills; gives what was killed, in order."""
+        """Make the run with kills, and return the killed targets in order, and the seconds."""
         started = monotonic()
         self.start_runner()
         for lines, target in kills:
@@ -233,15 +196,15 @@ class Setting:
         return [target for _, target in kills], monotonic() - started
 
     def _wait_for(self, lines: int) -> None:
-        """Until the journal has so many lines; a run that ended before, because something failed, is started again."""
+        """Wait until the journal has `lines` lines. Resume the run if it ends before."""
         waited_since = monotonic()
         while num_lines(self._out / JOURNAL) < lines:
             assert self._runner is not None
             if self._runner.poll() is not None:
                 self.start_runner()
-            if monotonic() - waited_since > PATIENCE_S:
-                raise SystemExit(f"no {lines} lines within {PATIENCE_S:g} s")
-            sleep(LOOK_S)
+            if monotonic() - waited_since > TIMEOUT_S:
+                raise SystemExit(f"the journal has fewer than {lines} lines after {TIMEOUT_S:g} s")
+            sleep(POLL_S)
 
     def _kill(self, target: Target) -> None:
         assert self._runner is not None
@@ -260,7 +223,7 @@ class Setting:
 
 
 def comparison(one: BenchmarkRun, other: BenchmarkRun, *, num_lines: int) -> dict[str, Any]:
-    """What differs. Probabilities are floats: their last digits depend on what happened to share a batch."""
+    """Compare both runs. The last digits of probabilities may differ, because they depend on the batches of the engine."""
     first, second = ({judged.outline.id: judged for judged in run.judged} for run in (one, other))
     shared = first.keys() & second.keys()
     decided = [id for id in shared if decisions(first[id]) != decisions(second[id])]
@@ -281,32 +244,35 @@ def comparison(one: BenchmarkRun, other: BenchmarkRun, *, num_lines: int) -> dic
 
 
 def decisions(judged: JudgedExample) -> list[tuple[Any, ...]]:
+    """Return the decisions of an item, without probabilities."""
     return [(each.shown, each.best, each.tied, each.score, each.forced) for each in judged.decisions]
 
 
 def texts(judged: JudgedExample) -> list[Any]:
-    """All that the model wrote and was shown of its programs' output."""
+    """Return the texts of the model and the outputs of its programs."""
     rollouts = [rollout for judgment in judged.judgments for rollout in judgment.rollouts]
     return [(turn.text, turn.output, turn.outcome) for rollout in rollouts for turn in rollout.turns]
 
 
 def probability_gaps(one: JudgedExample, other: JudgedExample) -> Iterator[float]:
+    """Yield the differences of all probabilities of an item."""
     for first, second in zip(one.decisions, other.decisions, strict=True):
         for p, q in zip(first.probabilities or (), second.probabilities or (), strict=True):
             yield abs(p - q)
 
 
 def num_lines(path: Path) -> int:
+    """Return the number of lines of a file; 0 if the file does not exist."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that one started itself; of a server those are the fork-servers of its sandbox."""
+    """Return the child processes. Those of a server are the fork servers of its sandbox."""
     return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
 def free_port() -> int:
-    """One that a server can be started at, and started anew."""
+    """Return a free port, so that a restarted server has the same URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,11 +1,11 @@
-"""How long `/health` takes to answer while one connection sends requests that are made to keep the server busy.
+"""Measure the latency of `/health` while one connection sends requests that are expensive for the server.
 
     python benchmarks/health_under_attack.py --out benchmarks/results/health_under_attack.json
 
-Starts `tirjudge serve` with the bundled judge and `tirjudge sandbox serve`, with their defaults and a state directory of
-their own. Each attack runs in a loop for some seconds. Meanwhile another process asks for `/health` every 20 ms, each time on
-a new connection, whether or not the last answer is there: a server that freezes for a second delays fifty, and all count.
-An answer that does not come within ten seconds counts as ten seconds, and as unanswered. Prints one JSON object.
+Starts `tirjudge serve` with the bundled judge and `tirjudge sandbox serve`, with default settings and a temporary state
+folder. Each attack repeats for some seconds. Meanwhile another process requests `/health` every 20 ms, each time on a new
+connection, without waiting for the last response: if the server blocks for one second, fifty requests are delayed, and all
+of them count. A request without a response within ten seconds counts as ten seconds, and as unanswered.
 """
 
 from __future__ import annotations
@@ -20,58 +20,67 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from statistics import quantiles
-from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
-from sandbox_backends import finish, report_head, started
+from reporting import TIRJUDGE, Out, report
+from server_process import started
 
 ASK_EVERY_S = 0.02
+"""Seconds between two requests of `/health`."""
 UNANSWERED_S = 10.0
+"""Timeout of a request of `/health`."""
 TARGET_P99_MS = 250.0
+"""The p99 of `/health` should be below this during every attack."""
 QUIET_MS, QUIET_WITHIN_S = 50.0, 60.0
-"""Before the next attack, `/health` must have answered that fast; the last attack may still be worked on."""
+"""The next attack starts when `/health` answers within `QUIET_MS`, or after `QUIET_WITHIN_S`."""
+
+SANDBOX = ("sandbox", "serve", "--port", "0")
 
 Target = Literal["judge", "sandbox"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAttack:
-    """One request, sent again and again on one connection; or connections that are held."""
+    """A request that is repeated on one connection, or connections that are held open."""
 
     name: str
     path: str = "/health"
     body: Callable[[], bytes] = bytes
-    """Made once, when its turn comes."""
+    """Makes the body, once, when the attack starts."""
     _: KW_ONLY
     target: Target = "judge"
     kind: Literal["requests", "header_flood", "idle_connections", "unfinished_bodies", "none"] = "requests"
 
 
 def as_json(value: Any) -> Callable[[], bytes]:
+    """Return a function that makes a JSON body."""
     return lambda: json.dumps(value).encode()
 
 
 def chat(content: Callable[[], str]) -> Callable[[], bytes]:
+    """Return a function that makes a chat request."""
     return lambda: json.dumps({"model": "tirjudge-tiny", "messages": [{"role": "user", "content": content()}]}).encode()
 
 
 def grader(template: str, *, sample: str = "x") -> Callable[[], bytes]:
+    """Return a function that makes a grader request."""
     check = {"type": "string_check", "name": "g", "operation": "eq", "input": template, "reference": "x"}
     return as_json({"grader": check, "model_sample": sample})
 
 
 def action(text: str) -> Callable[[], bytes]:
+    """Return a function that makes a request of verl-tool."""
     return as_json({"trajectory_ids": ["t"], "actions": [text]})
 
 
 def questions(number: int) -> Callable[[], bytes]:
+    """Return a function that makes a decisions request with 10 MB of input."""
     question = {"type": "predicate", "instructions": "Is it so?"}
     return as_json({"model": "tirjudge-tiny", "input": "x" * 10 * MB, "questions": [question] * number})
 
@@ -172,13 +181,13 @@ ATTACKS = (
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Of each attack.")] = 5.0,
-    only: Annotated[str, typer.Option(help="Text in the names of the attacks to run; default: all.")] = "",
-    num_idle: Annotated[int, typer.Option(help="Connections of the attacks that hold them open.")] = 500,
-    out: Annotated[Path | None, typer.Option(help="File for the result; default: printed only.")] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds per attack.")] = 5.0,
+    only: Annotated[str, typer.Option(help="Part of the names of the attacks to run. Default: all.")] = "",
+    num_idle: Annotated[int, typer.Option(help="Connections that the attacks hold open.")] = 500,
+    out: Out = None,
 ) -> None:
     """Attack, measure, and print the result as JSON."""
-    head = report_head() | {"load_average_before": os.getloadavg(), "seconds_each": seconds}
+    head = {"load_average_before": os.getloadavg(), "seconds_each": seconds}
     rows = []
     spawn = multiprocessing.get_context("spawn")
     with started_servers() as addresses, ProcessPoolExecutor(1, mp_context=spawn) as asker:
@@ -194,7 +203,7 @@ def main(
                 print(f"{attack.name}: p99 {row['p99_ms']} ms", file=sys.stderr, flush=True)
     num_over = sum(row["p99_ms"] > TARGET_P99_MS for row in rows)
     tail = {"load_average_after": os.getloadavg(), "target_p99_ms": TARGET_P99_MS, "num_over_target": num_over}
-    finish(head | {"attacks": rows} | tail, out)
+    report(head | {"attacks": rows} | tail, out)
 
 
 Address = tuple[str, int]
@@ -202,36 +211,34 @@ Address = tuple[str, int]
 
 @contextmanager
 def started_servers() -> Iterator[dict[Target, Address]]:
-    """A judge and a sandbox service, each on a port of its own."""
-    with TemporaryDirectory() as state, ExitStack() as stack:
-        environment = os.environ | {"XDG_STATE_HOME": state}
-        _, judge = stack.enter_context(started(["serve", "--port", "0"], env=environment))
-        _, sandbox = stack.enter_context(started(["sandbox", "serve", "--port", "0"], env=environment))
-        yield {"judge": address_of(judge.split()[4]), "sandbox": address_of(json.loads(sandbox)["url"])}
+    """Start a server and a sandbox service, and yield their addresses."""
+    with started(*TIRJUDGE, "serve", "--port", "0") as judge, started(*TIRJUDGE, *SANDBOX) as sandbox:
+        yield {"judge": address_of(judge.url), "sandbox": address_of(sandbox.url)}
 
 
 def address_of(url: str) -> Address:
+    """Return host and port of a URL."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or 0
 
 
 @dataclass(slots=True)
 class Attacker:
-    """One attack under way."""
+    """Runs one attack."""
 
     attack: ServiceAttack
     address: Address
     num_idle: int
     answers: Counter[str] = field(default_factory=Counter)
-    """Status, or what came instead -> how often."""
+    """HTTP status or kind of failure -> number."""
     num_bytes: int = 0
-    """Sent."""
+    """Bytes sent."""
     _body: bytes = b""
     _connection: http.client.HTTPConnection | None = None
     _held: list[socket.socket] = field(default_factory=list)
 
     def run(self, seconds: float) -> None:
-        """What the server answers, or that it hangs up, is counted."""
+        """Repeat the attack for `seconds`, and count responses and failures."""
         strike = {"requests": self._post, "header_flood": self._flood}.get(self.attack.kind, self._hold)
         ends_at = monotonic() + seconds
         while (left_s := ends_at - monotonic()) > 0:
@@ -244,12 +251,14 @@ class Attacker:
                 sleep(0.01)
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._held:
             connection.close()
         if self._connection is not None:
             self._connection.close()
 
     def seen(self) -> dict[str, Any]:
+        """Return what was sent and received."""
         return {"mb_sent": round(self.num_bytes / MB, 1), "answers": dict(self.answers)}
 
     def _end(self, what: str) -> None:
@@ -289,17 +298,17 @@ class Attacker:
 
 
 def wait_until_quiet(address: Address, *, asker: ProcessPoolExecutor) -> None:
-    """Until the server has done with the last attack."""
+    """Wait until the server has finished the work of the last attack."""
     give_up_at = monotonic() + QUIET_WITHIN_S
     while monotonic() < give_up_at:
         if max(asker.submit(ask_for_health, address, ASK_EVERY_S).result()) * 1000 < QUIET_MS:
             return
         sleep(0.1)
-    print(f"/health of {address} stayed slow; going on", file=sys.stderr)
+    print(f"/health of {address} is still slow; continuing", file=sys.stderr)
 
 
 def ask_for_health(address: Address, seconds: float) -> list[float]:
-    """In another process: seconds of each answer, asked for at even times however long the others take."""
+    """Return the latencies of requests sent at a fixed rate. Runs in another process."""
 
     async def ask() -> list[float]:
         asked: list[asyncio.Task[float]] = []
@@ -313,7 +322,7 @@ def ask_for_health(address: Address, seconds: float) -> list[float]:
 
 
 async def health_s(address: Address) -> float:
-    """Seconds until `/health` has answered 200; `UNANSWERED_S` if it does not."""
+    """Return the seconds until a 200 of `/health`, or `UNANSWERED_S` after another status or a failure."""
     began = perf_counter()
     try:
         async with asyncio.timeout(UNANSWERED_S):
@@ -329,7 +338,7 @@ async def health_s(address: Address) -> float:
 
 
 def spread(latencies: list[float]) -> dict[str, Any]:
-    """In milliseconds."""
+    """Return percentiles of latencies in seconds, as milliseconds."""
     cuts = quantiles(latencies, n=100)
     return {
         "num_asked": len(latencies),

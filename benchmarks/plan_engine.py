@@ -1,11 +1,11 @@
-"""How well the plan's picture of a GPU fits measurements of a real one that others published.
+"""Compare the GPU model of `tirjudge plan` with published measurements of a real GPU.
 
     python benchmarks/plan_engine.py perf_points.csv --out benchmarks/results/plan_engine.json
 
-The file is `derived/csv/perf_points.csv` of silybench-data (CC BY 4.0): vLLM 0.30 with Qwen3-8B on one H100, callers that
-ask again when they are answered. The coefficients of a step are fitted to some of its inter-token latencies and to the
-time to the first token of a single caller. Then the throughput of every point is calculated by the plan's formula, with
-the rounded coefficients of the package. The fit uses none of these throughputs.
+The file is `derived/csv/perf_points.csv` of silybench-data (CC BY 4.0): vLLM 0.30 with Qwen3-8B on one H100. Each client
+sends its next request when it has received a response. The coefficients of a step are fitted to some of the inter-token
+latencies and to the time to first token of a single client. Then the throughput of every point is calculated with the
+plan's formula and the rounded coefficients of the package. The fit does not use these throughputs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tirjudge_server.planning.inputs import FITTED_SHARES
 from tirjudge_server.planning.steps import PRECISIONS, roofline
 
 KV_TOKENS = {"bf16": 377_024, "fp8": 430_272}
-"""Room in the cache, from vLLM's log of these runs."""
+"""Tokens that fit into the KV cache, from vLLM's log of these runs."""
 FITTED = ("decode", "balanced")
-"""Beginnings of the names of the workloads whose inter-token latencies are fitted."""
+"""Prefixes of the names of the workloads whose inter-token latencies are fitted."""
 FITTED_UP_TO = 64
-"""Callers; with more the cache was full, or prompts were computed all the time."""
+"""Maximum number of clients for the fit. With more, the cache was full or prompts were computed all the time."""
 
 GPU, MODEL = GPUS["h100"], MODELS["8B"]
 
@@ -47,6 +47,7 @@ def main(
 
 
 def measure(name: str, *, points: list[Point]) -> dict[str, Any]:
+    """Fit and compare the points of one precision."""
     compared = [compare(point, precision=name) for point in points]
     errors = [abs(entry["error"]) for entry in compared]
     return {
@@ -61,7 +62,7 @@ def measure(name: str, *, points: list[Point]) -> dict[str, Any]:
 
 
 def fit(points: list[Point], *, precision: str) -> dict[str, float]:
-    """Shares of the data sheet, by least squares of relative errors."""
+    """Return the shares of the data sheet figures, by least squares of relative errors."""
     rows = []
     for point in points:
         num = int(point["concurrency"])
@@ -83,7 +84,7 @@ def fit(points: list[Point], *, precision: str) -> dict[str, float]:
 
 
 def compare(point: Point, *, precision: str) -> dict[str, Any]:
-    """One point beside the plan's formula for a worker whose batch is full of its callers."""
+    """Compare one point with the plan's formula for a worker whose batch contains all clients."""
     num_input, num_output, callers = int(point["input_len"]), int(point["output_len"]), int(point["concurrency"])
     cost = roofline(GPU, MODEL, precision=PRECISIONS[precision])
     batch = min(callers, KV_TOKENS[precision] // (num_input + num_output))

@@ -1,10 +1,10 @@
-"""How long the prompts of real judgments are, in tokens of Qwen's tokenizer.
+"""Count the tokens of real judgment prompts with Qwen's tokenizer.
 
     python benchmarks/plan_prompts.py ROWS.jsonl.gz ... --out benchmarks/results/plan_prompts.json
 
-A row is `{"prompt", "responses", ...}`. Rows of two responses become pairwise prompts, and every response a pointwise one,
-rendered as a judge with tools renders them. The tokenizer is the one in the package dashscope (pip install dashscope
-tiktoken): that of Qwen's first models, whose ordinary tokens Qwen3 has kept.
+A row is `{"prompt", "responses", ...}`. A row with two responses is rendered as a pairwise prompt, and every response as a
+pointwise prompt, both with tools. The tokenizer is that of the package dashscope (pip install dashscope tiktoken). It is
+the tokenizer of Qwen's first models; Qwen3 has the same ordinary tokens.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def main(files: Annotated[list[Path], typer.Argument(exists=True)], out: Out = N
 
 
 def render(mode: Mode, *, prompt: str, responses: list[str]) -> str:
+    """Render a prompt with the limits of the default profile."""
     return render_prompt(
         mode,
         prompt=prompt,
@@ -63,7 +64,7 @@ def render(mode: Mode, *, prompt: str, responses: list[str]) -> str:
 
 
 def spread(lengths: list[int]) -> dict[str, float]:
-    """Of tokens."""
+    """Return mean and percentiles of lengths in tokens."""
     cuts = quantiles(lengths, n=20)
     return {
         "num_prompts": len(lengths),

@@ -1,12 +1,12 @@
-"""`tirjudge batch --ray` with a scripted model: whether a node may die, and what actors add.
+"""Measure `tirjudge batch --ray` with a scripted model: survival of a killed node, and throughput by number of actors.
 
     python -m benchmarks.ray_batch --out benchmarks/results/ray_batch.json
 
-Two nodes are two sets of Ray's processes on one machine, with two logical cores each. The first part judges a file while the
-second node is killed (SIGKILL to all of its processes) in the middle: every key must have one result, and the right one. The
-second part judges another file with 1, 2 and 4 actors, where the model takes its time for each answer, as one behind a URL
-does: what is measured is how well the cluster keeps its judges busy. It also says how fast a model that takes no time is
-judged, which is what Ray, and the loop, cost. Exits 1 if a result is missing, wrong or there twice.
+Two nodes are two sets of Ray processes on one machine, with two logical cores each. The first part judges a file while the
+second node is killed (SIGKILL to all of its processes): every key must have exactly one result, and the correct one. The
+second part judges another file with 1, 2 and 4 actors and a model with a fixed latency, like one behind a URL; this shows
+how well the cluster keeps its judges busy. It also judges with a model without latency, which shows the overhead of Ray
+and of the loop. Exits with status 1 if a result is missing, wrong or duplicated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
-os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # for the scripted judge, in Ray's processes
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # so that Ray's processes find the scripted judge
 
 import pyarrow.parquet as pq
 import ray
@@ -43,10 +43,10 @@ NODE = {"num_cpus": 2, "object_store_memory": 200 * 1024 * 1024}
 
 
 def main(
-    items: Annotated[int, typer.Option(help="Judged while a node is killed; 0: leave that out.")] = 5_000,
-    timed: Annotated[int, typer.Option(help="Judged with each number of actors; 0: leave that out.")] = 1_600,
-    delay_ms: Annotated[float, typer.Option(help="What the model takes for an answer.")] = 500.0,
-    concurrency: Annotated[int, typer.Option(help="Judgments side by side in an actor.")] = 16,
+    items: Annotated[int, typer.Option(help="Judgments while a node is killed. 0: skip this part.")] = 5_000,
+    timed: Annotated[int, typer.Option(help="Judgments with each number of actors. 0: skip this part.")] = 1_600,
+    delay_ms: Annotated[float, typer.Option(help="Milliseconds that the model takes per text.")] = 500.0,
+    concurrency: Annotated[int, typer.Option(help="Judgments in flight per actor.")] = 16,
     out: Out = None,
 ) -> None:
     """Judge, kill, count, measure, and print the result as JSON."""
@@ -61,7 +61,7 @@ def main(
 
 
 def judge_while_a_node_dies(folder: Path, *, num_items: int, delay_s: float, concurrency: int) -> dict[str, Any]:
-    """Kill the second node when a third is judged."""
+    """Judge a file, and kill the second node after a third of the judgments."""
     rows, output = _rows(folder, num_items), folder / "out"
     killed: dict[str, Any] = {}
     with _cluster() as cluster:
@@ -73,7 +73,7 @@ def judge_while_a_node_dies(folder: Path, *, num_items: int, delay_s: float, con
                 sleep(0.02)
             killed.update(results_before=len(judging.times), nodes_before=_num_nodes())
             cluster.remove_node(second, allow_graceful=False)
-            while _num_nodes() > 1:  # until Ray has missed enough of its heartbeats
+            while _num_nodes() > 1:  # until Ray notices the missing heartbeats
                 sleep(0.1)
             killed.update(nodes_after=_num_nodes(), results_when_noticed=len(judging.times))
 
@@ -95,11 +95,11 @@ def judge_while_a_node_dies(folder: Path, *, num_items: int, delay_s: float, con
 
 
 def throughput(folder: Path, *, num_items: int, delay_s: float, concurrency: int) -> dict[str, Any]:
-    """Results a second: in one process, and with 1, 2 and 4 actors; and with a model that takes no time."""
+    """Measure results per second in one process and with 1, 2 and 4 actors, with and without model latency."""
     rows = _rows(folder, num_items)
 
     def measured(name: str, judging: BatchExecutor, *, delay_s: float, num_judges: int) -> dict[str, Any]:
-        """With what was spent on starting the judges; and steadily, over the middle of the results."""
+        """Return the rates over the whole run, including the start of the judges, and over its middle part."""
         summary = _run(rows, output=folder / name, judging=judging, delay_s=delay_s)
         rates = {name: summary[name] for name in ("elapsed_s", "results_per_s", "steady_per_s")}
         return rates | ({"most_possible_per_s": num_judges * concurrency / delay_s} if delay_s else {})
@@ -146,7 +146,7 @@ def _run(rows: Path, *, output: Path, judging: BatchExecutor, delay_s: float) ->
 
 @contextmanager
 def _cluster() -> Iterator[Cluster]:
-    """Two nodes of two logical cores."""
+    """A cluster of two nodes with two logical cores each."""
     cluster = Cluster()
     try:
         cluster.add_node(**NODE, include_dashboard=False)

@@ -1,10 +1,13 @@
-"""Judges real rows through a server and writes what came out, for the model card.
+"""Judge real rows through a server, and write the accuracy figures for the model card.
 
     python benchmarks/real_rows.py FILE.jsonl.gz ... --out judge/tirjudge/checkpoints/tiny/real_rows.json
 
-A row is `{"id", "prompt", "responses", "label", "meta"?}`. Scored are rows with a label; rows whose `meta.correct` says
-which responses are right, some and not all (right: a right one was picked); and rows of one response whose `meta.strict`
-says which instructions it follows (right: its score is 6 or more if and only if it follows all).
+A row is `{"id", "prompt", "responses", "label", "meta"?}`. Three kinds of rows are scored:
+
+- rows with a label;
+- rows whose `meta.correct` says which responses are correct, if some but not all are: right if a correct one is picked;
+- rows with one response whose `meta.strict` says which instructions it follows: right if its score is 6 or more exactly
+  when it follows all of them.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ from reporting import tirjudge
 from tirjudge_server.demo import started_server
 
 GOOD_SCORE = 6
+"""Minimum score of a response that follows all instructions."""
 
 
 def main(
     files: Annotated[list[Path], typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option(help="File for the figures.")],
-    model: Annotated[Path | None, typer.Option(help="Checkpoint folder; default: the bundled judge.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the bundled judge.")] = None,
 ) -> None:
-    """Judge, and write a list of figures, one entry a file."""
+    """Judge, and write a list of figures with one entry per file."""
     with started_server(*(() if model is None else ("--model", str(model)))) as url:
         text = json.dumps([judge_rows(file, url=url) for file in files], indent=1)
     out.write_text(text + "\n", encoding="utf-8")
@@ -58,7 +62,7 @@ def judge_rows(file: Path, *, url: str) -> dict[str, Any]:
 
 
 def score_row(row: dict[str, Any], judgment: dict[str, Any] | None) -> tuple[float, float] | None:
-    """(right, chance) of one row; None if it is not scored."""
+    """Return whether the row is right, and the probability of being right by chance. None: the row is not scored."""
     if judgment is None:
         return None
     verdict, meta = judgment["verdict"], row.get("meta") or {}
@@ -73,13 +77,14 @@ def score_row(row: dict[str, Any], judgment: dict[str, Any] | None) -> tuple[flo
 
 
 def what_it_holds(row: dict[str, Any]) -> str:
+    """Describe the rows of a file by its first row."""
     if len(row["responses"]) == 1:
         return "single responses: are all instructions followed?"
     return "pairs" if len(row["responses"]) == 2 else f"best of {len(row['responses'])}"
 
 
 def chance_of(rows: list[dict[str, Any]], chances: list[float]) -> float | None:
-    """What picking at random gets; of single responses, what the commoner answer gets. None: nothing was scored."""
+    """Return the accuracy of random picks; for single responses, of the more frequent answer. None: no row was scored."""
     if not chances:
         return None
     followed = [all(row["meta"]["strict"]) for row in rows if "strict" in (row.get("meta") or {})]

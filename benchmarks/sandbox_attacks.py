@@ -1,15 +1,12 @@
-"""Attack programs against the sandbox: each level, each case, held or BREACH, and what is left on the host afterwards.
+"""Run attack programs against the sandbox at each level, and report which ones are contained.
 
-    python benchmarks/sandbox_attacks.py                                 # our own attacks, at every level that works
-    python benchmarks/sandbox_attacks.py cases.jsonl --level landlock    # a file of them (see sandbox_programs.py)
+    python benchmarks/sandbox_attacks.py                                 # the built-in attacks, at every level that works
+    python benchmarks/sandbox_attacks.py cases.jsonl --level landlock    # attacks from a file (format: sandbox_programs.py)
     setpriv --reuid 12345 --regid 12345 --clear-groups /opt/venv/bin/python benchmarks/sandbox_attacks.py
-    python benchmarks/sandbox_attacks.py --negative-control 12345 --python /usr/bin/python3
 
-After each program: every slot answers, and the next program there finds the place as the first one did; no process,
-namespace, mount, control group or file is left; the canaries on the host are untouched. Exits 1 if anything got through.
-
-The negative control runs the cases that cannot harm the machine as plain processes of a user that has nothing else here,
-and shows which probes notice. It needs root, to become that user. Never run attacks against a bare runner as root.
+An attack is held if it ends as its probe says and has no lasting effect: every slot answers, and the next program on each
+slot finds the same environment as the first one did; no process, namespace, mount, control group or file is left; the
+canaries on the host are unchanged. Exits with status 1 if an attack is not held.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import contextlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,8 +23,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from reporting import JsonOut, report
 from rich.progress import track
-from sandbox_backends import CONSOLE, CONTROL, Backend, PlainSubprocess, at_each, finish, opened, report_head
+from sandbox_backends import CONSOLE, Backend, at_each, opened
 from sandbox_host import Canaries, Footprint, descendants, planted_canaries, private_mb, reap_adopted, shared_memory_mb
 from sandbox_programs import ATTACKS, PRELUDES, Case, Probe, load_cases
 
@@ -38,50 +35,50 @@ from tirjudge_sandbox import Limits
 
 LIMITS = Limits(cpu_s=1.5, wall_s=3.0)
 STATUS = {Outcome.CRASH: "signal", Outcome.OUTPUT_LIMIT: "error", Outcome.REFUSED: "error"}
-"""How an outcome is called in a case, where that is not its own name."""
+"""Outcome -> its name in a case, where the names differ."""
 LOAD_SLACK_S = 6.0
-"""How much later than the sandbox's own clock the answer may come: the machine may be busy."""
+"""Maximum extra seconds, beyond the limit of the sandbox, until a result arrives. The machine may be loaded."""
 WARM_PACKAGES = ("numpy", "sympy", "pandas")
-"""Each is warm in another interpreter, if it is installed."""
-NOT_FOR_CONTROL = ("resource", "time")
+"""Packages that have a separate warm interpreter, if they are installed."""
 SETTLE_S = 5.0
-"""How long what a program left may take to go away."""
+"""Seconds until everything that a program left must be gone."""
 MEMORY_SLACK_MB = 256
+"""Memory that a program may use beyond its limit, for the sandbox around it."""
 
 LOOK_AROUND = PRELUDES["look_around"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
-    """What became of one case at one level."""
+    """The result of one case at one level."""
 
     id: str
     category: str
     outcome: str = ""
-    """As the sandbox named it; empty if it failed."""
+    """Outcome of the program. Empty: the sandbox failed."""
     wall_s: float = 0.0
     breaches: list[str]
-    """Why it was not held; empty if it was."""
+    """Why the attack was not held. Empty: it was held."""
     stdout_head: str = ""
-    """What it printed, cut short."""
+    """The first 200 characters of its output."""
 
 
 def main(
-    file: Annotated[Path | None, typer.Argument(help="Cases, one JSON object a line; default: our own.")] = None,
-    level: Annotated[
-        list[str] | None, typer.Option(help="Level, or URL of a service. Repeatable; default: all.")
+    file: Annotated[
+        Path | None, typer.Argument(help="Cases, one JSON object per line. Default: the built-in attacks.")
     ] = None,
-    only: Annotated[str, typer.Option(help="Regular expression for the ids to run.")] = "",
-    slots: Annotated[int, typer.Option(help="Programs at a time.")] = 2,
-    negative_control: Annotated[
-        int, typer.Option(help="A user: no sandbox, plain processes of this user, to see that the probes notice.")
-    ] = 0,
-    python: Annotated[str, typer.Option(help="Interpreter for that user.")] = sys.executable,
-    json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help='For SandboxPool, as image="NAME". Repeatable.')] = None,
-    patience: Annotated[float, typer.Option(help="Times longer that programs may take: on an emulated machine.")] = 1.0,
+    level: Annotated[
+        list[str] | None, typer.Option(help="Level, or URL of a service. Repeatable. Default: all.")
+    ] = None,
+    only: Annotated[str, typer.Option(help="Regular expression for the ids of the cases to run.")] = "",
+    slots: Annotated[int, typer.Option(help="Programs run concurrently.")] = 2,
+    json_out: JsonOut = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help='Argument of SandboxPool, such as image="NAME". Repeatable.')
+    ] = None,
+    patience: Annotated[float, typer.Option(help="Factor for all time limits, for an emulated machine.")] = 1.0,
 ) -> None:
-    """Run the cases and say what held."""
+    """Run the cases, and print which attacks are held."""
     cases = [
         replace(case, probe=replace(case.probe, max_wall=patience * case.probe.max_wall))
         for case in (load_cases(file) if file else ATTACKS)
@@ -91,9 +88,6 @@ def main(
     options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in option or [])}
 
     async def measure(name: str) -> dict[str, Any]:
-        if negative_control:
-            harmless = [case for case in cases if case.category not in NOT_FOR_CONTROL]
-            return summary(await control_results(harmless, uid=negative_control, python=python))
         before = Footprint.now(with_pss=False)
         async with opened(name, slots=slots, limits=limits, options=options) as box:
             with planted_canaries() as canaries:
@@ -101,15 +95,15 @@ def main(
         leftovers = await left_behind(before, seconds=SETTLE_S)
         return summary([*results, AttackResult(id="after-close", category="host", breaches=leftovers)])
 
-    levels = at_each([CONTROL] if negative_control else level, measure)
+    levels = at_each(level, measure)
     for name, found in levels.items():
         CONSOLE.print({name: found.get("breaches", found)})
-    got_through = not negative_control and any(found.get("num_breached") for found in levels.values())
-    cases_of = file.name if file else "built in"
-    finish(report_head() | {"cases": cases_of, "levels": levels}, json_out, failed=got_through)
+    failed = any(found.get("num_breached") for found in levels.values())
+    report({"cases": file.name if file else "built in", "levels": levels}, json_out, failed=failed)
 
 
 def summary(results: Sequence[AttackResult]) -> dict[str, Any]:
+    """Return the results of one level, and how many attacks were held."""
     breaches = {result.id: result.breaches for result in results if result.breaches}
     return {
         "num_held": len(results) - len(breaches),
@@ -119,52 +113,37 @@ def summary(results: Sequence[AttackResult]) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------------- runs
-
-
-async def control_results(cases: Sequence[Case], *, uid: int, python: str) -> list[AttackResult]:
-    """Without a sandbox. The canaries are the user's own, as they would be a careless runner's."""
-    if os.geteuid() != 0:
-        raise typer.BadParameter("--negative-control needs root")
-    results = []
-    for case in track(cases, description=CONTROL, console=CONSOLE):
-        with planted_canaries(uid=uid) as canaries, contextlib.closing(PlainSubprocess(uid=uid, python=python)) as box:
-            results += await run_cases(box, [case], canaries=canaries, name="", slots=1)
-    return results
-
-
 async def run_cases(
     box: Backend, cases: Sequence[Case], *, canaries: Canaries, name: str, slots: int
 ) -> list[AttackResult]:
-    # Without a sandbox, the next program finds whatever others do on this machine at the time.
+    """Run the cases one after the other."""
     normal = set()
-    if not isinstance(box, PlainSubprocess):
-        for package in ("", *WARM_PACKAGES):
-            normal |= await look_around(box, slots=slots, package=package)
-            await steady()
-            await look_around(box, slots=slots, package=package)
+    for package in ("", *WARM_PACKAGES):
+        normal |= await look_around(box, slots=slots, package=package)
+        await steady()
+        await look_around(box, slots=slots, package=package)
     await steady()
     baseline = Footprint.now(with_pss=False)
     results = []
-    for case in track(cases, description=name, console=CONSOLE, disable=not name):
+    for case in track(cases, description=name, console=CONSOLE):
         attempt = Attempt(box, case.filled(canaries.values), canaries=canaries, slots=slots)
         results.append(await attempt.result(normal=normal, baseline=baseline))
     return results
 
 
 async def look_around(box: Backend, *, slots: int, package: str) -> set[str]:
-    """What programs find on every slot, in the warm interpreter that has the package."""
+    """Return what programs find on every slot, in the warm interpreter with the package. Empty: without a package."""
     code = f"{LOOK_AROUND}\nimport {package}" if package else LOOK_AROUND
     return {result.stdout for result in await on_every_slot(box, code, slots=slots)}
 
 
 async def on_every_slot(box: Backend, code: str, *, slots: int) -> list[ExecResult]:
-    """With all slots free, as many programs as there are slots reach each of them."""
+    """Run a program on each slot. All slots must be free."""
     return await asyncio.gather(*(box.run(code) for _ in range(slots)))
 
 
 async def steady(*, seconds: float = 20.0) -> None:
-    """Until no process has come or gone for a while: warm interpreters start in the background."""
+    """Wait until the number of processes is stable, because warm interpreters start in the background."""
     end, same, last = time.monotonic() + seconds, 0, -1
     while same < 10 and time.monotonic() < end:
         num = len(descendants(os.getpid()))
@@ -173,7 +152,7 @@ async def steady(*, seconds: float = 20.0) -> None:
 
 
 async def left_behind(baseline: Footprint, *, seconds: float) -> list[str]:
-    """What there is more of than in the baseline, and does not go away."""
+    """Return which resources exceed the baseline and are not released within `seconds`."""
     end = time.monotonic() + seconds
     while True:
         now = Footprint.now(with_pss=False)
@@ -182,14 +161,14 @@ async def left_behind(baseline: Footprint, *, seconds: float) -> list[str]:
         if not any(num > 0 for num in more.values()):
             return []
         if time.monotonic() > end - seconds / 2:
-            reap_adopted()  # whose parent died with its children, as it may
+            reap_adopted()  # their parent may have died first
         if time.monotonic() > end:
             return [f"{num} more {name.removeprefix('num_')} than before" for name, num in more.items() if num > 0]
         await asyncio.sleep(0.05)
 
 
 class Attempt:
-    """One case in one backend."""
+    """One run of a case in a backend."""
 
     def __init__(self, box: Backend, case: Case, *, canaries: Canaries, slots: int) -> None:
         self._box = box
@@ -199,11 +178,11 @@ class Attempt:
         self._peak_mb = 0.0
 
     async def result(self, *, normal: set[str], baseline: Footprint) -> AttackResult:
-        """Runs it, then looks at what it did.
+        """Run the case, then look for its effects.
 
         Args:
-            normal: what `LOOK_AROUND` prints when nothing has happened; empty: do not look.
-            baseline: what there is when nothing runs.
+            normal: the possible outputs of `LOOK_AROUND` before any attack.
+            baseline: the resources in use when no program runs.
         """
         breaches: list[str] = []
         results: list[ExecResult] = []
@@ -223,7 +202,7 @@ class Attempt:
         breaches += await left_behind(baseline, seconds=SETTLE_S)
         breaches += self._canaries.touched(f"{self._case.code}\n{self._case.probe.then}\n{self._case.probe.pair}")
         if self._peak_mb > self._slots * LIMITS.memory_mb + MEMORY_SLACK_MB:
-            breaches.append(f"{self._peak_mb:.0f} MiB more than before were in use")
+            breaches.append(f"memory use rose by {self._peak_mb:.0f} MiB")
         return AttackResult(
             id=self._case.id,
             category=self._case.category,
@@ -234,7 +213,7 @@ class Attempt:
         )
 
     async def _run(self) -> list[ExecResult]:
-        """All repetitions, and last the pair if there is one."""
+        """Run all repetitions and the paired program concurrently. The result of the pair is the last one."""
         case = self._case
         started = time.perf_counter()
         programs = [case.code] * case.probe.repeat + ([case.probe.pair] if case.probe.pair else [])
@@ -242,11 +221,11 @@ class Attempt:
         longest_s = rounds * (case.probe.max_wall + LOAD_SLACK_S) + 30
         results = await asyncio.wait_for(asyncio.gather(*(self._box.run(code) for code in programs)), longest_s)
         if time.perf_counter() - started > rounds * (case.probe.max_wall + LOAD_SLACK_S):
-            raise TimeoutError(f"the answer took {time.perf_counter() - started:.1f} s")
+            raise TimeoutError(f"the results took {time.perf_counter() - started:.1f} s")
         return results
 
     async def _aftermath(self, normal: set[str]) -> list[str]:
-        """The next programs on every slot."""
+        """Run the next programs on every slot, and return what is wrong with them."""
         breaches = []
         probe = self._case.probe
         if probe.then:
@@ -257,9 +236,9 @@ class Attempt:
                 missing = [text for text in probe.then_has if text not in result.stdout]
                 breaches += [f"the next program lacks {text}" for text in missing if result.outcome is Outcome.OK]
         package = next((name for name in WARM_PACKAGES if f"import {name}" in self._case.code), "")
-        found_now = await look_around(self._box, slots=self._slots, package=package) if normal else set()
+        found_now = await look_around(self._box, slots=self._slots, package=package)
         for found in found_now - normal:
-            breaches.append(f"the next program finds another place: {difference(found, normal)}")
+            breaches.append(f"the next program finds another environment: {difference(found, normal)}")
         return breaches
 
     @contextlib.asynccontextmanager
@@ -279,12 +258,12 @@ class Attempt:
 
 
 def in_use_mb() -> float:
-    """By the processes below us, and in memory files of anybody."""
+    """Return the private memory of all descendants plus the shared memory of the machine, in MiB."""
     return private_mb(descendants(os.getpid())) + shared_memory_mb()
 
 
 def judged(result: ExecResult, probe: Probe) -> list[str]:
-    """What is wrong with the end of a program."""
+    """Return what is wrong with the result of a program."""
     status = STATUS.get(result.outcome, str(result.outcome))
     text = everything(result)
     error = result.error or ""
@@ -295,7 +274,7 @@ def judged(result: ExecResult, probe: Probe) -> list[str]:
         f"exit code {result.exit_code}": probe.exit_code not in (None, result.exit_code),
         f"{num_bytes} bytes printed": probe.max_bytes is not None and num_bytes > probe.max_bytes,
         f"an error line of {len(error)} characters": probe.max_error is not None and len(error) > probe.max_error,
-        **{f"{line_with(word, text)!r} came back": word in text for word in probe.lacks},
+        **{f"{line_with(word, text)!r} was returned": word in text for word in probe.lacks},
         **{f"{word!r} is missing from {result.stdout[:100]!r}": word not in result.stdout for word in probe.has},
         **{f"{word!r} is missing from the error {error!r}": word not in error for word in probe.error_has},
     }
@@ -303,16 +282,17 @@ def judged(result: ExecResult, probe: Probe) -> list[str]:
 
 
 def everything(result: ExecResult) -> str:
-    """All texts that came back."""
+    """Return all texts of a result."""
     return "\n".join((result.stdout, result.error or "", getattr(result, "stderr", "")))
 
 
 def line_with(word: str, text: str) -> str:
+    """Return the first line that contains the word, at most 200 characters of it."""
     return next((line[:200] for line in text.splitlines() if word in line), word)
 
 
 def difference(found: str, normal: set[str]) -> str:
-    """The first line that is new."""
+    """Return the first line of `found` that no text of `normal` contains."""
     known = {line for text in normal for line in text.splitlines()}
     return next((line[:200] for line in found.splitlines() if line not in known), "less than before")
 

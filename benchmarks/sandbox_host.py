@@ -1,4 +1,4 @@
-"""What the sandbox's measurements look at on the host: canaries, and the footprint of a pool and of its programs."""
+"""What the sandbox measurements observe on the host: the footprint of a pool and its programs, and canaries."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _WATCHED = [
     "/usr/lib",
     "/var",
 ]
+"""Folders in which a new file is a breach."""
 
 
 # ------------------------------------------------------------------------------------------------------------- footprint
@@ -39,28 +40,30 @@ _WATCHED = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What this process, and all below it, hold at a moment."""
+    """Resources that this process and its descendants hold at one moment."""
 
     num_processes: int
-    """Below this one, zombies too."""
+    """Descendants of this process, including zombies."""
     num_threads: int
     """Of this process."""
     num_fds: int
     """Of this process."""
     num_fds_below: int
+    """Open descriptors of the descendants."""
     rss_mb: float
     """Of this process."""
     pss_below_mb: float | None
-    """Of all below it, shared pages counted once; None where the kernel does not let us look."""
+    """Memory of the descendants, with shared pages counted once. None: the kernel denies access."""
     num_mounts: int
-    """In this process's namespace and in the others below it."""
+    """Mounts in the mount namespaces of this process and its descendants."""
     num_namespaces: int
-    """That a process below holds, or a descriptor of one, beyond this process's own."""
+    """Namespaces of the descendants, or that their descriptors refer to, other than this process's namespaces."""
     num_cgroups: int
-    """Directories of control groups, of this process's pools."""
+    """Control group directories of this process's pools."""
 
     @classmethod
     def now(cls, *, with_pss: bool = True) -> Footprint:
+        """Measure. `with_pss` is slow with many processes."""
         below = descendants(os.getpid())
         return cls(
             num_processes=len(below),
@@ -76,26 +79,29 @@ class Footprint:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one; complete for orphans too where `adopt_orphans` was called."""
-    return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    """Return the pids of all descendants. Orphans are included if `adopt_orphans` was called."""
+    try:
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def adopt_orphans() -> None:
-    """From now on a process below whose parent dies becomes a child of this one, so that it cannot get out of sight."""
+    """Make this process the parent of descendants whose parent dies (a child subreaper, see prctl(2))."""
     import ctypes
 
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
 def reap_adopted() -> None:
-    """Bury the dead among our children. Only for those that nobody else will: it takes their exit status away."""
+    """Reap zombie children. Call it only when no other code waits for a child: the exit statuses are lost."""
     for child in psutil.Process().children():
         with contextlib.suppress(OSError):
             os.waitpid(child.pid, os.WNOHANG)
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Processor time of processes and of all their children that ended."""
+    """Return the CPU time of processes and of their ended children."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -104,6 +110,7 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 def pss_mb(pids: Iterable[int]) -> float | None:
+    """Return the memory of processes in MiB, with shared pages counted once. None: the kernel denies access."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -115,7 +122,7 @@ def pss_mb(pids: Iterable[int]) -> float | None:
 
 
 def cgroups(pid: int) -> set[str]:
-    """Directories of control groups that the pools of a process made: they carry its pid."""
+    """Return the control group directories that the pools of a process created. Their names contain its pid."""
     return {
         os.path.join(folder, name)
         for folder, names, _ in os.walk("/sys/fs/cgroup")
@@ -125,7 +132,7 @@ def cgroups(pid: int) -> set[str]:
 
 
 def private_mb(pids: Iterable[int]) -> float:
-    """Memory that the processes share with nobody's file, MiB; quick."""
+    """Return the memory of processes that is not shared, in MiB. Fast."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -135,14 +142,14 @@ def private_mb(pids: Iterable[int]) -> float:
 
 
 def shared_memory_mb() -> float:
-    """Of the whole machine: tmpfs, memory files, shared mappings."""
+    """Return the shared memory of the whole machine in MiB: tmpfs, memory files and shared mappings."""
     return psutil.virtual_memory().shared / 2**20
 
 
 def _entries(path: str) -> list[str]:
     try:
         return os.listdir(path)
-    except OSError:  # it has just ended, or is not ours to look into
+    except OSError:  # the process has ended, or access is denied
         return []
 
 
@@ -159,7 +166,7 @@ def _namespaces(pids: Iterable[int]) -> set[str]:
 
 
 def _num_mounts(pids: Iterable[int]) -> int:
-    """Each mount namespace once."""
+    """Return the number of mounts, counting each mount namespace once."""
     tables = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -171,17 +178,12 @@ def _num_mounts(pids: Iterable[int]) -> int:
 
 
 class Canaries:
-    """Things of the host that attacks are told of, and that none may reach: a file, a process, sockets, a secret.
+    """A file, a process, sockets and a secret on the host that no attack may reach.
 
-    Readable and reachable for everybody, so that nothing but the sandbox is in the way.
+    Attacks receive their names. Every user may read or reach them, so that only the sandbox stops an attack.
     """
 
-    def __init__(self, *, uid: int | None = None) -> None:
-        """Plants them.
-
-        Args:
-            uid: of the process and the file; None: ours.
-        """
+    def __init__(self) -> None:
         self.tag = secrets.token_hex(6)
         self.secret = f"tirjudge-canary-{secrets.token_hex(12)}"
         os.environ["TIRJUDGE_CANARY"] = self.secret
@@ -190,12 +192,8 @@ class Canaries:
         self.file = self.folder / "host.txt"
         self._content = f"CANARY-FILE {self.secret}\n"
         self.file.write_text(self._content)
-        if uid is not None:
-            os.chown(self.file, uid, uid)
         command = [getattr(sys, "_base_executable", None) or sys.executable, "-ISc", "input()"]
-        if uid is not None:
-            command = ["sleep", "1000000"]  # the interpreter may be out of the user's reach
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, user=uid, group=uid)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
         self._limits = self._proc("limits")
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self._tcp.getsockname()[1]
@@ -212,7 +210,7 @@ class Canaries:
 
     @property
     def values(self) -> dict[str, str]:
-        """What stands for what in a case."""
+        """Placeholder in a case -> the value that replaces it."""
         return {
             "FILE": str(self.file),
             "PID": str(self._process.pid),
@@ -223,10 +221,11 @@ class Canaries:
         }
 
     def touched(self, code: str = "") -> list[str]:
-        """What was done to them, and to the host's files, since they were planted or last looked at.
+        """Return what changed on the host since the last call, one line per change.
 
         Args:
-            code: of the program that ran: a new file on the host counts if its name is from there, or its owner is ours.
+            code: of the programs that ran. A new file on the host counts if its name occurs in the code, or if its owner
+                is a user of the sandbox.
         """
         found = []
         if not self.file.exists() or self.file.read_text() != self._content or os.listdir(self.folder) != ["host.txt"]:
@@ -252,13 +251,14 @@ class Canaries:
         for name, listener in (("TCP", self._tcp), ("abstract", self._unix)):
             with contextlib.suppress(BlockingIOError):
                 listener.accept()[0].close()
-                found.append(f"somebody connected to the {name} canary")
+                found.append(f"a connection reached the {name} canary")
         with contextlib.suppress(BlockingIOError):
             self._udp.recv(64)
-            found.append("somebody sent to the UDP canary")
+            found.append("a datagram reached the UDP canary")
         return found
 
     def close(self) -> None:
+        """Remove the canaries."""
         self._process.kill()
         self._process.communicate()
         for listener in (self._tcp, self._udp, self._unix):
@@ -268,8 +268,9 @@ class Canaries:
 
 
 @contextlib.contextmanager
-def planted_canaries(*, uid: int | None = None) -> Iterator[Canaries]:
-    canaries = Canaries(uid=uid)
+def planted_canaries() -> Iterator[Canaries]:
+    """Plant canaries, and remove them after the block."""
+    canaries = Canaries()
     try:
         yield canaries
     finally:
@@ -277,7 +278,7 @@ def planted_canaries(*, uid: int | None = None) -> Iterator[Canaries]:
 
 
 def _interpreter_state() -> list[object]:
-    """Mode, size and time of the standard library's folders, and what lies in them."""
+    """Return metadata of the standard library, and the files through which code could be loaded at the start of Python."""
     library = os.path.dirname(os.__file__)
     folders = [folder for folder in (library, f"{library}/site-packages", *sys.path) if os.path.isdir(folder)]
     files = [
@@ -292,11 +293,14 @@ def _host_files() -> set[str]:
 
 
 def _is_of_program(path: str, code: str) -> bool:
-    """Others use this machine too: its name (up to the first digit) is from the program, or its owner is a program's."""
+    """Whether a program made a file, rather than another process of this machine.
+
+    True if the name up to the first digit occurs in the code, or if the owner is a user of the sandbox.
+    """
     stem = re.match(r"\D*", os.path.basename(path))
     named = stem is not None and len(stem[0]) >= 4 and stem[0] in code
     try:
         owner = os.lstat(path).st_uid
-    except OSError:  # gone again
+    except OSError:  # the file is gone
         return False
     return named or owner >= 200_000

@@ -1,34 +1,32 @@
-"""A sandbox service in a small control group, attacked with everything that takes resources, and honest programs in between.
+"""Attack a sandbox service in a small control group, and run honest programs at the same time.
 
     python benchmarks/sandbox_pressure.py --json benchmarks/results/sandbox_pressure.json
     python benchmarks/sandbox_pressure.py --as-user 12345 --python /opt/venv/bin/python
 
-For each level: `tirjudge sandbox serve --slots 2 --memory-mb 128` in a group of 600 MiB and 1,024 processes and threads. For
-60 seconds two connections send the attacks in turn, and a third one honest programs, each with its own expected output. Held
-means: the service and its fork-servers are the processes that they were at the start, every honest program ended with its own
-output, and no attack got through. Exits 1 if not. Needs root, and control groups that it may write to.
+At each level, `tirjudge sandbox serve --slots 2 --memory-mb 128` runs in a group of 600 MiB and 1,024 processes and threads.
+For 60 seconds two connections send all attacks in turn, and a third one sends honest programs with a known output. The level
+holds if the service and its fork servers were not restarted, every honest program ended with its expected output, and no
+attack got through. Exits with status 1 if a level does not hold. Needs root and writable control groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
-import psutil
 import typer
-from sandbox_backends import at_each, finish, isolating_levels, report_head, started
+from reporting import TIRJUDGE, JsonOut, report
+from sandbox_backends import at_each, isolating_levels
 from sandbox_programs import ATTACKS, Case
+from server_process import RunningServer, started
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import ExecResult, Outcome
@@ -47,39 +45,40 @@ HONEST = (
 )
 
 MAX_WAIT_S = 10.0
-"""How long a program waits for a place in the queue, or for a service that was ended."""
+"""Maximum seconds that a client retries while the queue is full or the service does not answer."""
 SERVE = ("sandbox", "serve", "--port", "0", "--slots", "2", "--memory-mb", "128", "--level")
 
 
 def main(
-    level: Annotated[list[str] | None, typer.Option(help="Repeatable; default: all that need no image.")] = None,
-    seconds: Annotated[float, typer.Option(help="How long each level is attacked.")] = 60.0,
-    memory_mb: Annotated[int, typer.Option(help="Of the group.")] = 600,
-    pids: Annotated[int, typer.Option(help="Of the group.")] = 1024,
-    as_user: Annotated[int | None, typer.Option(help="Run the service as this user.")] = None,
-    python: Annotated[str, typer.Option(help="Interpreter for the service.")] = sys.executable,
-    json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
+    level: Annotated[
+        list[str] | None, typer.Option(help="Level. Repeatable. Default: all that do not need an image.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds per level.")] = 60.0,
+    memory_mb: Annotated[int, typer.Option(help="Memory limit of the group, MiB.")] = 600,
+    pids: Annotated[int, typer.Option(help="Limit of processes and threads of the group.")] = 1024,
+    as_user: Annotated[int | None, typer.Option(help="User id of the service. Default: this user.")] = None,
+    python: Annotated[str, typer.Option(help="Interpreter of the service.")] = sys.executable,
+    json_out: JsonOut = None,
 ) -> None:
-    """Attack the service at each level, and say what held."""
+    """Attack the service at each level, and print which levels hold."""
     levels = level or [
         name for name in isolating_levels() if as_user is None or name != IsolationLevel.NAMESPACES_CGROUP
     ]
 
     async def measure(name: str) -> dict[str, Any]:
         async with small_group(memory_mb=memory_mb, pids=pids) as group:
-            with started([*SERVE, name], python=python, preexec_fn=lambda: enter(group, user=as_user)) as (
-                service,
-                line,
-            ):
-                return await attacked(json.loads(line)["url"], service=service, group=group, seconds=seconds)
+            command = (python, *TIRJUDGE[1:], *SERVE, name)
+            with started(*command, preexec_fn=lambda: enter(group, user=as_user)) as service:
+                return await attacked(service, group=group, seconds=seconds)
 
     found = at_each(levels, measure)
-    head = report_head() | {"seconds": seconds, "group_mb": memory_mb, "group_pids": pids, "as_user": as_user}
-    finish(head | {"levels": found}, json_out, failed=not all(result.get("held", True) for result in found.values()))
+    head = {"seconds": seconds, "group_mb": memory_mb, "group_pids": pids, "as_user": as_user}
+    report(head | {"levels": found}, json_out, failed=not all(result.get("held", True) for result in found.values()))
 
 
 @contextlib.asynccontextmanager
 async def small_group(*, memory_mb: int, pids: int) -> AsyncIterator[Cgroup]:
+    """Create a control group with these limits, and remove it after the block."""
     group = open_tree().make()
     group.set_limits(memory_bytes=memory_mb << 20, num_tasks=pids)
     try:
@@ -90,7 +89,7 @@ async def small_group(*, memory_mb: int, pids: int) -> AsyncIterator[Cgroup]:
 
 
 def enter(group: Cgroup, *, user: int | None) -> None:
-    """In the service's own process, before it begins."""
+    """Enter the group and become the user; called in the service's process before it starts."""
     group.hold(os.getpid())
     if user is not None:
         os.setgroups([])
@@ -98,21 +97,21 @@ def enter(group: Cgroup, *, user: int | None) -> None:
         os.setresuid(user, user, user)
 
 
-async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, seconds: float) -> dict[str, Any]:
-    """What became of one level."""
-    async with httpx2.AsyncClient(base_url=url) as client, asyncio.timeout(60):
-        # The service tries its walls when it starts, in pools of their own.
-        while (await client.get("/health")).json()["doctor"] is None:  # noqa: ASYNC110 - it is another process
+async def attacked(service: RunningServer, *, group: Cgroup, seconds: float) -> dict[str, Any]:
+    """Attack one service, and return the result of its level."""
+    async with httpx2.AsyncClient(base_url=service.url) as client, asyncio.timeout(60):
+        # The service checks its isolation in the background after its start.
+        while (await client.get("/health")).json()["doctor"] is None:  # noqa: ASYNC110 - the service is another process
             await asyncio.sleep(0.1)
-    fork_servers = set(psutil.Process(service.pid).children())
+    fork_servers = set(service.process.children())
     end = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     breaches: list[str] = []
     failures: list[str] = []
-    async with RemoteSandbox(url, max_wait_s=MAX_WAIT_S) as sandbox:
+    async with RemoteSandbox(service.url, max_wait_s=MAX_WAIT_S) as sandbox:
 
         async def attack(first: float) -> None:
-            """All attacks in turn, beginning with the one at that fraction of the list."""
+            """Send all attacks in turn, starting at this fraction of the list."""
             for case in attacks_until(end, first=first):
                 result = await run(sandbox, case.code)
                 outcomes[str(result.outcome) if isinstance(result, ExecResult) else type(result).__name__] += 1
@@ -120,6 +119,7 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
                     breaches.append(f"{case.id}: {result.stdout[:200]}")
 
         async def work() -> int:
+            """Send honest programs, and return how many."""
             num = 0
             while time.monotonic() < end:
                 code = HONEST[num % len(HONEST)].format(n=1000 + num)
@@ -132,8 +132,8 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
             return num
 
         num_honest, *_ = await asyncio.gather(work(), attack(0.0), attack(0.5))
-    was_restarted = service.poll() is not None
-    num_lost = len(fork_servers - set(psutil.Process(service.pid).children()))
+    was_restarted = service.process.poll() is not None
+    num_lost = len(fork_servers - set(service.process.children()))
     return {
         "held": not (breaches or failures or was_restarted or num_lost),
         "num_attacks": outcomes.total(),
@@ -149,6 +149,7 @@ async def attacked(url: str, *, service: subprocess.Popen[str], group: Cgroup, s
 
 
 def attacks_until(end: float, *, first: float) -> Iterator[Case]:
+    """Yield attacks in turn until `end`, starting at the fraction `first` of the list."""
     canaries = {"FILE": "/etc/hostname", "PID": str(os.getpid()), "PORT": "1", "ABS": "none", "SECRET": "-", "TAG": "p"}
     cases = [case.filled(canaries) for case in ATTACKS if case.category in CATEGORIES]
     number = int(first * len(cases))
@@ -158,6 +159,7 @@ def attacks_until(end: float, *, first: float) -> Iterator[Case]:
 
 
 async def run(sandbox: RemoteSandbox, code: str) -> ExecResult | SandboxUnavailable:
+    """Run a program, and return its result or the error of the sandbox."""
     try:
         return await sandbox.run(code)
     except (SandboxBusy, SandboxUnavailable) as error:
@@ -165,14 +167,14 @@ async def run(sandbox: RemoteSandbox, code: str) -> ExecResult | SandboxUnavaila
 
 
 def run_here(code: str) -> str:
-    """What an honest program of ours prints."""
+    """Run an honest program in this process, and return its output."""
     printed: list[str] = []
-    exec(code, {"print": lambda value: printed.append(f"{value}\n")})  # noqa: S102 - written above
+    exec(code, {"print": lambda value: printed.append(f"{value}\n")})  # noqa: S102 - the code is one of HONEST
     return "".join(printed)
 
 
 def number_in(group: Cgroup, pattern: str, *names: str) -> int:
-    """From the first file that this version of control groups has."""
+    """Return a number from the first of these files that exists; the names differ between cgroup versions. 0: not found."""
     file = next((file for name in names if (file := group.memory_folder / name).exists()), None)
     match = re.search(pattern, file.read_text(), re.MULTILINE) if file else None
     return int(match[1]) if match else 0

@@ -1,13 +1,13 @@
-"""Programs for the sandbox's measurements: attacks of our own, random programs, and mutations of either.
+"""Programs for the sandbox measurements: the built-in attacks, random programs, and mutations of both.
 
-A case is an attack with what a safe end of it is. Our own are in `sandbox_attacks.toml`: each has an `id` that begins with
-its category, the `code`, the names of preludes that come before the code, and the keys of `Probe`. Another file of cases
-holds one JSON object a line:
+A case is an attack and the description of a safe end. The built-in cases are in `sandbox_attacks.toml`. Each has an `id` that
+starts with its category, the `code`, the names of the preludes that are put before the code, and fields of `Probe`. Another
+file of cases contains one JSON object per line:
 
-    {"id": ..., "category": ..., "code": ..., "expect": what a safe end is, in words, "probe": {...}}
+    {"id": ..., "category": ..., "code": ..., "expect": a safe end in words, "probe": {fields of `Probe`}}
 
-where the keys of `probe` are those of `Probe`. A program prints BREACH where it got through. `@FILE@`, `@PID@`, `@PORT@`,
-`@ABS@`, `@SECRET@` and `@TAG@` stand for canaries of the host (see `sandbox_host.py`).
+A program prints BREACH if it gets through. `@FILE@`, `@PID@`, `@PORT@`, `@ABS@`, `@SECRET@` and `@TAG@` are replaced by
+the names of canaries on the host (see `sandbox_host.py`).
 """
 
 from __future__ import annotations
@@ -26,40 +26,46 @@ ANY_END = ("ok", "error", "signal", "timeout", "oom")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a safe end of an attack is."""
+    """How an attack ends safely."""
 
     status: tuple[str, ...] = ANY_END
-    """`signal` is the outcome `crash`; `output_limit` and `refused` count as `error`."""
+    """Allowed outcomes. `signal` is the outcome `crash`; `output_limit` and `refused` count as `error`."""
     max_wall: float = 4.0
-    """Seconds in the sandbox."""
+    """Maximum seconds in the sandbox."""
     lacks: tuple[str, ...] = ("BREACH",)
-    """Texts that may be nowhere in what comes back, from this program, its pair and the next ones."""
+    """Texts that must not occur in any result: of this program, its pair and the next programs."""
     has: tuple[str, ...] = ()
-    """Texts that must be in what it printed."""
+    """Texts that must occur in its output."""
     error_has: tuple[str, ...] = ()
+    """Texts that must occur in its error line."""
     exit_code: int | None = None
-    """None: any."""
+    """Required exit code. None: any."""
     max_bytes: int | None = None
-    """Of what it printed, as UTF-8; None: any."""
+    """Maximum bytes of output, as UTF-8. None: no limit."""
     max_error: int | None = None
-    """Characters of the error line; None: any."""
+    """Maximum characters of the error line. None: no limit."""
     then: str = ""
-    """The next program, run on every slot; empty: only the runner's own look around."""
+    """Program to run on every slot afterwards. Empty: only the standard check of the environment."""
     then_has: tuple[str, ...] = ()
+    """Texts that must occur in the output of `then`."""
     then_skip_error: bool = False
     """Whether `then` may fail."""
     pair: str = ""
-    """A program that runs at the same time; empty: none."""
+    """Program to run concurrently. Empty: none."""
     pair_lacks: tuple[str, ...] = ()
+    """Texts that must not occur in the result of `pair`."""
     repeat: int = 1
+    """Number of concurrent runs of the attack."""
     distinct: bool = False
-    """Whether no two of the repetitions may print the same."""
+    """Whether all repetitions must print different outputs."""
     host: tuple[str, ...] = ()
-    """What to look at on the host; the runner always looks at all of it."""
+    """Parts of the host that the attack aims at. Not used: the runner always checks the whole host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
+    """An attack, and how it ends safely."""
+
     id: str
     category: str
     code: str
@@ -67,7 +73,7 @@ class Case:
     probe: Probe = field(default_factory=Probe)
 
     def filled(self, values: Mapping[str, str]) -> Case:
-        """This case with the canaries' names in it."""
+        """Return this case with its placeholders replaced by the names of canaries."""
 
         def fill(text: str) -> str:
             for name, value in values.items():
@@ -85,7 +91,11 @@ class Case:
 
 
 def load_cases(path: Path) -> list[Case]:
-    """Raises ValueError for a line that is no case."""
+    """Read a file of cases.
+
+    Raises:
+        ValueError: a line is not a case.
+    """
     cases = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
@@ -98,13 +108,14 @@ def load_cases(path: Path) -> list[Case]:
 
 
 def _probe(given: Mapping[str, Any]) -> Probe:
-    return Probe(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Probe(**values)
 
 
 _OWN = tomllib.loads(Path(__file__).with_name("sandbox_attacks.toml").read_text(encoding="utf-8"))
 PRELUDES: dict[str, str] = _OWN["preludes"]
 HOSTILE: dict[str, dict[str, Any]] = _OWN["hostile"]
-"""Kind -> the `code` of a program that uses things up, and how it may end (`ends`)."""
+"""Kind -> the `code` of a program that exhausts a resource, and its allowed outcomes (`ends`)."""
 
 
 def _own_attack(given: Mapping[str, Any]) -> Case:
@@ -115,7 +126,7 @@ def _own_attack(given: Mapping[str, Any]) -> Case:
 
 ATTACKS = [
     *map(_own_attack, _OWN["attacks"]),
-    # TOML cannot hold half a surrogate pair.
+    # A TOML file cannot contain a lone surrogate.
     Case(id="python-surrogate", category="python", code="print('\ud83d')", probe=Probe(status=("ok", "error"))),
 ]
 
@@ -143,11 +154,11 @@ _MODULES = (
 
 
 def random_program(rng: random.Random) -> str:
-    """Python that compiles; what it does, nobody knows. Loops mostly end."""
+    """Return a random program that compiles. Most of its loops end."""
     while True:
         imports = [f"import {module}" for module in rng.sample(_MODULES, k=rng.randint(0, 3))]
         body = [_statement(rng, depth=3) for _ in range(rng.randint(1, 8))]
-        if rng.random() < 0.7:  # so that it does not end at its first mistake
+        if rng.random() < 0.7:  # so that the first exception does not end the program
             body = [f"try:\n{_indented(part)}\nexcept Exception: pass" for part in [*imports, *body]]
             imports = ["a, b, c, d, f, xs = 1, 'b', None, {}, len, [1, 2, 3]"]
         code = "\n".join([*imports, *body])
@@ -156,6 +167,7 @@ def random_program(rng: random.Random) -> str:
 
 
 def compiles(code: str) -> bool:
+    """Whether Python accepts the code."""
     try:
         ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -164,7 +176,7 @@ def compiles(code: str) -> bool:
 
 
 def random_text(rng: random.Random) -> str:
-    """Bytes that nobody meant as a program, as text: valid UTF-8, latin-1, or any code points at all."""
+    """Return random bytes as text: decoded as UTF-8 or latin-1, or arbitrary code points, or punctuation."""
     num = int(2 ** rng.uniform(0, 12))
     data = rng.randbytes(num)
     make: list[Callable[[], str]] = [
@@ -177,7 +189,7 @@ def random_text(rng: random.Random) -> str:
 
 
 def random_calls(rng: random.Random) -> str:
-    """System calls with arbitrary numbers and arguments."""
+    """Return a program that makes system calls with random numbers and arguments."""
     return (
         "import ctypes, random\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         f"rng = random.Random({rng.getrandbits(32)})\nbuffer = ctypes.create_string_buffer(4096)\n"
@@ -190,7 +202,7 @@ def random_calls(rng: random.Random) -> str:
 
 
 def random_os_calls(rng: random.Random) -> str:
-    """Functions of `os` with arbitrary arguments."""
+    """Return a program that calls functions of `os` with random arguments."""
     return (
         f"import os, random\nrng = random.Random({rng.getrandbits(32)})\n"
         "names = sorted(name for name in dir(os) if callable(getattr(os, name)) and name[0] != '_')\n"
@@ -203,7 +215,7 @@ def random_os_calls(rng: random.Random) -> str:
 
 
 def mutation(rng: random.Random, sources: Iterable[str]) -> str:
-    """One of the sources, or two, changed in a few places."""
+    """Return one or two of the sources with a few random changes."""
     pool = list(sources)
     code = rng.choice(pool)
     for _ in range(rng.randint(1, 4)):

@@ -1,19 +1,19 @@
-"""A long run of hostile or random programs: is any lost or mixed up, does any hang the pool, and does anything grow?
+"""Run hostile or random programs for a long time: find lost or mixed-up results, hangs, and leaks.
 
     python benchmarks/sandbox_soak.py --programs 100000 --in-flight 256 --json benchmarks/results/sandbox_soak.json
     python benchmarks/sandbox_soak.py --mix random --programs 20000 --json benchmarks/results/sandbox_fuzz.json
     python benchmarks/sandbox_soak.py --mix random cases.jsonl --seed 7 --level landlock
 
-The mix `hostile` is honest programs, whose output is known to the letter, and a part of hostile ones that use things up.
-The mix `random` is generated Python that compiles, random bytes, mutations of attacks (our own, and those of the files
-given; see sandbox_programs.py), arbitrary system calls and arbitrary calls of `os`, with random bindings, limits,
-standard input and files; some are cancelled on their way. Each program is told a tag of its own. What comes back must
-have a defined outcome that its other fields agree with, and no tag but its own.
+The mix `hostile` consists of honest programs, whose exact output is known, and hostile programs that exhaust a resource.
+The mix `random` consists of generated Python that compiles, random bytes, mutations of attacks (built-in ones and those of
+FILES; see sandbox_programs.py), random system calls and random calls of `os`. These programs get random bindings, limits,
+standard input and files, and some are cancelled while they run. Each program has a unique tag. Its result must have a
+consistent outcome and must not contain the tag of another program.
 
-Also: how long the pool takes to start, what it holds while idle, programs a second, and the supervisor's processor time a
-program (with this script's own part in it: making programs and checking answers). What the pool holds is looked at again
-and again under load, and at rest before and after, where nothing may have grown. Exits 1 if a program was lost, mixed up
-or ended as it may not. The same seed makes the same programs, but what they do depends on time.
+The report also contains the start time of the pool, its memory while idle, programs per second, and the supervisor's CPU
+time per program, including this script's work of making programs and checking results. The resources of the pool are
+compared at rest before and after the load: they must not have grown. Exits with status 1 if a
+result is lost, mixed up or not allowed. The same seed makes the same programs, but their effects depend on timing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -35,8 +34,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from reporting import JsonOut, report
 from rich.progress import Progress
-from sandbox_backends import CONSOLE, Backend, at_each, finish, opened, report_head
+from sandbox_backends import CONSOLE, Backend, at_each, opened
 from sandbox_host import Canaries, Footprint, descendants, planted_canaries, pss_mb, reap_adopted
 from sandbox_programs import (
     ATTACKS,
@@ -55,6 +55,8 @@ from tirjudge_sandbox import IsolationLevel, Limits
 
 
 class Mix(StrEnum):
+    """Which programs are run."""
+
     HOSTILE = "hostile"
     RANDOM = "random"
 
@@ -64,50 +66,54 @@ LIMITS = {
     Mix.RANDOM: Limits(cpu_s=0.3, wall_s=1.0, memory_mb=128),
 }
 HANG_S = 120.0
-"""Beyond this, without waiting for a slot, a program hangs."""
+"""A program that takes longer, including its wait for a slot, counts as lost."""
 LATE_S = 20.0
-"""How much longer than its limit the sandbox itself may say a program took."""
-SAMPLE_S, REST_S = 2.0, 2.0
+"""Maximum seconds beyond its limit that a program may have run, by the sandbox's own measurement."""
+REST_S = 2.0
+"""Seconds without a program before a measurement at rest."""
 PART_WARM_UP = 0.02
-"""Of the programs, before the look at rest that the one at the end is compared with."""
+"""Share of the programs that run before the first measurement at rest."""
 PART_CANCELLED = 0.02
-"""Of the random programs."""
+"""Share of the random programs."""
 CANARIES_EVERY = 50
-"""Random programs between two looks at the canaries."""
+"""Number of random programs between two checks of the canaries."""
 MAX_GROWTH = {"num_fds_below": 4, "rss_mb": 8.0, "pss_below_mb": 8.0}
-"""Anything else may not grow at all."""
+"""Maximum growth at rest. Other resources must not grow at all."""
 TAG = re.compile(r"tag-[0-9a-f]{16}-gat")
 NUM_FAILURES_SHOWN = 20
 
 OK, ERROR, CRASH = Outcome.OK, Outcome.ERROR, Outcome.CRASH
 EXPENSIVE = ("spin", "one call", "memory", "flood")
-"""Those that use their limit up are drawn a third as often as the others."""
+"""Kinds of hostile programs that use up their time or output limit. They are drawn a third as often as other kinds."""
 
 HONEST = {
     "plain": "print(tag, number ** 2)",
     "numpy": "import numpy\nprint(tag, numpy.array([number]).dot([number]))",
     "sympy": "import sympy\nprint(tag, sympy.Integer(number) ** 2)",
 }
-"""Those that work here are drawn: the plain one as often as the others together, times four."""
+"""Honest programs. Those whose package is installed are drawn; the plain one is drawn four times as often as all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedProgram:
-    """One thing to run, and what must come of it."""
+    """A program, and the results that it may have."""
 
     kind: str
     tag: str
+    """Unique text that only this program may print."""
     code: str
     arguments: dict[str, Any] = field(default_factory=dict)
-    """For `run`, besides the code."""
+    """Other arguments of `run`."""
     ends: set[Outcome] = field(default_factory=lambda: set(Outcome))
+    """Allowed outcomes."""
     stdout: str | None = None
-    """What it prints, to the letter; None: not known."""
+    """Its exact output. None: not known."""
     is_valid: bool = True
-    """Whether the pool must take it; if not, ValueError is right too."""
+    """Whether the pool must accept it. If false, `run` may raise ValueError."""
     prints_tag: bool = True
-    """Whether its tag comes back, if it ends well."""
+    """Whether its output contains its tag, if its outcome is ok."""
     cancel_after_s: float | None = None
+    """Seconds until it is cancelled. None: not cancelled."""
 
 
 ProgramMaker = Callable[[int], TaggedProgram]
@@ -115,23 +121,26 @@ ProgramMaker = Callable[[int], TaggedProgram]
 
 @dataclass(slots=True, kw_only=True)
 class Soak:
-    """A pool under a long load, and what is known so far."""
+    """A pool under load, and the results so far."""
 
     box: Backend
     make: ProgramMaker
+    """Number -> program."""
     limits: Limits
+    """Default limits of the pool."""
     canaries: Canaries | None = None
+    """Checked from time to time. None: not checked."""
     outcomes: Counter[str] = field(default_factory=Counter)
+    """Kind and outcome -> number of programs."""
     failures: dict[str, list[dict[str, str]]] = field(
         default_factory=lambda: {"lost": [], "mixed_up": [], "unexpected": []}
     )
+    """Kind of failure -> the programs and reasons."""
     latencies: list[float] = field(default_factory=list)
-    samples: list[dict[str, float | None]] = field(default_factory=list)
-    sampling_cpu_s: float = 0.0
-    """Spent on looking, by this process."""
+    """Seconds per program, including its wait for a slot."""
 
     async def run_many(self, numbers: range, *, in_flight: int, advance: Callable[[], None]) -> None:
-        """The programs of these numbers, `in_flight` at a time."""
+        """Run the programs with these numbers, `in_flight` concurrently."""
         left = iter(numbers)
 
         async def work() -> None:
@@ -169,24 +178,25 @@ class Soak:
     def _check(self, result: ExecResult, program: TaggedProgram) -> None:
         text = all_texts(result)
         mixed_up = {
-            "the output of another came back": set(TAG.findall(text)) - {program.tag},
+            "another program's tag was returned": set(TAG.findall(text)) - {program.tag},
             "its own tag is missing": program.prints_tag and result.outcome is OK and program.tag not in result.stdout,
             f"it did not print {program.stdout!r}": program.stdout is not None
             and result.outcome is OK
             and result.stdout != program.stdout,
         }
         unexpected = contradictions(result, limits=program.arguments.get("limits") or self.limits, text=text)
-        unexpected["it may not end so"] = result.outcome not in program.ends
+        unexpected["outcome not allowed"] = result.outcome not in program.ends
         for kind, reasons in (("mixed_up", mixed_up), ("unexpected", unexpected)):
             for reason, is_so in reasons.items():
                 if is_so:
                     self.fail(kind, program, f"{reason}: {result.outcome}, {result.error}, {result.stdout[:200]!r}")
 
     def fail(self, how: str, program: TaggedProgram, reason: str) -> None:
+        """Record a failure. `how` is a key of `failures`."""
         self.failures[how].append({"kind": program.kind, "reason": reason, "code": program.code[:20_000]})
 
     async def check_slots(self, num_slots: int) -> None:
-        """All of them must answer rightly."""
+        """Run a program on every slot, and record a failure if a result is wrong."""
         tag = "all slots"
         program = TaggedProgram(
             kind="health",
@@ -197,38 +207,22 @@ class Soak:
         )
         await asyncio.gather(*(self._run_one(program) for _ in range(2 * num_slots)))
 
-    @asynccontextmanager
-    async def sampled(self, *, refresh: Callable[[], None]) -> AsyncIterator[None]:
-        """Looks at what the pool holds, again and again."""
-        began = time.perf_counter()
-
-        async def sample() -> None:
-            while True:
-                began_cpu = time.process_time()
-                self.samples.append({"seconds": round(time.perf_counter() - began, 1), **asdict(Footprint.now())})
-                refresh()
-                self.sampling_cpu_s += time.process_time() - began_cpu
-                await asyncio.sleep(SAMPLE_S)
-
-        sampling = asyncio.create_task(sample())
-        yield
-        sampling.cancel()
-
 
 def main(
-    files: Annotated[list[Path] | None, typer.Argument(help="Cases to mutate besides our own.")] = None,
-    mix: Annotated[Mix, typer.Option(help="Which programs.")] = Mix.HOSTILE,
-    programs: Annotated[int, typer.Option(help="Per level.")] = 100_000,
-    in_flight: Annotated[int, typer.Option()] = 256,
-    hostile: Annotated[float, typer.Option(help="Part of them, of the mix `hostile`.")] = 0.25,
-    slots: Annotated[int | None, typer.Option(help="Default: one a processor.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Cases to mutate, besides the built-in ones.")] = None,
+    mix: Annotated[Mix, typer.Option(help="Which programs to run.")] = Mix.HOSTILE,
+    programs: Annotated[int, typer.Option(help="Programs per level.")] = 100_000,
+    in_flight: Annotated[int, typer.Option(help="Programs in flight.")] = 256,
+    hostile: Annotated[float, typer.Option(help="Share of hostile programs in the mix `hostile`.")] = 0.25,
+    slots: Annotated[int | None, typer.Option(help="Programs run concurrently. Default: one per core.")] = None,
     level: Annotated[
-        list[str] | None, typer.Option(help="Repeatable; default: the best that works, of the mix `random` all.")
+        list[str] | None,
+        typer.Option(help="Level. Repeatable. Default: the best that works; for the mix `random`, all."),
     ] = None,
-    seed: Annotated[int, typer.Option()] = 0,
-    json_out: Annotated[Path | None, typer.Option("--json", help="File for the result.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
+    json_out: JsonOut = None,
 ) -> None:
-    """Run them and say what was lost and what grew."""
+    """Run the programs, and print which results were lost and which resources grew."""
     num_slots = slots or len(os.sched_getaffinity(0))
     cases = [*ATTACKS, *(case for file in files or [] for case in load_cases(file))]
 
@@ -255,7 +249,7 @@ def main(
     head = {"mix": mix, "seed": seed, "num_programs": programs, "in_flight": in_flight, "slots": num_slots}
     levels = at_each(level, measure, best_alone=mix is Mix.HOSTILE)
     failed = any(sum(found.get("num_failures", {}).values()) for found in levels.values())
-    finish(report_head() | head | {"part_hostile": hostile, "levels": levels}, json_out, failed=failed)
+    report(head | {"part_hostile": hostile, "levels": levels}, json_out, failed=failed)
 
 
 async def soak(
@@ -268,7 +262,11 @@ async def soak(
     in_flight: int,
     slots: int,
 ) -> dict[str, Any]:
-    """At one level: start, idle, the run, rest. Raises SandboxUnavailable."""
+    """Measure one level: start, idle, load, rest.
+
+    Raises:
+        SandboxUnavailable: the level does not work on this machine.
+    """
     started = time.perf_counter()
     async with opened(name, slots=slots, limits=limits, options={"max_waiting": in_flight}) as box:
         start_s = time.perf_counter() - started
@@ -279,7 +277,7 @@ async def soak(
         await asyncio.sleep(REST_S)
         idle_mb = pss_mb(descendants(os.getpid()))
         num_warm_up = max(int(num_programs * PART_WARM_UP), min(in_flight, num_programs))
-        with Progress(console=CONSOLE, auto_refresh=False) as progress:
+        with Progress(console=CONSOLE) as progress:
             part = partial(
                 run.run_many, in_flight=in_flight, advance=partial(progress.advance, progress.add_task(name))
             )
@@ -288,11 +286,9 @@ async def soak(
             await run.check_slots(slots)
             before = await at_rest()
             run.latencies.clear()
-            async with run.sampled(refresh=progress.refresh):
-                began, began_cpu = time.perf_counter(), time.process_time()
-                await part(range(num_warm_up, num_programs))
-                seconds = time.perf_counter() - began
-                supervisor_s = time.process_time() - began_cpu - run.sampling_cpu_s
+            began, began_cpu = time.perf_counter(), time.process_time()
+            await part(range(num_warm_up, num_programs))
+            seconds, supervisor_s = time.perf_counter() - began, time.process_time() - began_cpu
         await run.check_slots(slots)
         after = await at_rest()
     num_measured = max(1, num_programs - num_warm_up)
@@ -311,12 +307,12 @@ async def soak(
         "before": asdict(before),
         "after": asdict(after),
         "grew": grown(before, after),
-        "under_load": load_summary(run.samples),
     }
 
 
 async def works(box: Backend, package: str, *, slots: int) -> bool:
-    """Run on every slot, and then again: the first time, the warm interpreter for it may only be starting."""
+    """Whether programs can import a package. Tries twice, because its warm interpreter starts at the first import."""
+    results: list[ExecResult] = []
     for _ in range(2):
         code = f"import {package}, time\ntime.sleep(0.02)"
         results = await asyncio.gather(*(box.run(code) for _ in range(slots)))
@@ -325,27 +321,28 @@ async def works(box: Backend, package: str, *, slots: int) -> bool:
 
 
 def contradictions(result: ExecResult, *, limits: Limits, text: str) -> dict[str, bool]:
-    """What cannot be true of a program's end -> whether it is."""
+    """Return contradiction between fields of a result -> whether the result has it."""
     is_ok = result.outcome is OK
     exited = result.outcome in (OK, ERROR)
     return {
-        "an error though it ended well": is_ok and result.error is not None,
-        "no error though it failed": not is_ok and not result.error,
-        "ended well with a code": is_ok and result.exit_code != 0,
+        "an error with outcome ok": is_ok and result.error is not None,
+        "no error with a failure": not is_ok and not result.error,
+        "an exit code other than 0 with outcome ok": is_ok and result.exit_code != 0,
         "an error with code 0": result.outcome is ERROR and result.exit_code == 0,
-        "a signal though it exited": exited and result.signal is not None,
+        "a signal with an exit": exited and result.signal is not None,
         "a crash without a signal": result.outcome is CRASH and result.signal is None,
-        # What the sandbox says in its own words is never long, and not cut.
+        # Error lines of the sandbox itself are short and are not cut.
         "a long error": len(result.error or "") > max(limits.error_chars, 100),
         "long output": len(result.stdout) > limits.output_bytes + 200,
         f"{result.wall_s:.1f} s": not 0 <= result.wall_s <= limits.wall_s + LATE_S,
-        f"{result.cpu_s:.1f} s of processor time": not 0 <= result.cpu_s <= limits.cpu_s + 2.5,
+        f"{result.cpu_s:.1f} s of CPU time": not 0 <= result.cpu_s <= limits.cpu_s + 2.5,
         "no level": not result.level,
         "text that is not Unicode": any("\ud800" <= letter <= "\udfff" for letter in text),
     }
 
 
 def all_texts(result: ExecResult) -> str:
+    """Return all texts of a result, including its files."""
     files = (data.decode(errors="replace") for data in result.files.values())
     return "\n".join((result.stdout, result.error or "", result.stderr, *files))
 
@@ -354,7 +351,7 @@ def all_texts(result: ExecResult) -> str:
 
 
 def hostile_or_honest(number: int, *, seed: int, part_hostile: float, packages: Sequence[str]) -> TaggedProgram:
-    """The program of that number; the same for the same seed."""
+    """Return the program with this number; the same one for the same seed."""
     rng = random.Random(f"{seed}/{number}")
     tag = f"tag-{rng.getrandbits(64):016x}-gat"
     if rng.random() < part_hostile:
@@ -375,7 +372,7 @@ def hostile_or_honest(number: int, *, seed: int, part_hostile: float, packages: 
 def random_one(
     number: int, *, seed: int, sources: Sequence[str], has_files: bool, packages: Sequence[str]
 ) -> TaggedProgram:
-    """The program of that number; the same for the same seed."""
+    """Return the program with this number; the same one for the same seed."""
     rng = random.Random(f"{seed}/{number}")
     kinds: dict[str, tuple[int, Callable[[], str]]] = {
         "generated": (35, lambda: random_program(rng)),
@@ -397,14 +394,14 @@ def random_one(
         code=code,
         arguments=arguments,
         is_valid=is_valid,
-        # Other kinds may take back what they printed, and the head of a short output has no room for a tag.
+        # Programs of other kinds may delete their output, and a very short output limit cuts off the tag.
         prints_tag=kind in ("generated", "plain") and compiles(code) and limits.output_bytes >= 100,
         cancel_after_s=rng.uniform(0, 0.2) if rng.random() < PART_CANCELLED else None,
     )
 
 
 def random_arguments(rng: random.Random, *, tag: str, has_files: bool) -> tuple[dict[str, Any], bool]:
-    """For `run`, and whether they are all as they should be."""
+    """Return random arguments of `run`, and whether all of them are valid."""
     bindings: dict[str, Any] = {"tag": tag}
     is_valid = True
     if rng.random() < 0.2:
@@ -427,7 +424,7 @@ def random_arguments(rng: random.Random, *, tag: str, has_files: bool) -> tuple[
 
 
 def random_limits(rng: random.Random) -> Limits:
-    """All within what the operator allows."""
+    """Return random limits that the operator's limits allow."""
     changes = {
         "cpu_s": rng.uniform(0.05, 0.5),
         "wall_s": rng.uniform(0.2, 1.5),
@@ -444,31 +441,20 @@ def random_limits(rng: random.Random) -> Limits:
 
 
 async def at_rest() -> Footprint:
+    """Wait a little, and measure."""
     await asyncio.sleep(REST_S)
     reap_adopted()
     return Footprint.now()
 
 
 def grown(before: Footprint, after: Footprint) -> dict[str, float]:
-    """What there is more of, beyond what may vary."""
+    """Return resources that grew by more than `MAX_GROWTH`."""
     found = {}
     for name, was in asdict(before).items():
         now = getattr(after, name)
         if was is not None and now is not None and now - was > MAX_GROWTH.get(name, 0):
             found[name] = round(now - was, 2)
     return found
-
-
-def load_summary(samples: list[dict[str, float | None]]) -> dict[str, Any]:
-    """Of each quantity: the mean of the first quarter of the samples and of the last, and the most."""
-    quarter = max(1, len(samples) // 4)
-    summary: dict[str, Any] = {"num_samples": len(samples)}
-    for name in samples[0] if samples else ():
-        values = [value for sample in samples if (value := sample[name]) is not None]
-        if values and name != "seconds":
-            first, last = (round(statistics.fmean(part), 2) for part in (values[:quarter], values[-quarter:]))
-            summary[name] = {"first_quarter": first, "last_quarter": last, "most": max(values)}
-    return summary
 
 
 if __name__ == "__main__":

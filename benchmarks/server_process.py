@@ -1,4 +1,4 @@
-"""A server in a process of its own: started, asked, and its processor time and memory read from outside."""
+"""A server in a separate process: start it, send requests, and read its CPU time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import aiohttp
 import psutil
@@ -29,7 +30,7 @@ INSTRUCTIONS = (
 
 
 def request(number: int) -> JudgeRequest:
-    """One of many small pairs, no two alike."""
+    """Return a small pairwise request; each number gives a different one."""
     return JudgeRequest(
         mode=Mode.PAIRWISE,
         prompt=f"Write sentence {number} about the sea. {INSTRUCTIONS[number % len(INSTRUCTIONS)]}",
@@ -42,76 +43,77 @@ def request(number: int) -> JudgeRequest:
 
 @dataclass(kw_only=True)
 class RunningServer:
-    """A server, and how many requests it was sent so far."""
+    """A server process that answers."""
 
     url: str
-    process: psutil.Process
-    num_asked: int = 0
+    process: psutil.Popen
+    num_sent: int = 0
+    """Judge requests sent so far."""
+    num_tool_calls: int = 0
+    """Programs run in the judgments so far."""
 
     def cpu_s(self) -> float:
-        """Processor time of the process so far, in user mode and in the kernel; not of those below it."""
+        """Return the user and kernel CPU time of the process, without its child processes."""
         times = self.process.cpu_times()
         return times.user + times.system
 
-    def memory(self) -> dict[str, float]:
-        """Resident memory of the server, and of all processes below it; pages that forks share count for each."""
-        sizes = []
-        for child in self.process.children(recursive=True):
-            try:
-                sizes.append(child.memory_info().rss / 2**20)
-            except psutil.NoSuchProcess:  # it has ended meanwhile
-                continue
-        server_mb = self.process.memory_info().rss / 2**20
-        return {"server_mb": round(server_mb, 1), "below_mb": round(sum(sizes), 1), "num_below": len(sizes)}
-
-    def session(self) -> aiohttp.ClientSession:
-        """Connections to it. Answers are not parsed, so that asking costs little beside answering."""
-        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(limit=0))
-
-    async def ask(self, session: aiohttp.ClientSession) -> tuple[int, float]:
-        """The status and the seconds of one more request."""
-        self.num_asked += 1
-        body = request(self.num_asked).model_dump_json(exclude_defaults=True).encode()
-        began = perf_counter()
-        async with session.post("/v1/judge", data=body, headers={"content-type": "application/json"}) as answer:
-            await answer.read()
-            return answer.status, perf_counter() - began
-
-    async def ask_all(self, num_judgments: int, *, concurrency: int) -> list[float]:
-        """Seconds of each judgment, `concurrency` under way at a time.
+    async def judge_all(self, num_judgments: int, *, concurrency: int) -> list[float]:
+        """Send judge requests, `concurrency` in flight, and return the seconds of each.
 
         Raises:
-            SystemExit: one was not answered with 200.
+            ClientResponseError: a response is not a success.
         """
-        async with self.session() as session:
-            asking = (self.ask(session) for _ in range(num_judgments))
-            answers = await map_concurrently(asking, num_at_once=concurrency)
-        if refused := {status for status, _ in answers} - {200}:
-            raise SystemExit(f"the server answered {refused}")
-        return [seconds for _, seconds in answers]
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(self.url, connector=connector, raise_for_status=True) as session:
+            judging = (self._judge(session) for _ in range(num_judgments))
+            return await map_concurrently(judging, num_at_once=concurrency)
+
+    async def _judge(self, session: aiohttp.ClientSession) -> float:
+        self.num_sent += 1
+        body = request(self.num_sent).model_dump_json(exclude_defaults=True).encode()
+        began = perf_counter()
+        async with session.post("/v1/judge", data=body, headers={"content-type": "application/json"}) as response:
+            text = await response.read()
+        seconds = perf_counter() - began
+        if calls := re.search(rb'"tool_calls":(\d+)', text):  # cheaper than parsing the whole response
+            self.num_tool_calls += int(calls[1])
+        return seconds
+
+
+class ServerDidNotStart(Exception):
+    """The process ended without printing a URL."""
 
 
 @contextmanager
-def started(*command: str) -> Iterator[RunningServer]:
-    """The server of a command that prints its URL, in a state folder of its own; it ends with the block."""
-    with (
-        TemporaryDirectory() as state,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"XDG_STATE_HOME": state}
-        ) as process,
-    ):
-        assert process.stdout is not None
-        url = re.search(r"http://[\d.:]+", process.stdout.readline())
-        if url is None:
-            raise SystemExit(f"{' '.join(command)} ended with status {process.wait()}")
-        try:
-            yield RunningServer(url=url[0], process=psutil.Process(process.pid))
-        finally:
-            process.terminate()
+def started(*command: str, **options: Any) -> Iterator[RunningServer]:
+    """Start a command that prints the URL of its server, with a temporary state folder. Terminate it after the block.
+
+    Args:
+        command: the command.
+        options: of `subprocess.Popen`.
+
+    Raises:
+        ServerDidNotStart: the process ended without printing a URL.
+    """
+    with TemporaryDirectory() as state:
+        environment = os.environ | {"XDG_STATE_HOME": state}
+        with psutil.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options) as process:
+            url = re.search(r"http://[\d.:]+", process.stdout.readline())
+            if url is None:
+                raise ServerDidNotStart(f"{' '.join(command)} ended with status {process.wait()}")
+            try:
+                yield RunningServer(url=url[0], process=process)
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                try:
+                    process.wait(30)
+                except psutil.TimeoutExpired:  # a server under attack may end slowly
+                    process.kill()
 
 
 def spread(latencies: Sequence[float]) -> dict[str, float]:
-    """In milliseconds."""
+    """Return the mean and percentiles of latencies in seconds, as milliseconds."""
     cuts = quantiles(latencies, n=100)
     return {
         "mean_ms": round(fmean(latencies) * 1000, 2),

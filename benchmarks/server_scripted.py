@@ -1,8 +1,8 @@
-"""`tirjudge serve` with a scripted model, so that what remains is the server itself.
+"""`tirjudge serve` with a scripted model. Everything except the model is the real server.
 
     python benchmarks/server_scripted.py --programs 1 --records none
 
-Everything but the model is what `tirjudge serve` starts. `server_overhead.py` and `harness_throughput.py` measure it.
+`server_overhead.py` and `harness_throughput.py` measure it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tirjudge_server.settings import ServerSettings
 from tirjudge_web.process import bind, run
 
 COMMAND = (sys.executable, str(Path(__file__)))
+"""Starts this server."""
 
 PROGRAM = """We count the words.
 ```python
@@ -36,15 +37,15 @@ for name in ("A", "B"):
 """
 VERDICT = "B has more of them. <preference>B</preference>"
 NUM_PROGRAMS = re.compile(r"after programs: (\d)")
-"""In a prompt: how many programs its judgment takes."""
+"""In a prompt: the number of programs of its judgment."""
 
 
 class Engine(ScriptedEngine):
-    """Writes its programs, then its verdict, and keeps no list of what it was asked.
+    """Writes programs, then a verdict. Does not record its calls.
 
     Args:
-        num_programs: before the verdict, where the prompt gives no number.
-        delay_s: seconds that each text takes.
+        num_programs: programs before the verdict, if the prompt does not give a number.
+        delay_s: seconds per text.
     """
 
     def __init__(self, *, num_programs: int, delay_s: float) -> None:
@@ -60,14 +61,14 @@ class Engine(ScriptedEngine):
 
 
 def main(
-    programs: Annotated[int, typer.Option(help="That the model writes for a judgment.")] = 1,
-    delay_ms: Annotated[float, typer.Option(help="That each of its texts takes.")] = 0.0,
-    records: Annotated[str, typer.Option(help="As of `tirjudge serve`.")] = "none",
-    cache: Annotated[bool, typer.Option(help="As of `tirjudge serve`.")] = True,
-    max_concurrency: Annotated[int, typer.Option(help="As of `tirjudge serve`.")] = 16,
-    max_queue: Annotated[int, typer.Option(help="As of `tirjudge serve`.")] = 256,
+    programs: Annotated[int, typer.Option(help="Programs that the model writes per judgment.")] = 1,
+    delay_ms: Annotated[float, typer.Option(help="Milliseconds per text of the model.")] = 0.0,
+    records: Annotated[str, typer.Option(help="As for `tirjudge serve`.")] = "none",
+    cache: Annotated[bool, typer.Option(help="As for `tirjudge serve`.")] = True,
+    max_concurrency: Annotated[int, typer.Option(help="As for `tirjudge serve`.")] = 16,
+    max_queue: Annotated[int, typer.Option(help="As for `tirjudge serve`.")] = 256,
 ) -> None:
-    """Serve until a signal comes; one line on stdout has the URL."""
+    """Serve until a signal arrives. The first line on stdout contains the URL."""
 
     @asynccontextmanager
     async def open_scripted(*_: Any, **__: Any) -> AsyncIterator[Model]:

@@ -1,19 +1,19 @@
-"""What training does to a tiny judge: the experiments of docs/training-rl.md, one `tirjudge train` command each.
+"""Run the experiments of docs/training-rl.md, each of which is one `tirjudge train` command for a tiny judge.
 
     python benchmarks/training_learning.py RUNS --out benchmarks/results/training_learning.json
 
-They all begin with the weak judge of the recipe `tiny-cpu-zero`, which is made once. RUNS keeps every run; what is done is
-not done again. Two runs go side by side, one thread each.
+All experiments start from the weak judge of the recipe `tiny-cpu-zero`, which is made once. RUNS contains a folder per run;
+finished runs are not repeated. Two runs execute concurrently, with one thread each.
 
     zero        RL, then two rounds of sampling, SFT and RL (Figure 5 in miniature)
-    rl          RL alone, longer: what the others that are RL alone are compared with
-    distill     a teacher's trajectories, SFT, RL; the teacher is the best judge of `zero`
+    rl          RL only, with more steps: the baseline of the other experiments that use only RL
+    distill     SFT on a teacher's trajectories, then RL; the teacher is the best judge of `zero`
     text        RL without tools on the same data (Figure 4a)
-    single      RL on one task alone, measured on all of them as the others are (Figure 3)
-    paper, robust   one round of sampling and SFT after the same RL, by both rules of rejection, without the gate
+    single      RL on one task, evaluated on all tasks like the other experiments (Figure 3)
+    paper, robust   one round of sampling and SFT after the same RL, with either rejection rule, without the gate
     t3rl, majority  RL on pseudo-labels: verified votes weighted 4, and plain majority
     artist      RL with ARTIST's additive reward
-    unmasked    RL that learns the programs' outputs as if the model had written them
+    unmasked    RL with the programs' outputs in the loss, as if the model had written them
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ RECIPE = "tiny-cpu-zero"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One command."""
+    """One run of `tirjudge train`."""
 
     name: str
     command: str
+    """Command of `tirjudge train`."""
     sets: tuple[str, ...] = ()
-    """Keys of the recipe set anew; {zero} stands for the folder of that run."""
+    """Overrides of recipe keys. {zero} is replaced by the folder of the experiment `zero` with the same seed."""
     after: str | None = None
-    """The experiment that it needs a checkpoint of."""
+    """Experiment whose checkpoint this one needs. None: none."""
 
 
 LONGER = ("rl.steps=10", "rl.validate_every=10", "rl.save_every=10")
-"""RL alone has no rounds after it."""
+"""More steps for experiments without further rounds."""
 
 ONE_ROUND = ("start.checkpoint={zero}/rl-0/checkpoint", "rl.steps=1", "stages.rounds=1", "gate.mode=off")
 
@@ -70,14 +71,14 @@ EXPERIMENTS = (
 
 def main(
     runs: Annotated[Path, typer.Argument(help="Folder of the runs.")],
-    seed: Annotated[list[int], typer.Option(help="Each experiment once a seed; may be given several times.")] = [1],  # noqa: B006
-    only: Annotated[list[str], typer.Option(help="Names of experiments; default: all.")] = [],  # noqa: B006
-    sets: Annotated[list[str], typer.Option("--set", help="A key of the recipe, for all runs.")] = [],  # noqa: B006
-    jobs: Annotated[int, typer.Option(help="Runs side by side.")] = 2,
+    seed: Annotated[list[int], typer.Option(help="Seed of a run of each experiment. Repeatable.")] = [1],  # noqa: B006
+    only: Annotated[list[str], typer.Option(help="Name of an experiment. Repeatable. Default: all.")] = [],  # noqa: B006
+    sets: Annotated[list[str], typer.Option("--set", help="Override of a recipe key, for all runs. Repeatable.")] = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Runs executed concurrently.")] = 2,
     out: Out = None,
 ) -> None:
     """Train, and print the result as JSON."""
-    train("sample", out=runs / "start", sets=(*sets, "sampling.limit=1"))  # makes the weak judge
+    train("sample", out=runs / "start", sets=(*sets, "sampling.limit=1"))  # creates the weak judge
     start = runs / "start" / "start" / "checkpoint"
     wanted = [one for one in EXPERIMENTS if not only or one.name in only]
     ended = {(one.name, number): threading.Event() for one in wanted for number in seed}
@@ -92,15 +93,15 @@ def main(
             ended[experiment.name, number].set()
 
     with ThreadPoolExecutor(jobs) as pool:
-        # What others wait for comes first, so that no worker waits for one that has not begun.
+        # Experiments that others depend on come first, so that no worker waits for a run that has not started.
         results = list(pool.map(work, [(one, number) for number in seed for one in wanted]))
     report({"runs": results}, out)
 
 
 def run(experiment: Experiment, *, seed: int, runs: Path, start: Path, sets: Sequence[str]) -> dict[str, Any]:
-    """One experiment, and what its state says at the end."""
+    """Run one experiment, and return the validation results of its stages."""
     filled = [one.replace("{zero}", str(runs / f"zero-{seed}")) for one in experiment.sets]
-    common = [one for one in sets if not one.startswith("start.")]  # those speak of what is made once
+    common = [one for one in sets if not one.startswith("start.")]  # these affect only the weak judge
     sets = ("start.weak=null", f"start.checkpoint={start}", f"seed={seed}", *common, *filled)
     state = train(experiment.command, out=runs / f"{experiment.name}-{seed}", sets=sets)
     stages = [_stage(stage) for stage in state["stages"]]
@@ -118,7 +119,7 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def train(command: str, *, out: Path, sets: Sequence[str]) -> dict[str, Any]:
-    """One `tirjudge train` command in a process of its own; the state of its run."""
+    """Run one `tirjudge train` command in another process, and return the state of its run."""
     arguments = [*TIRJUDGE, "train", command, RECIPE, "--out", str(out), "--json"]
     for one in sets:
         arguments += ["--set", one]

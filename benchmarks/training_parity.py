@@ -1,11 +1,11 @@
-"""Whether what is trained on is what is served: the same weights and seeds through server, collector and harness.
+"""Compare the rollouts of server, training collector and harness, given the same weights and seeds.
 
     python -m benchmarks.training_parity --rollouts 1000 --out benchmarks/results/training_parity.json
 
-Each path runs the bundled judge in an engine of its own, with a real sandbox. Of the server (over HTTP, without a socket)
-and of the harness the ids and the mask are put together from what their engine was given and what it returned; of the
-collector they are what the trainer gets. An observation at the end that no turn followed was seen by no model and is left
-aside. Some rollouts are then computed anew by transformers, whole and in fp32, and their log-probabilities compared.
+Each path runs the bundled judge in a separate engine with a real sandbox. For the server (ASGI, without a socket) and for the
+harness, ids and mask are reconstructed from the requests and completions of their engine; for the collector they are the
+samples that the trainer receives. A last observation that no turn follows is ignored, because no model read it. Then the
+log-probabilities of some rollouts are compared with those that transformers computes in fp32 over the whole sequence.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ GROUP_SIZE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Seen:
-    """One rollout."""
+    """Token ids and loss mask of one rollout."""
 
     prompt_ids: tuple[int, ...]
     ids: tuple[int, ...]
-    """After the prompt, up to the last that was sampled."""
+    """Token ids after the prompt, up to the last sampled one."""
     mask: tuple[int, ...]
+    """1 for each sampled token in `ids`, 0 for other tokens."""
 
 
 def seen_of(turns: Sequence[Asked]) -> Seen:
-    """What an engine was given and returned in one rollout, put together."""
+    """Reconstruct a rollout from the requests and completions of its engine."""
     prompt_ids, last = turns[0].prompt_ids, turns[-1]
     whole = last.prompt_ids + last.completion.token_ids
     mask = [0] * (len(whole) - len(prompt_ids))
@@ -68,12 +69,13 @@ def seen_of(turns: Sequence[Asked]) -> Seen:
         start, token_ids = len(turn.prompt_ids), turn.completion.token_ids
         num = len(token_ids) - turn.completion.num_appended
         while num and whole[start + num - 1] != token_ids[num - 1]:
-            num -= 1  # an end of turn that was dropped because the sequence went on
+            num -= 1  # the loop drops the end of a turn that another turn follows
         mask[start - len(prompt_ids) : start - len(prompt_ids) + num] = [1] * num
     return Seen(prompt_ids=prompt_ids, ids=whole[len(prompt_ids) :], mask=tuple(mask))
 
 
 def seen_by_trainer(trajectory: TrainingSample) -> Seen:
+    """Return a training sample without the tokens after the last sampled one."""
     end = len(trajectory.ids)
     while end and not trajectory.mask[end - 1]:
         end -= 1
@@ -81,7 +83,7 @@ def seen_by_trainer(trajectory: TrainingSample) -> Seen:
 
 
 def draw_items(num_rollouts: int, *, seed: int) -> list[TrainingItem]:
-    """A third of the rollouts for each mode, two a prompt."""
+    """Generate items for this number of rollouts, two per prompt, with equal shares of the three modes."""
     num = num_rollouts // GROUP_SIZE // 3
     sizes = {Mode.PAIRWISE: num, Mode.LISTWISE: num, Mode.POINTWISE: (num_rollouts // GROUP_SIZE - 2 * num) // 2}
     mixture = Mixture(list_size=4)
@@ -91,7 +93,7 @@ def draw_items(num_rollouts: int, *, seed: int) -> list[TrainingItem]:
 
 
 def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[TrainingItem, JudgeRequest]:
-    """The item in the order in which a judgment shows it, and that judgment's request: as many votes as rollouts."""
+    """Return the item in the order in which a judgment shows it, and the judgment's request with a vote per rollout."""
     request = item.request(seed=seed, temperature=temperature)
     ordered = item if item.mode is Mode.POINTWISE else replace(item, order=content_order(request))
     return ordered, request.model_copy(update={"votes": GROUP_SIZE})
@@ -100,7 +102,7 @@ def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[Tr
 async def through_collector(
     items: Sequence[TrainingItem], *, seed: int, temperature: float, pool: SandboxPool
 ) -> tuple[list[TrainingSample], float]:
-    """The trajectories, and how many seconds it took to collect them."""
+    """Collect trajectories, and return them with the seconds."""
     num_groups = sum(item.num_groups for item in items)
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
         order = EpochOrder(items, seed=seed)
@@ -113,6 +115,7 @@ async def through_collector(
 
 
 async def through_server(judge: Judge, requests: Sequence[JudgeRequest]) -> None:
+    """Judge all requests over HTTP, without a socket."""
     transport = httpx2.ASGITransport(app=create_app(JudgeService(judge)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
         posts = (client.post("/v1/judge", json=request.model_dump(mode="json")) for request in requests)
@@ -121,6 +124,7 @@ async def through_server(judge: Judge, requests: Sequence[JudgeRequest]) -> None
 
 
 async def through_harness(judge: Judge, requests: Sequence[JudgeRequest]) -> None:
+    """Judge all requests with the runner of the harness."""
     failures: list[Exception] = []
 
     def done(number: int, answer: Any) -> None:
@@ -136,7 +140,7 @@ async def through_harness(judge: Judge, requests: Sequence[JudgeRequest]) -> Non
 
 
 async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
-    """The rollouts of one path, by what its engine saw."""
+    """Run one path with a recorded engine, and return its rollouts."""
     profile = load_profile(bundled_checkpoint())
     engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=profile.context_tokens)
     recorded = Recorded(engine=engine)
@@ -149,12 +153,16 @@ async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: San
 
 
 def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
-    """How many of the one have no equal among the other, ids and masks alike."""
+    """Return how many rollouts of either path have no equal in the other path. Ids and masks must be equal."""
     return sum((Counter(some) - Counter(others)).values()) + max(0, len(others) - len(some))
 
 
 def largest_logprob_difference(trajectories: Sequence[TrainingSample]) -> tuple[float, int]:
-    """Engine against one forward of transformers over the whole sequence, fp32: over sampled tokens, and how many."""
+    """Compare the engine's log-probabilities with transformers, fp32, one forward pass over the whole sequence.
+
+    Returns:
+        The largest absolute difference over sampled tokens, and the number of these tokens.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -172,7 +180,7 @@ def largest_logprob_difference(trajectories: Sequence[TrainingSample]) -> tuple[
 
 
 async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compared: int) -> dict[str, Any]:
-    """All three paths, one after the other."""
+    """Run the three paths, one after the other, and compare them."""
     items, requests = [], []
     drawn = draw_items(num_rollouts, seed=seed)
     for item in drawn:
@@ -201,10 +209,12 @@ async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compa
 
 
 def main(
-    rollouts: int = 1000,
-    seed: int = 1,
-    temperature: float = 1.0,
-    compared: Annotated[int, typer.Option(help="Rollouts whose log-probabilities are computed anew.")] = 50,
+    rollouts: Annotated[int, typer.Option(help="Rollouts per path.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the items and of the sampling.")] = 1,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
+    compared: Annotated[
+        int, typer.Option(help="Rollouts whose log-probabilities are compared with transformers.")
+    ] = 50,
     out: Out = None,
 ) -> None:
     """Compare, and print the result as JSON."""

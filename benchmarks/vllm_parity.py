@@ -1,11 +1,11 @@
-"""Whether the bundled judge says the same through vLLM as through the embedded engine, and what vLLM finds in its cache.
+"""Compare the bundled judge in vLLM with the embedded engine, and measure hits in vLLM's prefix cache.
 
     python -m benchmarks.vllm_parity --judgments 500 --out benchmarks/results/vllm_parity.json
 
-Both are greedy and compute in fp32, with a real sandbox. Where the ids of a rollout differ, the embedded engine is asked how
-likely the two tokens were at the first place that differs. Later turns send again what earlier ones sent or got: how much of
-that was cached is counted by vLLM, and its own metric has to agree. The environment with vLLM is that of the tests
-(see tests/vllm/environment.py).
+Both engines sample greedily in fp32, with a real sandbox. Where the ids of a rollout differ, the embedded engine reports the
+log-probabilities of the two tokens at the first difference. A later turn resends the tokens of earlier turns: vLLM reports
+how many of these were cached, once per completion and once as a metric. vLLM runs in the environment of the tests (see
+tests/vllm/environment.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ CONCURRENCY = 16
 
 
 async def compare(requests: list[JudgeRequest], *, server: VLLMServer) -> dict[str, Any]:
+    """Judge all requests with both engines, and return the differences."""
     embedded, remote = EmbeddedEngine.load(bundled_checkpoint()), VLLMEngine(server.url)
     one, other = Recorded(engine=remote), Recorded(engine=embedded)
     counters = [f"prefix_cache_{name}_total" for name in ("hits", "queries")]
@@ -74,7 +75,7 @@ async def compare(requests: list[JudgeRequest], *, server: VLLMServer) -> dict[s
 
 
 def verdict_of(judgment: Judgment) -> tuple[object, ...]:
-    """What was decided, without its probabilities."""
+    """Return the decision of a judgment and the labels of its rollouts, without probabilities."""
     labels = [rollout.verdict and rollout.verdict.label for rollout in judgment.rollouts]
     return (judgment.verdict.status, judgment.verdict.best, labels)
 
@@ -82,7 +83,7 @@ def verdict_of(judgment: Judgment) -> tuple[object, ...]:
 async def differing(
     found: list[Judgment], expected: list[Judgment], *, one: Recorded, other: Recorded, embedded: EmbeddedEngine
 ) -> list[dict[str, Any]]:
-    """Each rollout whose ids differ: where, and how near the two tokens were."""
+    """Return the first difference of each rollout whose ids differ."""
     differences = []
     for number, (a, b) in enumerate(zip(found, expected, strict=True)):
         theirs, ours = turns_of(a, recorded=one), turns_of(b, recorded=other)
@@ -94,7 +95,7 @@ async def differing(
 
 
 def turns_of(judgment: Judgment, *, recorded: Recorded) -> dict[str, list[Asked]]:
-    """Name of a rollout within its judgment -> its turns."""
+    """Return rollout name within the judgment -> turns."""
     return {
         session.removeprefix(judgment.id): [asked for asked in requests if asked.is_turn]
         for session, requests in recorded.rollouts().items()
@@ -105,9 +106,10 @@ def turns_of(judgment: Judgment, *, recorded: Recorded) -> dict[str, list[Asked]
 async def first_difference(
     theirs: list[Asked], ours: list[Asked], *, embedded: EmbeddedEngine
 ) -> dict[str, Any] | None:
+    """Return the first difference of one rollout, with the gap of the log-probabilities. None: no difference."""
     for turn, (a, b) in enumerate(zip(theirs, ours, strict=False)):
         if a.prompt_ids != b.prompt_ids:
-            return {"turn": turn, "why": "a program printed something else"}
+            return {"turn": turn, "why": "a program printed a different output"}
         if a.completion.token_ids != b.completion.token_ids:
             at = common_prefix(a.completion.token_ids, b.completion.token_ids)
             both = tuple(turn.completion.token_ids[at] for turn in (a, b))
@@ -121,14 +123,15 @@ async def first_difference(
 
 
 def main(
-    judgments: int = 500,
-    seed: Annotated[int, typer.Option(help="Of the held-out items.")] = 11,
+    judgments: Annotated[int, typer.Option(help="Requests to judge.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out items.")] = 11,
     url: Annotated[
-        str | None, typer.Option(help="Of a vLLM server that serves the bundled judge to nobody else.")
+        str | None,
+        typer.Option(help="URL of a vLLM server with the bundled judge and no other clients. Default: start one."),
     ] = None,
     out: Out = None,
 ) -> None:
-    """Compare, and print the result as JSON. Without --url a vLLM server is started."""
+    """Compare, and print the result as JSON."""
     with bundled_judge_server(url) as server:
         compared = asyncio.run(compare(held_out_requests(judgments, seed=seed), server=server))
     report({"judge": fingerprint(bundled_checkpoint()), **compared}, out)

@@ -1,21 +1,21 @@
-"""How much of vLLM's speed the loop keeps, and what a synchronous batch a turn would have cost.
+"""Compare the tokens per second of the loop with those of bare vLLM and of a synchronous batch per turn.
 
     python -m benchmarks.vllm_throughput --out benchmarks/results/vllm_throughput.json
     python -m benchmarks.vllm_throughput --apart --out benchmarks/results/vllm_throughput_apart.json
 
-Four ways through the same pairwise items, so many rollouts side by side, in short passes that take turns:
+The same pairwise items are processed in four modes with `--concurrency` rollouts in flight, in short alternating passes:
 
-- `loop`: the judge, with its sandbox.
-- `bare`: vLLM alone. Each rollout's requests one after the other, with the ids that the loop had sent and as many tokens as
-  it had got (`min_tokens` and `max_tokens`, `ignore_eos`), nothing in between, nothing asked for besides the text.
-- `logprobs`: the same, asked for the log-probability of each token too, as training does.
-- `batch`: the judge, held back as a synchronous loop would be. So many rollouts begin together; each turn begins when all of
-  them have come to it, and ends for all when the last one has ended.
+- `loop`: the judge with its sandbox.
+- `bare`: only vLLM. The requests of each rollout are sent one after the other, with the token ids that the loop sent and the
+  number of tokens that it received (`min_tokens`, `max_tokens`, `ignore_eos`). Only the text is requested.
+- `logprobs`: like `bare`, and the log-probability of each token is requested, as in training.
+- `batch`: the judge with a synchronous batch per turn. A batch of rollouts starts together; each turn starts when all of
+  them are ready for it, and ends for all when the slowest ends.
 
-Every pass has a cache salt of its own, so none finds what another had computed. Tokens are those that vLLM generated.
+Every pass has a unique cache salt, so no pass finds the prefixes of another one. Tokens are those that vLLM generated.
 
-With `--apart` the engine has a core to itself, as it would have a GPU. Without, it shares the cores with its own API's
-process, the judge and the judge's programs, and what the loop costs is mostly that they take turns.
+With `--apart` the engine has a core for itself, as it would have a GPU. Without, it shares the cores with its API process,
+the judge and the programs.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 
-WAYS = ("loop", "bare", "logprobs", "batch")
+MODES = ("loop", "bare", "logprobs", "batch")
 
 
 @dataclass(kw_only=True)
 class SynchronousEngine(BaseEngine):
-    """An engine that begins when all rollouts of a batch have asked, and answers when the last one has ended."""
+    """Starts generating when all rollouts of a batch have sent a request, and returns when the last one has ended."""
 
     engine: Engine
     num_active: int
+    """Rollouts of the batch that have not ended."""
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -73,7 +74,7 @@ class SynchronousEngine(BaseEngine):
         return completion
 
     def leave(self) -> None:
-        """One rollout asks no more."""
+        """Note that one rollout has ended."""
         self.num_active -= 1
         self._release()
 
@@ -92,19 +93,21 @@ class SynchronousEngine(BaseEngine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One way through all items."""
+    """One pass over all items in one mode."""
 
     tokens: int
+    """Tokens that vLLM generated."""
     seconds: float
 
     @property
     def rate(self) -> float:
+        """Tokens per second."""
         return self.tokens / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """The ways, each a method that makes one pass."""
+class Modes:
+    """The modes; each method makes one pass."""
 
     requests: list[JudgeRequest]
     server: VLLMServer
@@ -113,12 +116,14 @@ class Ways:
     concurrency: int
 
     async def loop(self, salt: str) -> tuple[Pass, Recorded]:
+        """Judge all items, and record the requests of the engine."""
         recorded, began = Recorded(engine=self.engine), time.perf_counter()
         with coming_from(salt):
             await judge_all(self.requests, engine=recorded, sandbox=self.pool, concurrency=self.concurrency)
         return Pass(tokens=sum(map(num_tokens, recorded.asked)), seconds=time.perf_counter() - began), recorded
 
     async def batch(self, salt: str) -> Pass:
+        """Judge all items with a synchronous batch per turn."""
         recorded, began = Recorded(engine=self.engine), time.perf_counter()
         with coming_from(salt):
             for start in range(0, len(self.requests), self.concurrency):
@@ -132,6 +137,7 @@ class Ways:
         engine.leave()
 
     async def bare(self, recorded: Recorded, salt: str, *, logprobs: bool) -> Pass:
+        """Send recorded requests to vLLM."""
         common = {"model": "judge", "ignore_eos": True, "temperature": 0, "cache_salt": cache_salt(salt)}
         common |= {"logprobs": 0} if logprobs else {}
 
@@ -153,63 +159,64 @@ class Ways:
 
 
 def num_tokens(asked: Asked) -> int:
-    """That vLLM generated."""
+    """Return how many tokens of a completion vLLM generated."""
     return len(asked.completion.token_ids) - asked.completion.num_appended
 
 
 async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrency: int) -> dict[str, Any]:
+    """Make all passes, and return rates and ratios."""
     items = generate_items(Mode.PAIRWISE, count=num_items, seed=5, mixture=Mixture(), held_out=True)
     requests = [item.request(seed=5, temperature=0.0) for item in items]
     engine = VLLMEngine(server.url)
     done: list[dict[str, Pass]] = []
     async with SandboxPool(slots=2) as pool:
-        ways = Ways(requests=requests, server=server, engine=engine, pool=pool, concurrency=concurrency)
-        _, recorded = await ways.loop("warm")
+        modes = Modes(requests=requests, server=server, engine=engine, pool=pool, concurrency=concurrency)
+        _, recorded = await modes.loop("warm")
 
-        async def one_pass(way: str, *, salt: str) -> Pass:
-            if way == "loop":
-                return (await ways.loop(salt))[0]
-            if way == "batch":
-                return await ways.batch(salt)
-            return await ways.bare(recorded, salt, logprobs=way == "logprobs")
+        async def one_pass(mode: str, *, salt: str) -> Pass:
+            if mode == "loop":
+                return (await modes.loop(salt))[0]
+            if mode == "batch":
+                return await modes.batch(salt)
+            return await modes.bare(recorded, salt, logprobs=mode == "logprobs")
 
         for number in track(range(rounds), description="Rounds", console=Console(stderr=True)):
-            done.append({way: await one_pass(way, salt=f"{way} {number}") for way in in_turn(WAYS, number)})
+            done.append({mode: await one_pass(mode, salt=f"{mode} {number}") for mode in in_turn(MODES, number)})
     await engine.aclose()
     ratios = (("loop", "bare"), ("logprobs", "bare"), ("loop", "batch"))
     return {
-        "tokens_a_pass": {way: sorted({one[way].tokens for one in done}) for way in WAYS},
-        "tokens_per_s": {way: spread([one[way].rate for one in done], digits=0) for way in WAYS},
+        "tokens_a_pass": {mode: sorted({one[mode].tokens for one in done}) for mode in MODES},
+        "tokens_per_s": {mode: spread([one[mode].rate for one in done], digits=0) for mode in MODES},
         **{f"{a}_to_{b}": spread([one[a].rate / one[b].rate for one in done], digits=3) for a, b in ratios},
     }
 
 
-def in_turn(ways: Sequence[str], number: int) -> list[str]:
-    """Each way comes as often first as last: a machine that others slow down slows all of them alike."""
-    start = number // 2 % len(ways)
-    turned = [*ways[start:], *ways[:start]]
+def in_turn(modes: Sequence[str], number: int) -> list[str]:
+    """Return the order of the modes in a round, so that each mode is equally often early and late in a round."""
+    start = number // 2 % len(modes)
+    turned = [*modes[start:], *modes[:start]]
     return turned if number % 2 == 0 else turned[::-1]
 
 
-def spread(values: Sequence[float], *, digits: int) -> dict[str, float]:
-    """Quartiles over the rounds; of the ratios, whose two passes ran within seconds of each other."""
+def spread(values: Sequence[float], *, digits: int) -> dict[str, Any]:
+    """Return median and quartiles over the rounds. The two passes of a ratio belong to the same round."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return {"median": round(median, digits), "quartiles": [round(low, digits), round(high, digits)]}
 
 
 def keep_apart(server: VLLMServer) -> None:
-    """The engine gets a core of its own; the API's process, and this one with its programs, the others.
+    """Pin the engine to one core, and the API process, this process and its programs to the other cores.
 
     Raises:
-        SystemExit: there is one core, the server is somebody else's, or its engine is not a process.
+        SystemExit: there is only one core, the server was not started here, or its engine is not a separate process.
     """
     first, *others = sorted(os.sched_getaffinity(0))
     if not others or server.pid is None:
-        raise SystemExit("--apart takes two cores, and a server of this benchmark's own")
+        raise SystemExit("--apart needs two cores, and cannot be combined with --url")
     api = psutil.Process(server.pid)
     engines = [child for child in api.children() if "EngineCore" in child.name() + " ".join(child.cmdline())]
     if not engines:
-        raise SystemExit("vLLM has no process of its own for its engine; --apart has nothing to keep apart")
+        raise SystemExit("--apart needs a vLLM whose engine is a separate process")
     for process, cores in [(api, others), *((engine, [first]) for engine in engines)]:
         for thread in process.threads():
             os.sched_setaffinity(thread.id, cores)
@@ -217,16 +224,17 @@ def keep_apart(server: VLLMServer) -> None:
 
 
 def main(
-    items: int = 48,
-    rounds: int = 24,
-    concurrency: Annotated[int, typer.Option(help="Rollouts side by side.")] = 16,
-    apart: Annotated[bool, typer.Option("--apart", help="The engine on a core that nothing else runs on.")] = False,
+    items: Annotated[int, typer.Option(help="Items per pass.")] = 48,
+    rounds: Annotated[int, typer.Option(help="Passes per mode.")] = 24,
+    concurrency: Annotated[int, typer.Option(help="Rollouts in flight.")] = 16,
+    apart: Annotated[bool, typer.Option("--apart", help="Pin the engine to a separate core.")] = False,
     url: Annotated[
-        str | None, typer.Option(help="Of a vLLM server that serves the bundled judge to nobody else.")
+        str | None,
+        typer.Option(help="URL of a vLLM server with the bundled judge and no other clients. Default: start one."),
     ] = None,
     out: Out = None,
 ) -> None:
-    """Measure, and print the result as JSON. Without --url a vLLM server is started."""
+    """Measure, and print the result as JSON."""
     with bundled_judge_server(url) as server:
         if apart:
             keep_apart(server)

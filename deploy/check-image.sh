@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the image as the Dockerfile says, runs it as hardened as docs/deploy.md asks, and sees that it judges:
+# Build the image, run it with the hardening of docs/deploy.md, and check that it judges:
 #
 #     deploy/check-image.sh
 #
-# Needs a Docker daemon with BuildKit. Where no registry can be reached, the base image is made of Debian's own packages,
-# which takes root and debootstrap; it is then Debian's Python that is tested, not that of the official image.
+# Needs a Docker daemon with BuildKit. If no registry is reachable, the base image is made from Debian packages, which needs
+# root and debootstrap. The image then has Debian's Python instead of that of the official image.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,15 +27,15 @@ fail() {
 make_base() {
     local root=$folder/root
     debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,python3-pip trixie "$root" >"$folder/log" ||
-        fail "no base image: $(tail -n 1 "$folder/log")"
-    # This machine may reach the package index through a proxy with a certificate of its own.
+        fail "debootstrap could not make the base image: $(tail -n 1 "$folder/log")"
+    # pip must trust the certificates of this machine, because a proxy may be between it and the package index.
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >"$root/etc/pip.conf"
     rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
     tar -C "$root" --exclude='./proc/*' --exclude='./sys/*' -cf - . | docker import - "$base" >/dev/null
 }
 
-# A container, hardened as in deploy/compose.yaml.
+# Start a container, hardened as in deploy/compose.yaml.
 run() {
     local name=$1
     shift
@@ -53,7 +53,7 @@ wait_until_healthy() {
     fail "$1 is not healthy after three minutes"
 }
 
-docker info >/dev/null || fail "no Docker daemon answers"
+docker info >/dev/null || fail "cannot reach a Docker daemon"
 docker image inspect "$base" >/dev/null 2>&1 || docker pull --quiet "$base" 2>/dev/null || make_base
 DOCKER_BUILDKIT=1 docker build --network host --tag "$image" .
 
@@ -65,22 +65,22 @@ run "$sandbox" --env TIRJUDGE_PORT=8090 --env TIRJUDGE_INSECURE_OPEN=1 --securit
 wait_until_healthy "$server"
 wait_until_healthy "$sandbox"
 
-[ "$(docker exec "$server" id -u)" = 10001 ] || fail "it runs as another user"
-docker exec "$server" sh -c '! ls -d /wheels /source /root/.cache/pip 2>/dev/null' || fail "what built it is left in it"
+[ "$(docker exec "$server" id -u)" = 10001 ] || fail "the server does not run as user 10001"
+docker exec "$server" sh -c '! ls -d /wheels /source /root/.cache/pip 2>/dev/null' || fail "the image contains build files"
 docker exec --interactive "$server" python3 - <<'ASK' || fail "the server does not judge"
 import json
 import urllib.request
 
-asked = {
+body = {
     "mode": "pairwise",
     "prompt": "Describe the sea in at least 3 sentences. Do not use any commas.",
     "responses": ["The sea is wide. It is blue. It moves.", "The sea is wide, blue and deep. It moves."],
 }
-request = urllib.request.Request("http://127.0.0.1:8400/v1/judge", json.dumps(asked).encode(), {"content-type": "application/json"})
+request = urllib.request.Request("http://127.0.0.1:8400/v1/judge", json.dumps(body).encode(), {"content-type": "application/json"})
 judgment = json.load(urllib.request.urlopen(request, timeout=120))
-ran = [turn["outcome"] for rollout in judgment["rollouts"] for turn in rollout["turns"]]
-print("the server judges:", judgment["verdict"]["status"], "programs:", ran)
-assert judgment["verdict"]["status"] == "decided" and "ok" in ran
+outcomes = [turn["outcome"] for rollout in judgment["rollouts"] for turn in rollout["turns"]]
+print("the server judges:", judgment["verdict"]["status"], "programs:", outcomes)
+assert judgment["verdict"]["status"] == "decided" and "ok" in outcomes
 ASK
 docker exec "$sandbox" tirjudge sandbox doctor | sed -n '/^attacks/,$p' | tee "$folder/attacks"
 grep -q '^level: landlock' "$folder/attacks" || fail "the sandbox is not at the level landlock"
@@ -93,10 +93,10 @@ if docker info --format '{{json .Runtimes}}' | grep -q '"runsc"'; then
     }
     inside_gvisor --user 0:0 --cap-add SYS_ADMIN --cap-add SYS_CHROOT --cap-add SETUID --cap-add SETGID --cap-add KILL \
         "$image" sandbox doctor | sed -n '/^attacks/,$p' | tee "$folder/attacks"
-    grep -q '^level: gvisor' "$folder/attacks" || fail "as root in a container of gVisor, the level is not gvisor"
-    ! grep -q 'FAILS\|GOT THROUGH' "$folder/attacks" || fail "an attack got through in a container of gVisor"
+    grep -q '^level: gvisor' "$folder/attacks" || fail "the sandbox level as root in a gVisor container is not gvisor"
+    ! grep -q 'FAILS\|GOT THROUGH' "$folder/attacks" || fail "an attack got through in a gVisor container"
     echo 'print(6 * 7)' | inside_gvisor --entrypoint sh "$image" \
         -c 'cat >/tmp/program.py && tirjudge sandbox run /tmp/program.py --allow-unsafe 2>/dev/null' | grep -qx 42 ||
-        fail "no program runs for an ordinary user in a container of gVisor"
+        fail "a program fails for an ordinary user in a gVisor container"
 fi
-echo "$image: $(docker image inspect --format '{{.Size}}' "$image" | awk '{printf "%.0f MB", $1 / 1e6}'), all is well"
+echo "$image: $(docker image inspect --format '{{.Size}}' "$image" | awk '{printf "%.0f MB", $1 / 1e6}'), all checks passed"

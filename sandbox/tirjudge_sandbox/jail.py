@@ -587,3 +587,8 @@ def _limit_resources(job: ProgramJob, *, jail: Jail) -> None:
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+
+
+def capabilities_for_gvisor() -> tuple[str, ...]:
+    """Return the names of the capabilities that the level `gvisor` needs in its container, without the prefix CAP_."""
+    return tuple(_NEEDED_IN_GVISOR)

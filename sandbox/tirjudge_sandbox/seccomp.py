@@ -345,3 +345,9 @@ _PROGRAM_HEAD = (
     + _checked_call(_PRCTL, [ArgumentCheck(0, _PRCTL_OPTIONS)])
 )
 _MANY_PROCESSES = _many_processes()
+
+
+def call_names() -> set[str]:
+    """Return the names of the system calls that slots and programs need, so that a container's profile can allow them."""
+    tables = (_NUMBERS, _NUMBERS_THAT_OPEN, _NUMBERS_OF_PROCESSES, _NUMBERS_OF_SLOTS)
+    return {row.split()[0] for table in tables for row in table.split(",")}

@@ -1,5 +1,7 @@
-"""`python confined.py PROFILE COMMAND...`: runs a command behind a seccomp profile, as a container runtime would: the same
-library compiles it, and the same kernel asks it."""
+"""Run a command behind a seccomp profile, as a container runtime does: `python confined.py PROFILE COMMAND...`
+
+libseccomp compiles the profile, and the kernel enforces it.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,16 @@ _COMPARE = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 
 
 class Comparison(ctypes.Structure):
+    """`struct scmp_arg_cmp` of libseccomp."""
+
     _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
 def confine(profile: dict[str, Any]) -> None:
-    """Lets the kernel hold this process to a profile, for good.
+    """Load a profile into this process. It cannot be removed.
 
     Raises:
-        OSError: libseccomp or the kernel refuses.
+        OSError: libseccomp or the kernel rejects the profile.
     """
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
@@ -36,7 +40,7 @@ def confine(profile: dict[str, Any]) -> None:
         for name in rule["names"]:
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number == -1:
-                continue  # no call of this kernel's headers; runtimes leave it out as well
+                continue  # libseccomp does not have this call; container runtimes skip it, too
             _check(
                 library.seccomp_rule_add_array(context, ctypes.c_uint32(_action(rule)), number, len(comparisons), array)
             )

@@ -1,4 +1,4 @@
-"""What the tests of deployment files share: the settings that there are, and where the tools lie."""
+"""Fixtures for the tests of deployment files: the settings of the server, and external tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The project."""
+    """Root folder of the project."""
     return ROOT
 
 
@@ -32,11 +32,11 @@ def settings_of_serve() -> set[str]:
 
 @pytest.fixture(scope="session")
 def tool():
-    """Finds a program beside this Python or on the path; without it the test is skipped."""
+    """Return a function that finds a program next to this Python or on PATH. It skips the test if the program is missing."""
 
     def find(name: str) -> str:
         beside = str(Path(sys.executable).parent)
         found = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
-        return found or pytest.skip(f"there is no {name} here; `pip install --group deploy` brings it")
+        return found or pytest.skip(f"{name} is not installed; run `pip install --group deploy`")
 
     return find

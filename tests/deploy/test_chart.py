@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own engine, against the schemas of Kubernetes and against the project itself."""
+"""The Helm chart, rendered by Helm: valid for Kubernetes, secure, and consistent with the project's commands and settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import yaml
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge_sandbox.cli import app as sandbox_commands
-from tirjudge_sandbox.jail import _NEEDED_IN_GVISOR
+from tirjudge_sandbox.jail import capabilities_for_gvisor
 from tirjudge_server.access.cli import app as key_commands
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.metrics import ServerMetrics
 
-helm = pytest.importorskip("helm_python", reason="Helm's engine is not installed: pip install --group deploy")
+helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install --group deploy")
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tirjudge"
 DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -63,6 +63,7 @@ VALUES = {"secrets": SECRETS, "vllm": WITH_VLLM, "everything": EVERYTHING}
 
 
 def rendered(values: dict[str, Any]) -> list[Manifest]:
+    """Render the chart, and return its manifests."""
     with helm.Chart.load(CHART) as chart:
         texts = chart.render(values, name="demo", namespace="judging")
     documents = chain.from_iterable(
@@ -71,13 +72,13 @@ def rendered(values: dict[str, Any]) -> list[Manifest]:
     return [document for document in documents if document]
 
 
-@pytest.fixture(params=VALUES)
+@pytest.fixture(params=VALUES, scope="module")
 def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
     return rendered(VALUES[request.param])
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:
-    """By the part that it is for, such as `server`."""
+    """Return component, such as `server` -> manifest."""
     return {
         found["metadata"]["labels"]["app.kubernetes.io/component"]: found
         for found in manifests
@@ -104,15 +105,17 @@ def environment(container: Manifest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_helm_finds_nothing_to_complain_of(values: dict[str, Any]) -> None:
+def test_helm_lint_finds_no_problem(values: dict[str, Any]) -> None:
     report = helm.lint(CHART, values, strict=True)
     severe = [message for message in report["messages"] if message["severity"] > 1]
     assert (report["total_charts_linted"], report["errors"], severe) == (1, [], [])
 
 
-@pytest.mark.parametrize("version", ["1.30", "1.37"])
-def test_kubernetes_would_take_every_manifest(manifests: list[Manifest], version: str) -> None:
-    schemas = pytest.importorskip("kubernetes_validate", reason="the schemas of Kubernetes are not installed")
+@pytest.mark.parametrize("version", [pytest.param("1.30", marks=pytest.mark.slow), "1.37"])
+def test_every_manifest_matches_the_schema_of_kubernetes(manifests: list[Manifest], version: str) -> None:
+    schemas = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate is not installed: pip install --group deploy"
+    )
     checked = [manifest for manifest in manifests if manifest["kind"] != "ServiceMonitor"]
     assert len(checked) > 8
     for manifest in checked:
@@ -120,11 +123,11 @@ def test_kubernetes_would_take_every_manifest(manifests: list[Manifest], version
 
 
 def is_root_in_gvisor(pod: Manifest) -> bool:
-    """The pod refuses to start with another kernel."""
+    """Whether the pod runs as root and starts only inside gVisor."""
     return "--level=gvisor" in pod["spec"]["containers"][0]["args"]
 
 
-def test_pods_are_restricted_as_the_security_standard_of_kubernetes_asks(manifests: list[Manifest]) -> None:
+def test_pods_meet_the_restricted_pod_security_standard(manifests: list[Manifest]) -> None:
     for part, pod in pods(manifests).items():
         spec = pod["spec"]
         assert spec["securityContext"].get("runAsNonRoot", False) is not is_root_in_gvisor(pod), part
@@ -143,7 +146,7 @@ def test_pods_are_restricted_as_the_security_standard_of_kubernetes_asks(manifes
         assert "memory" in container["resources"]["limits"], part
 
 
-def test_what_selects_pods_finds_those_of_its_part(manifests: list[Manifest]) -> None:
+def test_selectors_match_the_pods_of_their_component(manifests: list[Manifest]) -> None:
     labels = {part: pod["metadata"]["labels"] for part, pod in pods(manifests).items()}
 
     def found(selector: dict[str, str]) -> list[str]:
@@ -163,20 +166,20 @@ def test_what_selects_pods_finds_those_of_its_part(manifests: list[Manifest]) ->
     assert set(of_kind(manifests, "NetworkPolicy")) == set(labels) == set(of_kind(manifests, "PodDisruptionBudget"))
 
 
-def test_programs_reach_nothing_and_are_reached_by_servers_alone(manifests: list[Manifest]) -> None:
+def test_sandbox_workers_have_no_egress_and_accept_only_servers_and_monitoring(manifests: list[Manifest]) -> None:
     policy = of_kind(manifests, "NetworkPolicy")["sandbox"]["spec"]
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
     [rule] = policy["ingress"]
-    asking = [
+    clients = [
         peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
         for peer in rule["from"]
         if "podSelector" in peer
     ]
-    watching = [peer["namespaceSelector"] for peer in rule["from"] if "namespaceSelector" in peer]
-    assert (asking, len(watching), rule["ports"]) == (["server"], 1, [{"port": 8090, "protocol": "TCP"}])
+    monitors = [peer["namespaceSelector"] for peer in rule["from"] if "namespaceSelector" in peer]
+    assert (clients, len(monitors), rule["ports"]) == (["server"], 1, [{"port": 8090, "protocol": "TCP"}])
 
 
-def test_sandbox_workers_have_a_kernel_of_their_own_unless_told_otherwise() -> None:
+def test_sandbox_workers_run_in_gvisor_by_default() -> None:
     spec = pods(rendered(SECRETS))["sandbox"]["spec"]
     assert spec["runtimeClassName"] == "gvisor"
     assert "--level=gvisor" in spec["containers"][0]["args"]
@@ -200,7 +203,7 @@ def test_sandbox_workers_have_a_kernel_of_their_own_unless_told_otherwise() -> N
     ],
     ids=["defaults", "not as root", "unsafe allowed", "no runtime class"],
 )
-def test_workers_are_root_only_where_a_kernel_of_their_own_is_asked_for(sandbox: dict[str, Any], is_root: bool) -> None:
+def test_workers_are_root_only_inside_gvisor(sandbox: dict[str, Any], is_root: bool) -> None:
     values = {**SECRETS, "sandbox": {**SECRETS["sandbox"], **sandbox}}
     pod = pods(rendered(values))["sandbox"]
     container = pod["spec"]["containers"][0]
@@ -212,11 +215,11 @@ def test_workers_are_root_only_where_a_kernel_of_their_own_is_asked_for(sandbox:
     assert ("--allow-unsafe" in container["args"]) is bool(sandbox.get("allowUnsafe"))
 
 
-def test_workers_have_the_capabilities_that_the_level_needs() -> None:
-    assert sorted(ROOT_IN_GVISOR) == sorted(_NEEDED_IN_GVISOR)
+def test_workers_have_the_capabilities_that_level_gvisor_needs() -> None:
+    assert sorted(ROOT_IN_GVISOR) == sorted(capabilities_for_gvisor())
 
 
-def test_servers_are_told_settings_that_there_are(manifests: list[Manifest], settings_of_serve: set[str]) -> None:
+def test_environment_of_servers_has_only_known_settings(manifests: list[Manifest], settings_of_serve: set[str]) -> None:
     [server] = [container for _, container in containers(manifests) if container["name"] == "server"]
     given = {name for name in environment(server) if name.startswith("TIRJUDGE_")}
     assert len(given) >= 10
@@ -224,9 +227,9 @@ def test_servers_are_told_settings_that_there_are(manifests: list[Manifest], set
     assert server["args"] == ["serve"]
 
 
-def test_the_commands_of_pods_are_understood(manifests: list[Manifest]) -> None:
+def test_commands_of_pods_are_valid(manifests: list[Manifest]) -> None:
     commands = {"sandbox": sandbox_commands, "keys": key_commands}
-    understood = 0
+    num_valid = 0
     for _, container in containers(manifests):
         program, *arguments = [str(argument) for argument in container["args"]]
         if program in commands:
@@ -234,12 +237,12 @@ def test_the_commands_of_pods_are_understood(manifests: list[Manifest]) -> None:
             name, command, rest = group.resolve_command(typer.Context(group), arguments)
             assert command is not None
             command.make_context(name, rest)
-            understood += 1
-    assert understood == 2
+            num_valid += 1
+    assert num_valid == 2
 
 
-@pytest.mark.parametrize("values", [WITH_VLLM, EVERYTHING])
-def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any]) -> None:
+@pytest.mark.parametrize("values", [WITH_VLLM, EVERYTHING], ids=["vllm", "everything"])
+def test_servers_get_the_url_of_every_worker(values: dict[str, Any]) -> None:
     manifests = rendered(values)
     [server] = [container for _, container in containers(manifests) if container["name"] == "server"]
     [config] = [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
@@ -249,12 +252,12 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
     probe = server["startupProbe"]
     deadline_s = of_kind(manifests, "Deployment")["server"]["spec"]["progressDeadlineSeconds"]
     assert deadline_s > probe["periodSeconds"] * probe["failureThreshold"] > waited_s > 60
-    told = {
+    urls_by_part = {
         "vllm": [url for url in config["data"]["urls"].split() if url not in values["engines"].get("urls", ())],
         "sandbox": environment(server)["TIRJUDGE_SANDBOX"].split(),
     }
     assert set(values["engines"].get("urls", ())) <= set(config["data"]["urls"].split())
-    for part, urls in told.items():
+    for part, urls in urls_by_part.items():
         workers, service = of_kind(manifests, "StatefulSet")[part], of_kind(manifests, "Service")[part]
         name, behind = workers["metadata"]["name"], service["metadata"]["name"]
         port = workers["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
@@ -263,14 +266,14 @@ def test_servers_know_every_worker_by_a_name_that_it_has(values: dict[str, Any])
         assert urls == expected, part
 
 
-def test_parts_take_the_names_by_which_they_are_reached() -> None:
+def test_allowed_hosts_are_the_names_that_clients_use() -> None:
     values = {**SECRETS, "server": {"allowedHosts": ["judge.example.com"]}}
     manifests = rendered(values)
     by_name = {container["name"]: environment(container) for _, container in containers(manifests)}
-    taken = by_name["server"]["TIRJUDGE_ALLOWED_HOST"].split()
-    assert taken[0] == of_kind(manifests, "Service")["server"]["metadata"]["name"]
-    assert taken[1:] == [
-        *(f"{taken[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")),
+    allowed = by_name["server"]["TIRJUDGE_ALLOWED_HOST"].split()
+    assert allowed[0] == of_kind(manifests, "Service")["server"]["metadata"]["name"]
+    assert allowed[1:] == [
+        *(f"{allowed[0]}.judging{end}" for end in ("", ".svc", ".svc.cluster.local")),
         "judge.example.com",
     ]
     asked = by_name["server"]["TIRJUDGE_SANDBOX"].split()
@@ -279,12 +282,12 @@ def test_parts_take_the_names_by_which_they_are_reached() -> None:
     assert [f"http://{pattern.replace('$(POD_NAME)', worker)}:8090" for worker in workers] == asked
 
 
-def test_the_autoscaler_goes_by_a_metric_that_servers_tell_and_the_docs_explain() -> None:
+def test_the_metric_of_the_autoscaler_exists_and_is_documented() -> None:
     scaler = of_kind(rendered(SECRETS), "HorizontalPodAutoscaler")["server"]["spec"]
     [metric] = scaler["metrics"]
     name = metric["pods"]["metric"]["name"]
-    told = ServerMetrics(JudgeService(Judge(engine=ScriptedEngine(()), tools=()))).text().decode()
-    assert f"\n{name} " in told
+    metrics = ServerMetrics(JudgeService(Judge(engine=ScriptedEngine(()), tools=()))).text().decode()
+    assert f"\n{name} " in metrics
     deployment = of_kind(rendered(SECRETS), "Deployment")["server"]
     assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     assert "replicas" not in deployment["spec"]
@@ -298,7 +301,7 @@ def test_the_autoscaler_goes_by_a_metric_that_servers_tell_and_the_docs_explain(
     assert {value["resource"] for value in rule["resources"]["overrides"].values()} == {"namespace", "pod"}
 
 
-def test_no_secret_stands_in_a_manifest(manifests: list[Manifest]) -> None:
+def test_manifests_contain_no_secret(manifests: list[Manifest]) -> None:
     for part, container in containers(manifests):
         for variable in container.get("env", ()):
             if re.search("KEY|TOKEN|RECORDS|PASSWORD", variable["name"]):
@@ -307,31 +310,31 @@ def test_no_secret_stands_in_a_manifest(manifests: list[Manifest]) -> None:
 
 
 @pytest.mark.parametrize("missing", SECRETS)
-def test_without_its_secrets_nothing_is_rendered(missing: str) -> None:
+def test_a_missing_secret_is_an_error(missing: str) -> None:
     values = {name: value for name, value in SECRETS.items() if name != missing}
-    with pytest.raises(helm.HelmError, match=f"{missing}.existingSecret: none given"):
+    with pytest.raises(helm.HelmError, match=f"{missing}.existingSecret is not set"):
         rendered(values)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (
             {"sandbox": {"existingSecret": "s", "runtimeClassName": "", "allowUnsafe": True}},
-            "nothing would isolate programs",
+            "programs are not isolated",
         ),
-        ({"vllm": {"enabled": True}}, "engines.existingSecret: none given"),
+        ({"vllm": {"enabled": True}}, "engines.existingSecret is not set"),
         ({"server": {"replicsa": 3}}, "replicsa"),
         ({"sandbox": {"existingSecret": "s", "slots": 0}}, "slots"),
         ({"engines": {"urls": ["vllm:8000"]}}, "urls"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(helm.HelmError, match=said):
+def test_invalid_values_are_rejected(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm.HelmError, match=message):
         rendered({**SECRETS, **values})
 
 
-def test_the_schema_knows_exactly_the_values_that_there_are() -> None:
+def test_the_schema_has_exactly_the_values_of_the_chart() -> None:
     def paths(values: dict[str, Any], schema: dict[str, Any], at: str = "") -> Iterator[tuple[str, bool, bool]]:
         known = schema.get("properties", {})
         for name in {*values, *known} - {"global"}:

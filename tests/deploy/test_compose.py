@@ -1,4 +1,4 @@
-"""The compose file, as Docker's own Compose reads it, and what it mounts."""
+"""The compose file, as read by Docker Compose, and the files that it mounts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import yaml
 SECRETS = ("POSTGRES_PASSWORD", "SANDBOX_KEY", "VLLM_KEY", "GRAFANA_PASSWORD")
 
 OURS = ("server", "sandbox")
+"""Services that run this project's image."""
 
 
 @pytest.fixture(scope="module")
 def read(root: Path, tool):
-    """Runs `config` with some of the secrets."""
+    """Return a function that runs `docker-compose config` with the given secrets set."""
 
     def run(*secrets: str) -> subprocess.CompletedProcess[str]:
         around = {name: value for name, value in os.environ.items() if name not in SECRETS}
@@ -39,25 +40,25 @@ def project(read) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("missing", SECRETS)
-def test_without_a_secret_nothing_starts(read, missing: str) -> None:
+def test_a_missing_secret_is_an_error(read, missing: str) -> None:
     done = read(*(name for name in SECRETS if name != missing))
     assert done.returncode != 0
-    assert f"deploy/.env has no {missing}" in done.stderr
+    assert f"set {missing} in deploy/.env" in done.stderr
 
 
-def test_the_example_names_every_secret_and_gives_none(root: Path) -> None:
+def test_the_example_lists_every_secret_without_a_value(root: Path) -> None:
     lines = (root / "deploy" / "env.example").read_text(encoding="utf-8").splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     assert given == dict.fromkeys(SECRETS, "")
 
 
-def test_ports_are_open_to_this_machine_alone(project: dict[str, Any]) -> None:
+def test_ports_are_bound_to_the_loopback_interface(project: dict[str, Any]) -> None:
     ports = [port for service in project["services"].values() for port in service.get("ports", ())]
     assert len(ports) == 3
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
-def test_no_service_keeps_a_privilege_that_it_does_not_need(project: dict[str, Any]) -> None:
+def test_services_have_no_unneeded_privileges(project: dict[str, Any]) -> None:
     for name, service in project["services"].items():
         assert not service.get("privileged"), name
         if name != "grafana":
@@ -68,32 +69,34 @@ def test_no_service_keeps_a_privilege_that_it_does_not_need(project: dict[str, A
         assert project["services"][name]["read_only"], name
 
 
-def test_programs_and_records_are_in_networks_that_lead_nowhere(project: dict[str, Any]) -> None:
+def test_sandbox_and_database_are_in_internal_networks(project: dict[str, Any]) -> None:
     for service, network in (("sandbox", "programs"), ("postgres", "data")):
         assert list(project["services"][service]["networks"]) == [network]
         assert project["networks"][network]["internal"] is True
     assert {"programs", "data"} < set(project["services"]["server"]["networks"])
 
 
-def test_the_server_is_told_settings_that_there_are(project: dict[str, Any], settings_of_serve: set[str]) -> None:
+def test_environment_of_the_server_has_only_known_settings(
+    project: dict[str, Any], settings_of_serve: set[str]
+) -> None:
     given = {name for name in project["services"]["server"]["environment"] if name.startswith("TIRJUDGE_")}
     assert len(given) >= 5
     assert given <= settings_of_serve
 
 
-def test_the_key_of_the_sandbox_is_the_one_that_the_server_shows(project: dict[str, Any]) -> None:
+def test_server_and_workers_have_the_same_keys(project: dict[str, Any]) -> None:
     server, sandbox = (project["services"][name]["environment"] for name in OURS)
     assert server["TIRJUDGE_SANDBOX_KEY"] == sandbox["TIRJUDGE_SANDBOX_KEYS"] == "secret of SANDBOX_KEY"
     assert server["TIRJUDGE_ENGINE_KEY"] == project["services"]["vllm"]["environment"]["VLLM_API_KEY"]
 
 
-def test_parts_take_the_names_by_which_they_are_reached(project: dict[str, Any]) -> None:
+def test_allowed_hosts_are_the_names_that_clients_use(project: dict[str, Any]) -> None:
     server, sandbox = (project["services"][name]["environment"] for name in OURS)
     assert server["TIRJUDGE_ALLOWED_HOST"].split() == ["server"]
     assert server["TIRJUDGE_SANDBOX"] == f"http://{sandbox['TIRJUDGE_ALLOWED_HOST']}:8090"
 
 
-def test_what_is_mounted_is_there(project: dict[str, Any]) -> None:
+def test_mounted_files_exist(project: dict[str, Any]) -> None:
     binds = [
         volume["source"]
         for service in project["services"].values()
@@ -104,16 +107,18 @@ def test_what_is_mounted_is_there(project: dict[str, Any]) -> None:
     assert [path for path in binds if not Path(path).exists()] == []
 
 
-def test_prometheus_asks_services_that_there_are(root: Path, project: dict[str, Any]) -> None:
+def test_prometheus_can_reach_the_services_that_it_scrapes(root: Path, project: dict[str, Any]) -> None:
     config = yaml.safe_load((root / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
-    asked = {target["names"][0]: target["port"] for job in config["scrape_configs"] for target in job["dns_sd_configs"]}
-    assert asked == {"server": 8400, "sandbox": 8090, "vllm": 8000}
+    scraped = {
+        target["names"][0]: target["port"] for job in config["scrape_configs"] for target in job["dns_sd_configs"]
+    }
+    assert scraped == {"server": 8400, "sandbox": 8090, "vllm": 8000}
     ours = set(project["services"]["prometheus"]["networks"])
-    for name in asked:
+    for name in scraped:
         assert ours & set(project["services"][name]["networks"]), name
 
 
-def test_grafana_finds_its_dashboard_and_its_data(root: Path, project: dict[str, Any]) -> None:
+def test_grafana_finds_its_dashboard_and_data_source(root: Path, project: dict[str, Any]) -> None:
     provisioning = root / "deploy" / "grafana" / "provisioning"
     [provider] = yaml.safe_load((provisioning / "dashboards" / "tirjudge.yaml").read_text(encoding="utf-8"))[
         "providers"

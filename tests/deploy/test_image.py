@@ -1,4 +1,4 @@
-"""The Dockerfile: what a linter says, what goes in, how the health check answers. deploy/check-image.sh builds it."""
+"""The Dockerfile: lint, contents, health check and lock files. deploy/check-image.sh builds the image."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 HEALTH_CHECKS = re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
 
 
-def test_a_linter_of_dockerfiles_is_content(tool) -> None:
+def test_hadolint_finds_no_problem(tool) -> None:
     for file in ("Dockerfile", "sandbox/image/Dockerfile"):
         done = subprocess.run([tool("hadolint"), file], cwd=ROOT, capture_output=True, text=True, check=False)
         assert (done.stdout, done.returncode) == ("", 0)
 
 
-def test_yaml_of_deployments_is_well_formed(tool) -> None:
+def test_yamllint_finds_no_problem(tool) -> None:
     rules = (
         "{extends: default, rules: {document-start: disable, line-length: {max: 130}, braces: {max-spaces-inside: 1}, "
         "comments: {min-spaces-from-content: 1}, truthy: {check-keys: false}}}"
@@ -37,7 +37,7 @@ def test_yaml_of_deployments_is_well_formed(tool) -> None:
     files = [
         file
         for file in (ROOT / "deploy").rglob("*.y*ml")
-        if "templates" not in file.parts  # those are templates of YAML
+        if "templates" not in file.parts  # templates are not YAML
     ]
     assert len(files) == 6
     done = subprocess.run(
@@ -47,14 +47,14 @@ def test_yaml_of_deployments_is_well_formed(tool) -> None:
 
 
 @pytest.mark.parametrize("target", ["server", "vllm"])
-def test_images_run_as_somebody_else_than_root(target: str) -> None:
+def test_images_do_not_run_as_root(target: str) -> None:
     [stage] = re.findall(rf"^FROM \S+ AS {target}$(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
     [user] = re.findall(r"^USER (\d+):\d+$", stage, re.MULTILINE)
     assert int(user) > 0
     assert "HEALTHCHECK" in stage
 
 
-def test_pip_leaves_no_cache_and_builds_nothing_of_strangers() -> None:
+def test_pip_keeps_no_cache_and_installs_only_wheels() -> None:
     commands = re.findall(r"-m pip (?:\\\n|.)*?(?=$)", DOCKERFILE.replace("\\\n", " "), re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
@@ -62,7 +62,7 @@ def test_pip_leaves_no_cache_and_builds_nothing_of_strangers() -> None:
         assert "--only-binary :all:" in command or "wheel --no-cache-dir --no-deps" in command
 
 
-def test_all_that_a_wheel_is_built_from_goes_in() -> None:
+def test_the_build_context_has_everything_that_the_wheel_needs() -> None:
     allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
     packages = re.findall(
         r'^    "(\w+)/tirjudge\w*",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
@@ -73,7 +73,7 @@ def test_all_that_a_wheel_is_built_from_goes_in() -> None:
 
 @contextmanager
 def answering(status: int) -> Iterator[int]:
-    """A server that answers /ready like this; gives its port."""
+    """Serve /ready with this status, and yield the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -90,15 +90,16 @@ def answering(status: int) -> Iterator[int]:
 
 
 def health(port: int, *, check: str) -> int:
+    """Run the health check of the image, and return its exit status."""
     program, *arguments = json.loads(check)
     assert program == "python3"
-    # A proxy is for the world outside; a health check that went through one would ask somebody else.
+    # The health check must ignore proxy settings.
     environment = {"TIRJUDGE_PORT": str(port), "http_proxy": "http://127.0.0.1:9"}
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, check=False)
     return done.returncode
 
 
-def test_the_health_check_tells_a_server_that_is_ready_from_all_others() -> None:
+def test_the_health_check_succeeds_only_if_the_server_is_ready() -> None:
     assert len(HEALTH_CHECKS) == 2
     assert len(set(HEALTH_CHECKS)) == 1
     with answering(200) as port:
@@ -108,7 +109,7 @@ def test_the_health_check_tells_a_server_that_is_ready_from_all_others() -> None
     assert health(port, check=HEALTH_CHECKS[0]) == 1
 
 
-def test_one_release_of_vllm_is_meant_everywhere() -> None:
+def test_all_files_name_the_same_release_of_vllm() -> None:
     [image] = re.findall(r"^ARG VLLM_IMAGE=vllm/vllm-openai:(\S+)$", DOCKERFILE, re.MULTILINE)
     values = yaml.safe_load((ROOT / "deploy" / "helm" / "tirjudge" / "values.yaml").read_text(encoding="utf-8"))
     compose = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
@@ -121,11 +122,11 @@ LOCKS = {
     "server/image/build.lock": ("server/image/build.in",),
     "sandbox/image/requirements.lock": ("sandbox/image/programs.in",),
 }
-"""Lock file -> what it was made from."""
+"""Lock file -> the files from which it is generated."""
 
 
 def requirements_in(file: str) -> list[Requirement]:
-    """Of pyproject.toml those of the extras that the image has."""
+    """Return the requirements in a file; for pyproject.toml, those of the package with the extras of the image."""
     text = (ROOT / file).read_text(encoding="utf-8")
     if file.endswith(".toml"):
         project = tomllib.loads(text)["project"]
@@ -135,7 +136,7 @@ def requirements_in(file: str) -> list[Requirement]:
 
 
 def locked(file: str) -> dict[str, list[Requirement]]:
-    """Name -> its entries; one that depends on the machine may have several."""
+    """Return package name -> entries. A package with environment markers may have several entries."""
     text = (ROOT / file).read_text(encoding="utf-8").replace("\\\n", " ")
     entries: dict[str, list[Requirement]] = {}
     for line in text.splitlines():
@@ -148,7 +149,7 @@ def locked(file: str) -> dict[str, list[Requirement]]:
 
 
 @pytest.mark.parametrize("file", LOCKS)
-def test_a_lock_file_satisfies_what_it_was_made_from(file: str) -> None:
+def test_a_lock_file_satisfies_its_requirements(file: str) -> None:
     entries = locked(file)
     for wanted in [requirement for source in LOCKS[file] for requirement in requirements_in(source)]:
         for entry in entries[canonicalize_name(wanted.name)]:
@@ -172,29 +173,29 @@ def test_a_lock_file_names_no_index_and_is_small(file: str) -> None:
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("file", LOCKS)
-def test_one_version_of_each_package_is_locked_for_a_machine(file: str, machine: str, python: str) -> None:
-    around = {"python_version": python, "python_full_version": f"{python}.9", "platform_machine": machine}
-    around |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    around |= {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
+def test_each_package_has_one_locked_version_per_platform(file: str, machine: str, python: str) -> None:
+    environment = {"python_version": python, "python_full_version": f"{python}.9", "platform_machine": machine}
+    environment |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    environment |= {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
     for name, entries in locked(file).items():
-        meant = [entry for entry in entries if entry.marker is None or entry.marker.evaluate(around)]
-        assert len(meant) <= 1, name
+        selected = [entry for entry in entries if entry.marker is None or entry.marker.evaluate(environment)]
+        assert len(selected) <= 1, name
 
 
-def test_the_build_is_locked_as_the_project_wants_it() -> None:
+def test_the_lock_of_the_build_has_the_build_requirements() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert wanted == [str(requirement) for requirement in requirements_in("server/image/build.in")]
 
 
 @pytest.mark.parametrize("file", ["Dockerfile", "sandbox/image/Dockerfile"])
-def test_bases_are_exact_and_packages_come_with_their_hashes(file: str) -> None:
+def test_base_images_are_exact_and_packages_are_installed_with_hashes(file: str) -> None:
     text = (ROOT / file).read_text(encoding="utf-8")
     bases = re.findall(r"^ARG \w+_IMAGE=(\S+)$", text, re.MULTILINE)
     assert bases
     assert all(re.search(r":v?\d+\.\d+\.\d+", base) for base in bases)
     for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
         assert base.startswith("${")
-    commands = re.findall(r"\bpip\b[^&;]*\b(?:install)\b[^&;]*", text.replace("\\\n", " "))
+    commands = re.findall(r"\bpip\b[^&;\n]*\binstall\b[^&;\n]*", text.replace("\\\n", " "))
     assert commands
     for command in commands:
         assert "--require-hashes" in command or "--no-deps /wheels/" in command or "${PROGRAM_PACKAGES}" in command, (
@@ -202,7 +203,7 @@ def test_bases_are_exact_and_packages_come_with_their_hashes(file: str) -> None:
         )
 
 
-def test_images_of_others_are_exact_releases() -> None:
+def test_third_party_images_are_exact_releases() -> None:
     compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
     images = [service["image"] for service in compose["services"].values() if service["image"] != "tirjudge"]
     assert len(images) == 4

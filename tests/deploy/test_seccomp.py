@@ -1,4 +1,4 @@
-"""The seccomp profile of sandbox workers, loaded into the kernel around a real pool."""
+"""The seccomp profile of sandbox workers: its contents, and a real pool behind it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tirjudge_sandbox import seccomp
+from tirjudge_sandbox.seccomp import call_names
 
 PROFILE = Path(__file__).parents[2] / "deploy" / "seccomp" / "sandbox.json"
-BUILDING_BETTER_WALLS = {"mount", "umount2", "unshare", "setns", "move_mount"}
-"""What a pool would use for a level that a container without capabilities does not allow anyway."""
+FOR_NAMESPACES = {"mount", "umount2", "unshare", "setns", "move_mount"}
+"""System calls of the levels with namespaces, which need capabilities that the container does not have."""
 
 PROGRAMS = {
     "print(6 * 7)": ("ok", "42"),
@@ -32,7 +32,7 @@ PROGRAMS = {
 
 needs_libseccomp = pytest.mark.skipif(
     ctypes.util.find_library("seccomp") is None and not Path("/lib/x86_64-linux-gnu/libseccomp.so.2").exists(),
-    reason="there is no libseccomp here, which compiles profiles",
+    reason="libseccomp, which compiles profiles, is not installed",
 )
 
 
@@ -42,40 +42,36 @@ def profile() -> dict[str, Any]:
 
 
 def allowed(profile: dict[str, Any]) -> set[str]:
+    """Return the system calls that a profile allows."""
     return {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
 
 def confined(code: str, *, profile: Path = PROFILE) -> subprocess.CompletedProcess[str]:
+    """Run Python code behind a profile."""
     command = [sys.executable, str(Path(__file__).with_name("confined.py")), str(profile), sys.executable, "-c"]
     return subprocess.run([*command, textwrap.dedent(code)], capture_output=True, text=True, check=False)
 
 
-def test_all_that_programs_and_slots_may_do_is_let_through(profile: dict[str, Any]) -> None:
-    tables = (
-        seccomp._NUMBERS,
-        seccomp._NUMBERS_THAT_OPEN,
-        seccomp._NUMBERS_OF_PROCESSES,
-        seccomp._NUMBERS_OF_SLOTS,
-    )
-    needed = {row.split()[0] for table in tables for row in table.split(",")} - BUILDING_BETTER_WALLS
+def test_the_profile_allows_all_calls_of_slots_and_programs(profile: dict[str, Any]) -> None:
+    needed = call_names() - FOR_NAMESPACES
     assert len(needed) > 100
     assert needed - allowed(profile) == set()
 
 
-def test_what_is_not_needed_is_refused(profile: dict[str, Any]) -> None:
+def test_the_profile_refuses_dangerous_calls(profile: dict[str, Any]) -> None:
     dangerous = {"ptrace", "bpf", "io_uring_setup", "keyctl", "perf_event_open", "process_vm_writev", "userfaultfd"}
     dangerous |= {"init_module", "kexec_load", "open_by_handle_at", "pivot_root", "chroot", "fanotify_init"}
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
-    assert not allowed(profile) & (dangerous | BUILDING_BETTER_WALLS)
+    assert not allowed(profile) & (dangerous | FOR_NAMESPACES)
 
 
-def test_the_documentation_counts_right(profile: dict[str, Any]) -> None:
+def test_the_documented_number_of_calls_is_right(profile: dict[str, Any]) -> None:
     docs = PROFILE.parents[2] / "docs" / "deploy.md"
     assert f": {len(allowed(profile))} system calls." in docs.read_text(encoding="utf-8")
 
 
 @needs_libseccomp
-def test_a_pool_runs_programs_behind_the_profile_and_its_walls_stand() -> None:
+def test_a_pool_behind_the_profile_runs_and_isolates_programs() -> None:
     done = confined(f"""
         import asyncio, json
         from tirjudge_sandbox import Limits, SandboxPool
@@ -96,7 +92,7 @@ def test_a_pool_runs_programs_behind_the_profile_and_its_walls_stand() -> None:
 
 
 @needs_libseccomp
-def test_the_process_around_programs_is_confined_itself() -> None:
+def test_the_profile_confines_the_process_around_programs() -> None:
     done = confined("""
         import ctypes, errno, os, socket
         library = ctypes.CDLL(None, use_errno=True)
@@ -120,9 +116,10 @@ def test_the_process_around_programs_is_confined_itself() -> None:
     assert done.stdout.strip() == "[1, 1, 1, 0, 1]", done.stderr
 
 
+@pytest.mark.slow
 @needs_libseccomp
-def test_where_gvisor_is_the_only_wall_programs_run_if_that_is_allowed(tmp_path: Path) -> None:
-    """gVisor in a pod: no Landlock, no namespaces, and limits that it does not know."""
+def test_level_unsafe_works_where_gvisor_lacks_landlock_and_namespaces(tmp_path: Path) -> None:
+    """Simulates gVisor in a pod, which has no Landlock, no namespaces, and not all resource limits."""
     unknown = [resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING]
     missing = ["unshare", "landlock_create_ruleset"]
     like_gvisor = {

@@ -1,4 +1,4 @@
-"""`benchmarks/crosscheck.py`, on a folder of its own layout."""
+"""`benchmarks/crosscheck.py`, on a folder in the layout of the script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAMES = [
     ("q", "mmlu-pro-law", "A>B", ["A>B", "A>B"]),
     ("r", "livecodebench", "B>A", ["B>A", "A>B"]),
 ]
-"""Pair, source, label, and the verdicts of two games, the second with both responses exchanged: right, even, right."""
+"""Pair, source, label, and the decisions in both orders. The majorities are right, tie and right."""
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def folder(tmp_path: Path) -> Path:
             "pair_id": id,
             "source": source,
             "label": label,
-            "decisions": said,
+            "decisions": decisions,
             "scores": None,
         }
-        for id, source, label, said in GAMES
+        for id, source, label, decisions in GAMES
     ]
     runs = [
         {
@@ -81,7 +81,7 @@ def games(**official: float) -> dict[str, Any]:
     }
 
 
-def test_published_figures_come_out_of_our_metrics(crosscheck: Crosscheck) -> None:
+def test_published_values_are_reproduced(crosscheck: Crosscheck) -> None:
     code = {"id": "code", "kind": "code", "file": "runs.jsonl.gz"}
     status, found = crosscheck(games(overall=66.67, knowledge=50.0, coding=100.0), code)
     assert status == 0
@@ -92,7 +92,7 @@ def test_published_figures_come_out_of_our_metrics(crosscheck: Crosscheck) -> No
     assert ours["humaneval+ pass@1"] == pytest.approx(100 / 3)
 
 
-def test_a_difference_without_a_reason_fails(crosscheck: Crosscheck) -> None:
+def test_an_unexplained_difference_fails(crosscheck: Crosscheck) -> None:
     status, found = crosscheck(games(knowledge=50.01))
     assert status == 1
     (wrong,) = [one for one in found["figures"] if one["verdict"] == "differs"]
@@ -100,7 +100,7 @@ def test_a_difference_without_a_reason_fails(crosscheck: Crosscheck) -> None:
     assert wrong["difference"] == pytest.approx(-0.01)
 
 
-def test_an_average_of_printed_figures_may_hide_a_tenth_and_no_more(folder: Path, crosscheck: Crosscheck) -> None:
+def test_averages_of_rounded_values_may_differ_by_a_tenth(folder: Path, crosscheck: Crosscheck) -> None:
     wide = "judge,ppe_mmlu_pro,ppe_math,ppe_gpqa,ppe_mbpp_plus,ppe_ifeval,ppe_avg,rewardbench,rm_bench,judgebench\n"
     (folder / "table1_main.csv").write_text(
         f"{wide}a,60,70,80,90,50,70.1,,,\nb,60,70,80,90,50,70.2,,,\nc,60,70,,,,65,,,\n", encoding="utf-8"
@@ -114,7 +114,7 @@ def test_an_average_of_printed_figures_may_hide_a_tenth_and_no_more(folder: Path
         "judgebench": ("math", "code", "knowledge", "reasoning", "avg"),
     }
     columns = [f"{benchmark}_{part}" for benchmark, parts in benchmarks.items() for part in parts]
-    # Plain means of four; JudgeBench's weighs 56, 42, 154 and 98 pairs: (56*50 + 42*100 + 154*0 + 98*100) / 350 = 48.
+    # Plain means of four; JudgeBench is weighted by 56, 42, 154 and 98 pairs: (56*50 + 42*100 + 154*0 + 98*100) / 350 = 48.
     values = [90, 80, 70, 60, 75.0, 90, 80, 70, 60, 75.0, 50, 100, 0, 100, 48.0]
     (folder / "table5_subsets.csv").write_text(
         f"judge,{','.join(columns)}\na,{','.join(map(str, values))}\n", encoding="utf-8"

@@ -1,5 +1,7 @@
-"""The bundled judge as a folder that vLLM serves: with the files that transformers wants of a tokenizer, its template, and
-an output layer of its own, without which vLLM on a CPU cannot exchange its weights. And how another judge is made of it.
+"""The bundled judge as a checkpoint folder for vLLM, and variants of it.
+
+The folder has the tokenizer files and chat template that transformers needs. Its output layer is not tied to the embedding,
+because vLLM on a CPU cannot replace tied weights.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tirjudge_training.checkpoints import load_tokenizer, save_tokenizer
 
 
 def write_served(out: Path) -> Path:
-    """The folder, written to `out`, which is made."""
+    """Write the folder, and return it. `out` must not exist."""
     source = bundled_checkpoint()
     out.mkdir(parents=True)
     save_tokenizer(load_tokenizer(source), out)
@@ -28,7 +30,7 @@ def write_served(out: Path) -> Path:
 
 
 def move_weights(checkpoint: Path, *, by: float) -> None:
-    """Move the weights of a folder in some direction, by so many of their standard deviations."""
+    """Add Gaussian noise to the weights of a folder, `by` times the standard deviation of each tensor."""
     rng = np.random.default_rng(3)
     weights = read_safetensors(checkpoint / "model.safetensors")
     moved = {name: array + array.std() * by * rng.normal(size=array.shape) for name, array in weights.items()}
@@ -36,7 +38,7 @@ def move_weights(checkpoint: Path, *, by: float) -> None:
 
 
 def untie(checkpoint: Path) -> None:
-    """Give the output layer of a folder weights of its own, equal to those that it had in common with the embedding."""
+    """Replace the tied output layer of a folder by a copy of the embedding."""
     config = json.loads((checkpoint / "config.json").read_text())
     (checkpoint / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     weights = read_safetensors(checkpoint / "model.safetensors")

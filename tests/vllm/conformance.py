@@ -1,6 +1,6 @@
-"""What holds for every way to vLLM, with the bundled judge: the embedded engine is the oracle.
+"""Tests for every engine that uses vLLM, with the bundled judge. The embedded engine gives the expected results.
 
-For each of them a test module imports these tests, and brings a fixture `engine`.
+A test module per engine imports these tests and defines the fixture `engine`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PROMPT = (
 )
 SCORES = [str(score) for score in range(1, 11)]
 CONTEXT = 3072
-"""Of the bundled judge."""
+"""Context length of the bundled judge."""
 
 CLOSE = 2e-3
-"""Two implementations in fp32 give log-probabilities so close."""
+"""Maximum difference of log-probabilities between two implementations in fp32."""
 
 
 def assert_same(found: Completion, expected: Completion) -> None:
-    """Up to what another order of additions makes of the logprobs."""
+    """Assert that completions are equal, with a tolerance for log-probabilities."""
     assert (found.text, found.token_ids) == (expected.text, expected.token_ids)
     assert (found.finish_reason, found.stop) == (expected.finish_reason, expected.stop)
     assert found.num_appended == expected.num_appended
@@ -38,13 +38,13 @@ def assert_same(found: Completion, expected: Completion) -> None:
 
 
 def some_token(oracle: EmbeddedEngine) -> tuple[int, str]:
-    """A token of at least three letters."""
+    """Return a token of at least three letters."""
     return next(
         (i, text.decode()) for i, text in oracle.tokenizer.bytes_of.items() if text.isalpha() and len(text) >= 3
     )
 
 
-async def test_prompts_and_texts_are_encoded_as_the_embedded_engine_does(engine: Engine, oracle: EmbeddedEngine):
+async def test_prompts_and_texts_have_the_ids_of_the_embedded_engine(engine: Engine, oracle: EmbeddedEngine):
     assert await engine.tokenizer.encode_prompt(PROMPT) == await oracle.tokenizer.encode_prompt(PROMPT)
     for text in ("A", "", "\nA 1/2\n```\n" * 20, "<preference>", "```output", "<|im_end|>", "数字 и 🙂"):
         assert await engine.tokenizer.encode(text) == oracle.tokenizer.encode_now(text)
@@ -60,13 +60,15 @@ async def test_prompts_and_texts_are_encoded_as_the_embedded_engine_does(engine:
     ],
     ids=["greedy", "first-turn", "stopped", "constrained"],
 )
-async def test_the_same_is_generated(engine: Engine, oracle: EmbeddedEngine, sampling: Sampling):
+async def test_completions_equal_those_of_the_embedded_engine(
+    engine: Engine, oracle: EmbeddedEngine, sampling: Sampling
+):
     ids = await oracle.tokenizer.encode_prompt(PROMPT)
     found = await engine.generate(ids, sampling=sampling, session="same")
     assert_same(found, await oracle.generate(ids, sampling=sampling, session="same"))
 
 
-async def test_a_seed_draws_the_same_again(engine: Engine, oracle: EmbeddedEngine):
+async def test_equal_seeds_give_equal_samples(engine: Engine, oracle: EmbeddedEngine):
     ids = await oracle.tokenizer.encode_prompt(PROMPT)
     sampling = Sampling(max_tokens=30, temperature=1.5, seed=2**62)
     first, second = [await engine.generate(ids, sampling=sampling, session="seed") for _ in range(2)]
@@ -75,7 +77,7 @@ async def test_a_seed_draws_the_same_again(engine: Engine, oracle: EmbeddedEngin
     assert first.token_ids != greedy.token_ids
 
 
-async def test_the_end_of_turn_is_hidden_and_known(engine: Engine, oracle: EmbeddedEngine):
+async def test_the_end_of_turn_is_in_the_ids_but_not_in_the_text(engine: Engine, oracle: EmbeddedEngine):
     (eos,) = oracle.eos_token_ids
     sampling = Sampling(max_tokens=5, allowed_token_ids=(eos,), stop=("```output",))
     completion = await engine.generate([65, 66], sampling=sampling, session="eos")
@@ -84,7 +86,7 @@ async def test_the_end_of_turn_is_hidden_and_known(engine: Engine, oracle: Embed
     assert engine.eos_token_ids == {eos}
 
 
-async def test_tags_and_other_special_tokens_are_text(engine: Engine, oracle: EmbeddedEngine):
+async def test_special_tokens_appear_in_the_text(engine: Engine, oracle: EmbeddedEngine):
     for tag in ("<|im_start|>", "<preference>", "```output"):
         (token_id,) = oracle.tokenizer.encode_now(tag)
         completion = await engine.generate(
@@ -93,7 +95,7 @@ async def test_tags_and_other_special_tokens_are_text(engine: Engine, oracle: Em
         assert (completion.text, completion.finish_reason) == (tag * 2, "length")
 
 
-async def test_a_token_that_spills_past_the_stop_string_is_encoded_anew(engine: Engine, oracle: EmbeddedEngine):
+async def test_a_token_that_extends_past_the_stop_string_is_split(engine: Engine, oracle: EmbeddedEngine):
     token_id, text = some_token(oracle)
     stop = text + text[:1]
     sampling = Sampling(max_tokens=9, allowed_token_ids=(token_id,), stop=(stop,))
@@ -105,7 +107,7 @@ async def test_a_token_that_spills_past_the_stop_string_is_encoded_anew(engine: 
     assert_same(completion, await oracle.generate([65, 66], sampling=sampling, session="spill"))
 
 
-async def test_characters_of_several_tokens_reach_the_text(engine: Engine, oracle: EmbeddedEngine):
+async def test_characters_of_several_tokens_are_decoded(engine: Engine, oracle: EmbeddedEngine):
     letter = next(letter for letter in "éжα数" if len(oracle.tokenizer.encode_now(letter)) == 2)
     ids = oracle.tokenizer.encode_now(letter)
     sampling = Sampling(max_tokens=300, temperature=2.0, seed=1, allowed_token_ids=tuple(ids), stop=(letter,))
@@ -115,15 +117,15 @@ async def test_characters_of_several_tokens_reach_the_text(engine: Engine, oracl
     assert (completion.stop, completion.num_appended) == (letter, 0)
 
 
-async def test_labels_are_read_right_amid_turns_and_other_labels(engine: Engine, oracle: EmbeddedEngine):
-    """Requests that ask for the logprobs of certain ids share batches with some that do not."""
+async def test_label_reads_are_right_in_batches_with_other_requests(engine: Engine, oracle: EmbeddedEngine):
+    """Requests with and without log-probabilities of certain ids share batches."""
     prompts = [await oracle.tokenizer.encode_prompt(f"{PROMPT} {number}") for number in range(16)]
     sets = [SCORES if number % 2 else ["A", "B"] for number in range(16)]
     turn = Sampling(max_tokens=40)
 
-    async def ask(asked: Engine, number: int) -> tuple[dict[str, float], Completion]:
-        reading = read_labels(prompts[number], labels=sets[number], engine=asked, session=f"read {number}")
-        writing = asked.generate(prompts[number], sampling=turn, session=f"write {number}")
+    async def ask(target: Engine, number: int) -> tuple[dict[str, float], Completion]:
+        reading = read_labels(prompts[number], labels=sets[number], engine=target, session=f"read {number}")
+        writing = target.generate(prompts[number], sampling=turn, session=f"write {number}")
         read, written = await asyncio.gather(reading, writing)
         return read, written
 
@@ -135,7 +137,7 @@ async def test_labels_are_read_right_amid_turns_and_other_labels(engine: Engine,
         assert_same(completion, written)
 
 
-async def test_the_next_turn_finds_its_prefix(engine: Engine, oracle: EmbeddedEngine):
+async def test_the_prefix_of_the_next_turn_is_cached(engine: Engine, oracle: EmbeddedEngine):
     ids = await oracle.tokenizer.encode_prompt(f"Turns of {type(engine).__name__}. {PROMPT}")
     first = await engine.generate(ids, sampling=Sampling(max_tokens=40), session="turns")
     prompt = [*ids, *first.token_ids, *oracle.tokenizer.encode_now("\nB 2/2\n```\n")]
@@ -144,7 +146,7 @@ async def test_the_next_turn_finds_its_prefix(engine: Engine, oracle: EmbeddedEn
     assert sent_before - 32 <= second.num_cached <= sent_before
 
 
-async def test_what_one_caller_had_computed_another_does_not_find(engine: Engine, oracle: EmbeddedEngine):
+async def test_callers_do_not_share_cached_prefixes(engine: Engine, oracle: EmbeddedEngine):
     ids = await oracle.tokenizer.encode_prompt(f"Salt for {type(engine).__name__}. {PROMPT}")
     cached = []
     for caller in ("ann", "bob", "ann", None):
@@ -153,10 +155,10 @@ async def test_what_one_caller_had_computed_another_does_not_find(engine: Engine
         cached.append(done.num_cached)
     assert cached[1] == 0
     assert cached[2] >= len(ids) - 33
-    assert cached[3] < 32  # how prompts begin was computed for others without a name
+    assert cached[3] < 32  # requests without a caller share the beginning of the prompt
 
 
-async def test_a_model_that_is_lost_is_stopped(engine: Engine, oracle: EmbeddedEngine):
+async def test_a_repetition_is_stopped(engine: Engine, oracle: EmbeddedEngine):
     token_id, text = some_token(oracle)
     sampling = Sampling(max_tokens=600, allowed_token_ids=(token_id,))
     completion = await engine.generate([65, 66], sampling=sampling, session="lost")
@@ -165,12 +167,12 @@ async def test_a_model_that_is_lost_is_stopped(engine: Engine, oracle: EmbeddedE
     assert (completion.finish_reason, completion.stop) == ("repetition", None)
 
 
-async def test_a_completion_ends_where_the_context_ends(engine: Engine):
+async def test_a_completion_ends_at_the_end_of_the_context(engine: Engine):
     sampling = Sampling(max_tokens=99, allowed_token_ids=(65,))
     completion = await engine.generate([65] * (CONTEXT - 4), sampling=sampling, session="long")
     assert (len(completion.token_ids), completion.finish_reason) == (4, "length")
 
 
-async def test_a_prompt_that_fills_the_context_is_too_long(engine: Engine):
+async def test_a_prompt_that_fills_the_context_is_rejected(engine: Engine):
     with pytest.raises(PromptTooLong, match=f"{CONTEXT} tokens"):
         await engine.generate([65] * CONTEXT, sampling=Sampling(max_tokens=1), session="long")

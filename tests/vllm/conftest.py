@@ -1,4 +1,4 @@
-"""Real vLLM on a CPU: one server for the whole run, with the bundled judge."""
+"""Fixtures with real vLLM on a CPU: one server with the bundled judge for the whole test run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def python(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled judge as vLLM takes it."""
+    """Folder with the bundled judge for vLLM."""
     return write_served(tmp_path_factory.mktemp("served") / "judge")
 
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """A server of our own; or, where TIRJUDGE_TEST_VLLM has its URL, one that serves the bundled judge to nobody else."""
+    """A vLLM server. The environment variable TIRJUDGE_TEST_VLLM may name one with the bundled judge and no other clients."""
     if url := os.environ.get("TIRJUDGE_TEST_VLLM"):
         yield VLLMServer(url=url, log=None)
         return

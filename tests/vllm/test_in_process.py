@@ -1,4 +1,4 @@
-"""vLLM in process, in the environment that has it."""
+"""The in-process vLLM engine, in an environment with vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vllm.server import SETTINGS
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
-def test_vllm_in_process_does_what_every_engine_does(python: Path, served: Path):
+def test_the_in_process_engine_passes_the_tests_of_every_engine(python: Path, served: Path):
     script = Path(__file__).with_name("in_process.py")
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", str(script)]
     env = os.environ | SETTINGS | {"TIRJUDGE_TEST_MODEL": str(served)}

@@ -1,4 +1,4 @@
-"""What the judge relies on in a vLLM server: hanging up frees it, urgent turns go first, later turns find their prefix."""
+"""Behavior of a vLLM server that the judge relies on: abort on disconnect, priorities, prefix caching."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from tirjudge_sandbox import SandboxPool
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 LETTERS = tuple(range(64, 96))
-"""Ids that are drawn from at a high temperature, so that nothing ends a turn but its budget."""
+"""Token ids for random turns that end only at their token budget."""
 
 
 def writing(num_tokens: int, *, seed: int = 0) -> Sampling:
+    """Return the sampling of a turn of exactly `num_tokens` random letters."""
     return Sampling(max_tokens=num_tokens, temperature=2.0, seed=seed, allowed_token_ids=LETTERS)
 
 
 async def until_metric(server: VLLMServer, name: str, *, is_value: float) -> None:
+    """Wait until a metric has a value."""
     for _ in range(600):
         if await asyncio.to_thread(server.metric, name) == is_value:
             return
@@ -40,7 +42,7 @@ async def until_metric(server: VLLMServer, name: str, *, is_value: float) -> Non
     raise AssertionError(f"vllm:{name} is {server.metric(name)}, not {is_value}:\n{server.last_words}")
 
 
-async def test_a_turn_that_nobody_waits_for_any_more_is_aborted(server: VLLMServer, http_engine: VLLMEngine):
+async def test_a_cancelled_turn_is_aborted(server: VLLMServer, http_engine: VLLMEngine):
     await until_metric(server, "num_requests_running", is_value=0)
     written = server.metric("generation_tokens_total")
     task = asyncio.create_task(http_engine.generate([65, 66], sampling=writing(3000), session="left"))
@@ -53,11 +55,11 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_aborted(server: VLLMServ
     assert server.metric("kv_cache_usage_perc") == 0
 
 
-async def test_an_engine_that_hangs_behind_a_healthy_server_loses_its_turns(
+async def test_turns_fail_when_the_engine_hangs_behind_a_healthy_server(
     server: VLLMServer, monkeypatch: pytest.MonkeyPatch
 ):
     if server.pid is None:
-        pytest.skip("the server is not ours")
+        pytest.skip("the server was not started by the tests, so its engine cannot be stopped")
     (core,) = descendants(server.pid, containing="EngineCore")
     monkeypatch.setattr(fleet, "WATCH_S", 0.2)
     monkeypatch.setattr(fleet, "STUCK_S", 2.0)
@@ -80,7 +82,7 @@ async def test_an_engine_that_hangs_behind_a_healthy_server_loses_its_turns(
         await engine.aclose()
 
 
-async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, http_engine: VLLMEngine):
+async def test_urgent_turns_overtake_queued_ones(server: VLLMServer, http_engine: VLLMEngine):
     await until_metric(server, "num_requests_running", is_value=0)
     ended: list[str] = []
 
@@ -90,7 +92,7 @@ async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, 
             await http_engine.generate([65, 66], sampling=sampling, session=name)
         ended.append(name)
 
-    # All 32 places are taken for a while, and become free one after the other.
+    # All 32 slots are busy for a while, and become free one after the other.
     running = [asyncio.create_task(write("running", urgency=0, num_tokens=400 + 60 * n)) for n in range(32)]
     await until_metric(server, "num_requests_running", is_value=32)
     waiting = [asyncio.create_task(write("batch", urgency=2, num_tokens=8)) for _ in range(6)]
@@ -106,12 +108,12 @@ async def test_the_urgent_do_not_wait_for_those_before_them(server: VLLMServer, 
     await until_metric(server, "num_requests_running", is_value=0)
 
 
-async def test_weights_of_which_half_would_be_taken_are_refused(http_engine: VLLMEngine):
+async def test_tied_weights_are_rejected(http_engine: VLLMEngine):
     with pytest.raises(CheckpointError, match="would keep the old output layer"):
         await http_engine.reload(bundled_checkpoint(), version="tied")
 
 
-async def test_the_bundled_judge_says_the_same_and_its_later_turns_are_cached(
+async def test_judgments_equal_those_of_the_embedded_engine_and_later_turns_are_cached(
     server: VLLMServer, http_engine: VLLMEngine, oracle: EmbeddedEngine, pool: SandboxPool
 ):
     requests = held_out_requests(40)
@@ -125,7 +127,7 @@ async def test_the_bundled_judge_says_the_same_and_its_later_turns_are_cached(
         if [record.model_dump(exclude={"verdict"}) for record in one.rollouts]
         != [record.model_dump(exclude={"verdict"}) for record in other.rollouts]
     ]
-    # Where two tokens are as likely as each other, another order of additions decides.
+    # If two tokens are equally likely, rounding decides.
     assert len(different) <= 2, different
     assert sum(one.verdict.best != other.verdict.best for one, other in zip(found, expected, strict=True)) <= 1
     assert hits == sum(asked.completion.num_cached for asked in recorded.asked)

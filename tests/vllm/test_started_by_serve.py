@@ -1,4 +1,4 @@
-"""`tirjudge serve --workers` with real vLLM: it starts it, exchanges its weights, and starts it again when it has died."""
+"""`tirjudge serve --workers` with real vLLM: start, replacement of weights, and restart after a crash."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
+    """A running `tirjudge serve`."""
+
     url: str
     key: str
     process: subprocess.Popen[str]
@@ -46,8 +48,8 @@ class Served:
     def judge(self, request: JudgeRequest) -> Judgment:
         return Judgment.model_validate(self.post("/v1/judge", request.model_dump(mode="json")))
 
-    async def judge_in_the_end(self, request: JudgeRequest) -> Judgment:
-        """After as many refusals for want of an engine as there are."""
+    async def judge_with_retries(self, request: JudgeRequest) -> Judgment:
+        """Judge, and retry while the server answers 503 because it has no engine."""
         async with asyncio.timeout(STARTS_IN_S):
             while True:
                 try:
@@ -60,7 +62,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def other(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A judge of the same architecture that is otherwise sure of what it writes."""
+    """A judge with the same architecture and different probabilities."""
     folder = tmp_path_factory.mktemp("other") / "judge"
     shutil.copytree(served, folder)
     move_weights(folder, by=0.15)
@@ -96,18 +98,18 @@ async def judged_by(folder: Path, requests: list[JudgeRequest], *, pool: Sandbox
 
 
 def is_same(one: Judgment, other: Judgment) -> bool:
-    """Word for word, and as sure of it: two judges may well write the same."""
+    """Whether two judgments have the same texts and probabilities. Different judges may write the same texts."""
     texts = [[(rollout.order, [turn.text for turn in rollout.turns]) for rollout in j.rollouts] for j in (one, other)]
     sure = [judgment.verdict.probabilities for judgment in (one, other)]
     return texts[0] == texts[1] and sure[0] == pytest.approx(sure[1], abs=1e-4)
 
 
-async def test_it_is_started_its_weights_are_exchanged_and_it_comes_back_with_those(
+async def test_a_worker_is_started_reloaded_and_restarted_with_the_new_weights(
     serving: Served, served: Path, other: Path, pool: SandboxPool
 ) -> None:
     requests = held_out_requests(6)
     by_served, by_other = [await judged_by(folder, requests, pool=pool) for folder in (served, other)]
-    telling = next(i for i, pair in enumerate(zip(by_served, by_other, strict=True)) if not is_same(*pair))
+    differing = next(i for i, pair in enumerate(zip(by_served, by_other, strict=True)) if not is_same(*pair))
     assert all(map(is_same, map(serving.judge, requests), by_served))
     reloaded = serving.post("/v1/admin/reload", {"checkpoint": str(other)})
     assert reloaded["model_version"] == fingerprint(other)
@@ -117,8 +119,8 @@ async def test_it_is_started_its_weights_are_exchanged_and_it_comes_back_with_th
     started = descendants(serving.process.pid, containing="vllm.entrypoints")
     (api,) = started - descendants(serving.process.pid, containing="worker_guard")
     os.kill(api, signal.SIGKILL)
-    again = await serving.judge_in_the_end(requests[telling])
+    again = await serving.judge_with_retries(requests[differing])
     assert again.model_version == fingerprint(other)
-    assert is_same(again, by_other[telling])
-    assert not is_same(again, by_served[telling])
+    assert is_same(again, by_other[differing])
+    assert not is_same(again, by_served[differing])
     assert not is_alive(api)

@@ -19,7 +19,7 @@ MEASURED, PUBLISHED, ASSUMED = FigureSource.MEASURED, FigureSource.PUBLISHED, Fi
 _DEFAULTS = (
     ("prompt_tokens", 755, "tokens", MEASURED, "plan_prompts.json: mean of 3,064 pairwise prompts of four benchmarks"),
     ("output_tokens", 1000, "tokens", ASSUMED, "all turns of a judge of 4B or more; the budget is 8,192"),
-    ("programs", 1.0, "", MEASURED, "server_load.json: the bundled judge; the budget is 3"),
+    ("programs", 1.0, "", MEASURED, "server_programs.json: the bundled judge; the budget is 3"),
     ("observation_tokens", 100, "tokens", ASSUMED, "what a program printed, with its fences; the budget is 1,024"),
     ("program_s", 0.0043, "core-s", MEASURED, "sandbox_speed.json: a short program through the service, 64 at once"),
     ("rollouts", 1, "", ASSUMED, "one order, one vote: what a request gets that says nothing"),

@@ -159,8 +159,7 @@ def test_prompts_are_as_long_as_measured() -> None:
 
 
 def test_programs_are_as_many_as_measured() -> None:
-    run = result("server_load")["long_run"]
-    assert DEFAULTS["programs"].value == run["tool_calls"] / run["num_judgments"]
+    assert DEFAULTS["programs"].value == result("server_programs")["remote"]["programs_per_judgment"]
 
 
 def test_a_program_takes_as_long_as_measured() -> None:

@@ -6,7 +6,7 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* What finds the pods of a part: (list . "server") */}}
+{{/* Labels that select the pods of a component: (list . "server") */}}
 {{- define "tirjudge.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ $root.Chart.Name }}
@@ -22,7 +22,7 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end }}
 
-{{/* What every pod of ours has: (list . "server" .Values.server) */}}
+{{/* Fields of every pod: (list . "server" .Values.server) */}}
 {{- define "tirjudge.pod" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 2 -}}
@@ -55,7 +55,7 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* The names by which servers are reached. */}}
+{{/* Host names of the servers, separated by spaces. */}}
 {{- define "tirjudge.serverHosts" -}}
 {{- $service := printf "%s-server" (include "tirjudge.name" .) -}}
 {{- $namespaced := printf "%s.%s" $service .Release.Namespace -}}
@@ -63,7 +63,7 @@ capabilities: { drop: [ALL] }
 {{- join " " (concat $hosts .Values.server.allowedHosts) -}}
 {{- end }}
 
-{{/* One URL a line. */}}
+{{/* URLs of the engines, one per line. */}}
 {{- define "tirjudge.engines" -}}
 {{- $name := include "tirjudge.name" . -}}
 {{- range .Values.engines.urls }}
