@@ -1,4 +1,4 @@
-"""A server on a real socket, in a thread of its own, so that trainers may call it from threads, loops and processes."""
+"""A server on a real socket in a separate thread, so that tests can call it from threads, event loops and processes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tirjudge_web.process import bind, url_of
 __all__ = ["environment", "wheel"]
 
 START_S = 60
-"""Opening a sandbox takes a second where nobody else is at work."""
+"""Maximum seconds for the start of a server and its sandbox."""
 
 
 class Served:
     """A running server.
 
     Attributes:
-        url: where it is.
-        engine: what it judges with; its `calls` are what it was asked.
+        url: base URL.
+        engine: the scripted engine; its `calls` are the recorded calls.
     """
 
     def __init__(self, url: str, *, engine: ScriptedEngine) -> None:
@@ -40,7 +40,7 @@ class Served:
 
     @property
     def prompts(self) -> list[str]:
-        """What the model was shown, of each first turn."""
+        """The prompt of each rollout's first turn, as text."""
         first: dict[str, str] = {}
         for token_ids, _, session in self.engine.calls:
             first.setdefault(session, self.engine.tokenizer.decode(token_ids))
@@ -48,7 +48,7 @@ class Served:
 
 
 Serve = Callable[..., Any]
-"""`with serve(texts, sandbox="none", ...) as served`; one text is said again and again."""
+"""`with serve(texts, sandbox="none", ...) as served`: a single text is the output of every call."""
 
 
 @pytest.fixture
@@ -115,6 +115,6 @@ def _serving(
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """A URL at which nobody listens."""
+    """A URL without a server."""
     with bind("127.0.0.1", port=0) as bound:
         yield url_of(bound)

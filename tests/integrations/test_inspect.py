@@ -1,4 +1,4 @@
-"""Inspect itself: an evaluation from the data set to the metrics."""
+"""Evaluations in Inspect, from the dataset to the metrics."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
 ]
-"""Of Inspect's own making."""
+"""Warnings of Inspect itself."""
 
 SAMPLES = [Sample(input="What is 2 + 2?", target="four"), Sample(input="What is 3 + 3?", target="six")]
 
 
 @solver
 def says(text: str) -> Solver:
-    """Answers without a model: Inspect's own mock of one counts tokens with a file that it downloads."""
+    """Answers without a model. Inspect's mock model is not usable, because it downloads a file to count tokens."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.output = ModelOutput.from_content("canned", text)
@@ -41,7 +41,7 @@ def says(text: str) -> Solver:
 
 
 async def evaluated(*scorers: Scorer, folder: Path) -> Any:
-    """The log of an evaluation whose every answer is the same."""
+    """Return the log of an evaluation in which every answer is the same."""
     task = Task(dataset=SAMPLES, solver=says("It is 4."), scorer=list(scorers))
     (log,) = await eval_async(task, model="none/none", log_dir=str(folder), log_format="json")
     return log
@@ -69,13 +69,13 @@ async def test_programs_and_their_outputs_are_in_the_explanation(serve: Serve, t
     assert "ok:\n42" in explanation
 
 
-async def test_a_preference_over_the_target_is_one_half_if_the_orders_disagree(serve: Serve, tmp_path: Path) -> None:
+async def test_preference_over_target_is_one_half_if_the_orders_disagree(serve: Serve, tmp_path: Path) -> None:
     with serve("<preference>A</preference>", label_probs={"A": 0.8, "B": 0.2}) as served:
         log = await evaluated(preference_over_target(url=served.url, tools="off"), folder=tmp_path)
     assert log.results.scores[0].metrics["mean"].value == 0.5
 
 
-async def test_abstentions_are_unscored_and_not_in_the_mean(serve: Serve, tmp_path: Path) -> None:
+async def test_abstentions_are_unscored(serve: Serve, tmp_path: Path) -> None:
     with serve("<score>9</score>", sandbox="real") as served:
         log = await evaluated(judge_score(url=served.url, tools="on"), folder=tmp_path)
     assert log.status == "success"
@@ -91,7 +91,7 @@ async def test_a_server_that_is_down_leaves_samples_unscored(nowhere: str, tmp_p
     assert log.samples[0].scores["judge_score"].reason == "scoring_failed"
 
 
-async def test_a_key_in_a_file_is_not_logged(serve: Serve, tmp_path: Path) -> None:
+async def test_an_api_key_file_is_not_logged(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("tj-secret\n")
     with serve("<score>9</score>") as served:
         scorer = judge_score(url=served.url, tools="off", api_key_file=str(tmp_path / "key"))

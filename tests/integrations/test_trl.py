@@ -1,4 +1,4 @@
-"""TRL's own trainer: the method that asks for rewards, and a step of training."""
+"""The adapter in TRL's own trainer: the method that computes rewards, and one training step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPLETION = [{"role": "assistant", "content": "It is 4."}]
 
 
 class Trainer:
-    """As much of a `GRPOTrainer` as the method that asks for rewards looks at."""
+    """The parts of a `GRPOTrainer` that its method for computing rewards uses."""
 
     def __init__(self, *reward_funcs: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.accelerator = SimpleNamespace(device="cpu", is_main_process=False, gather=lambda rewards: rewards)
@@ -43,18 +43,18 @@ class Trainer:
         self._log_completion_extra = self.columns.__setitem__
 
     def rewards(self, num: int, **columns: str) -> list[list[float]]:
-        """The reward of each completion by each function."""
+        """Return the reward of each completion by each function."""
         inputs = [{"prompt": PROMPT, **columns}] * num
         PartialState(cpu=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trainers, "gather", lambda rewards: rewards)
-            asked = trainers.GRPOTrainer._calculate_rewards.__wrapped__
-            return asked(self, inputs, [PROMPT] * num, [COMPLETION] * num, [[1]] * num).tolist()
+            calculate = trainers.GRPOTrainer._calculate_rewards.__wrapped__
+            return calculate(self, inputs, [PROMPT] * num, [COMPLETION] * num, [[1]] * num).tolist()
 
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """As TRL has it: in a thread of its own."""
+    """An event loop in a separate thread, as in TRL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -74,7 +74,7 @@ def test_rewards_reach_the_trainer(serve: Serve, loop: asyncio.AbstractEventLoop
     assert [value.startswith("jdg_") for value in trainer.columns["judgment"]] == [True] * 3
 
 
-def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+def test_an_abstention_is_nan_and_other_rewards_are_kept(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
     def length(completions: list[Any], **columns: Any) -> list[float]:
         return [1.0] * len(completions)
 
@@ -87,28 +87,26 @@ def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.A
     assert trainer.columns["judgment"] == ["abstained: no_program_ran"]
 
 
-def test_a_server_that_is_down_is_an_abstention(nowhere: str, loop: asyncio.AbstractEventLoop) -> None:
+def test_an_unreachable_server_is_an_abstention(nowhere: str, loop: asyncio.AbstractEventLoop) -> None:
     trainer = Trainer(TRLJudgeReward(nowhere, deadline_s=0.2), loop=loop)
     assert all(math.isnan(judged) for (judged,) in trainer.rewards(4))
     assert trainer.metrics["judge/abstained"] == 1.0
 
 
-def test_a_mistake_in_the_set_up_ends_the_run(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
-    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="nobody"):
-        Trainer(TRLJudgeReward(served.url, tools="off", model="nobody"), loop=loop).rewards(2)
+def test_a_configuration_error_ends_the_run(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="no-such-model"):
+        Trainer(TRLJudgeReward(served.url, tools="off", model="no-such-model"), loop=loop).rewards(2)
 
 
-def test_completions_of_a_prompt_can_compete(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+def test_completions_of_a_prompt_can_be_compared(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
     with serve("<preference>A</preference>", label_probs={"A": 0.75, "B": 0.25}) as served:
         trainer = Trainer(TRLJudgeReward(served.url, tools="off", strategy="circular"), loop=loop)
-        assert trainer.rewards(2) == [[0.5], [0.5]], "equal texts share what they get"
+        assert trainer.rewards(2) == [[0.5], [0.5]], "equal texts have equal rewards"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_step_of_training_takes_its_rewards_from_the_server(
-    serve: Serve, random_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_a_training_step_gets_rewards_from_the_server(serve: Serve, random_checkpoint: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
