@@ -32,7 +32,7 @@ def wheel(pytestconfig: pytest.Config) -> Wheel:
 
 
 Environment = Callable[[str], Path]
-"""Returns the interpreter of a separate environment with a package, such as `verifiers==0.4.0`, and its dependencies."""
+"""Returns the interpreter of a separate environment with a package, such as `verifiers==0.4.0`."""
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ async def test_a_fallback_replaces_a_missing_verdict(nowhere: str, caplog: pytes
 
 def test_a_configuration_error_can_be_pickled(serve: Serve) -> None:
     with serve("<score>9</score>") as served, pytest.raises(RequestRefused) as refused:
-        ArealJudgeReward(served.url, tools="off", model="nobody")(PROMPT, "4", [], [])
+        ArealJudgeReward(served.url, tools="off", model="no-such-model")(PROMPT, "4", [], [])
     again = pickle.loads(pickle.dumps(refused.value))
     assert again.problem == refused.value.problem
 

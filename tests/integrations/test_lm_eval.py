@@ -16,8 +16,7 @@ import pytest
 
 from tests.chat_server import MODEL, serving_chat
 from tests.integrations.conftest import Serve
-
-pytest.importorskip("lm_eval", reason="lm-eval is not installed")
+from tirjudge.integrations.lm_eval import JudgeMetric
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
@@ -98,7 +97,7 @@ def evaluated(
     task: str, *, folder: Path, rows: Iterable[Mapping[str, str]], model: str, url: str, name: str
 ) -> dict[str, Any]:
     """Return the results of lm-eval, with samples."""
-    import lm_eval
+    lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed")
     from lm_eval.tasks import TaskManager
 
     evaluate: Any = lm_eval.simple_evaluate
@@ -146,6 +145,7 @@ def judged(folder: Path, *, url: str, answers: Iterable[str], **options: Any) ->
         )
 
 
+@pytest.mark.slow
 def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
     found = judged(tmp_path, url=served, answers=[GOOD, BAD, GOOD, BAD])
     results = found["results"]["judged"]
@@ -161,17 +161,18 @@ def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
     assert results["judge_abstained,none"] == 0.0
 
 
-def test_answers_are_judged_concurrently(serve: Serve, tmp_path: Path) -> None:
+def test_the_metric_judges_answers_concurrently(serve: Serve) -> None:
     """All 16 judgments start before the first one ends: the first 16 engine calls are first turns, not label reads."""
     with serve("<score>9</score>", delay_s=0.5) as judge:
-        found = judged(tmp_path, url=judge.url, answers=["yes"] * 16, tools="off")
-    assert found["results"]["judged"]["judge_score,none"] == pytest.approx(8 / 9)
+        metric = JudgeMetric(judge.url, tools="off")
+        answers = [metric.process_results({"question": str(n)}, ["yes"])["judge_score"] for n in range(16)]
+        assert metric.score(answers) == pytest.approx(8 / 9)
+        assert (metric.stderr(answers), metric.abstained(answers)) == (pytest.approx(0.0), 0.0)
     assert len(judge.prompts) == 16
-    first, last = judge.engine.calls[0], judge.engine.calls[15]
-    assert first[1].allowed_token_ids is None
-    assert last[1].allowed_token_ids is None
+    assert all(sampling.allowed_token_ids is None for _, sampling, _ in judge.engine.calls[:16])
 
 
+@pytest.mark.slow
 def test_answers_without_a_verdict_are_counted_and_left_out_of_the_mean(serve: Serve, tmp_path: Path) -> None:
     def output_of(sequence: str) -> str:
         needs_program = "counted" in sequence and "\n42\n```" not in sequence
@@ -187,6 +188,7 @@ def test_answers_without_a_verdict_are_counted_and_left_out_of_the_mean(serve: S
     assert reasons == [None, "abstained: no_program_ran"] * 2
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_gives_no_scores(nowhere: str, tmp_path: Path) -> None:
     found = judged(tmp_path, url=nowhere, answers=["one", "two"], deadline_s=0.2)
     results = found["results"]["judged"]
@@ -201,6 +203,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "path"),
     [("local-completions", "/v1/completions"), ("local-chat-completions", "/v1/chat/completions")],

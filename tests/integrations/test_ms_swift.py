@@ -14,8 +14,6 @@ from tests.clients.wheels import Wheel, definitions
 from tests.integrations.conftest import Serve
 from tirjudge.integrations.ms_swift import judge_orm
 
-torch = pytest.importorskip("torch")
-
 MS_SWIFT = "ms-swift==4.6.0"
 
 
@@ -32,6 +30,7 @@ class Sample:
 @pytest.fixture
 def rewards(wheel: Wheel) -> Iterator[Callable[..., Any]]:
     """Calls `compute_rewards_per_func`. The base class is installed in the module from which the adapter imports it."""
+    torch = pytest.importorskip("torch")
     root: Path = wheel(MS_SWIFT) / "swift"
     typing = {name: getattr(__import__("typing"), name) for name in ("Any", "Callable", "Dict", "List", "Optional")}
     given = {"torch": torch, "nn": torch.nn, "GRPOSample": Sample, **typing}

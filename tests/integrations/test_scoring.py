@@ -91,8 +91,8 @@ async def test_a_refused_completion_affects_neither_the_others_nor_the_order(ser
 
 
 async def test_an_unknown_model_raises_an_error(serve: Serve) -> None:
-    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="nobody"):
-        await Scorer(url=served.url, tools="off", model="nobody").score([QUESTION] * 3)
+    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="no-such-model"):
+        await Scorer(url=served.url, tools="off", model="no-such-model").score([QUESTION] * 3)
 
 
 async def test_completions_of_one_prompt_can_be_compared(serve: Serve) -> None:

@@ -1,6 +1,7 @@
 """Score a task in the same way as verifiers, and print the outcome as JSON.
 
-`test_verifiers.py` runs this script in an environment with verifiers. The module is also the plugin: it exports the judge.
+`test_verifiers.py` runs this script in an environment with verifiers. The module is also the plugin: it exports the
+judge.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def judge_with_model(*, rows: str, out: str, model: str, api_key: str, **setting
 
 
 def wait_for_warning(*, rows: str, out: str, text: str, **settings: Any) -> bool:
-    """Start a batch run that waits for a node, and cancel it as soon as a text is logged. Return whether it was waiting."""
+    """Start a batch run, and cancel it as soon as a text is logged. Return whether it was still running."""
     logged = io.StringIO()
     logging.getLogger("tirjudge_harness").addHandler(logging.StreamHandler(logged))
 

@@ -1,7 +1,8 @@
 """Run the functions of the Ray tests in a child process, so that Ray never runs in the process of pytest.
 
-Ray ends the process of a driver with exit code 1 if its raylet does not answer in time, which happens on a loaded machine.
-In the process of pytest that would end the whole test run without a message. In a child process it is a failed test.
+Ray ends the process of a driver with exit code 1 if its raylet does not answer in time, which happens on a loaded
+machine. In the process of pytest that would end the whole test run without a message. In a child process it is a failed
+test.
 
 Requests and answers are JSON objects, one per line: `{"function": "module:name", "arguments": {...}}` is answered by
 `{"result": ...}` or `{"error": traceback}`.

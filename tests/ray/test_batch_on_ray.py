@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.xdist_group("ray"),
-    # On a loaded machine Ray may end a driver whose raylet does not answer in time. That is no fault of the code under test.
+    # Ray may end a driver whose raylet does not answer in time, on a loaded machine. The tested code is not the cause.
     pytest.mark.flaky(reruns=1, only_rerun="DriverEndedByRay"),
 ]
 

@@ -72,8 +72,8 @@ def rerank(
     """Rank the responses to each prompt of a file, best first.
 
     Each line of the output has `id`, `best` (an index), `order` (all indexes, best first), `scores` (one per response)
-    and the number of judgments behind it. Judgments are saved beside the output. After an interruption, the same command
-    resumes. Exits 1 if a row failed; run the command again to retry it.
+    and the number of judgments behind it. Judgments are saved beside the output. After an interruption, the same
+    command resumes. Exits 1 if a row failed; run the command again to retry it.
     """
     from rich.console import Console
 
@@ -133,9 +133,9 @@ def best_of_n(
 ) -> None:
     """Let a judge choose one of N responses to each problem, and count the problems solved.
 
-    The table also shows four baselines: the first response, the mean over all responses (pass@1), the majority answer and
-    the oracle. After an interruption, the same command resumes. Other strategies can be added in the same folder. Exits 1
-    if a problem failed; run the command again to retry it.
+    The table also shows four baselines: the first response, the mean over all responses (pass@1), the majority answer
+    and the oracle. After an interruption, the same command resumes. Other strategies can be added in the same folder.
+    Exits 1 if a problem failed; run the command again to retry it.
     """
     from json import dumps
 

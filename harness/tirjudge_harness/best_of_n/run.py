@@ -61,7 +61,7 @@ class BestOfNSettings:
 
 
 class BestOfNManifest(StoredModel):
-    """Description of a run. Names, strategies and the grader may change when a run is resumed; the other fields may not."""
+    """Description of a run. A resumed run may change names, strategies and the grader, but nothing more."""
 
     dataset: str
     policy: str
@@ -201,7 +201,7 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
 
 
 def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
-    """Start a run in a folder, or check that the run there asks the same judge in the same way about the same responses.
+    """Start a run in a folder, or check that the run there has the same judge, settings and responses.
 
     Raises:
         InputError: the folder belongs to another run.

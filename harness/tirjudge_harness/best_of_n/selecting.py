@@ -1,7 +1,7 @@
 """Choose the best response to each of many problems.
 
-Every judgment goes through the runner, which saves it and never repeats a saved one. So a knockout that was interrupted in
-its third round resumes in its third round.
+Every judgment goes through the runner, which saves it and never repeats a saved one. So a knockout that was interrupted
+in its third round resumes in its third round.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def compare(
 ) -> None:
     """Print paired differences between runs of the same benchmark.
 
-    Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value with Holm's correction.
+    Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value with Holm's
+    correction.
     """
     from tirjudge_harness.reports.comparison import comparison_table
 

@@ -1,7 +1,7 @@
 """Render a table for a terminal, or as Markdown, LaTeX, CSV, Parquet or JSON.
 
-Terminal, Markdown and LaTeX are for readers: values are rounded and followed by the arm of the interval, and the number of
-comparisons is in a line below. CSV, Parquet and JSON are for programs: values keep every digit, and both ends of the
+Terminal, Markdown and LaTeX are for readers: values are rounded and followed by the arm of the interval, and the number
+of comparisons is in a line below. CSV, Parquet and JSON are for programs: values keep every digit, and both ends of the
 interval and the number of comparisons have separate columns.
 """
 

@@ -1,7 +1,7 @@
 """Export a run as an Inspect log. Each example is a sample, its turns are messages, and its credit is the score.
 
-The folder of a run does not contain prompts and responses. If the examples are available, the log contains them. Without
-them, a sample has the id of its example and the turns of the judge.
+The folder of a run does not contain prompts and responses. If the examples are available, the log contains them.
+Without them, a sample has the id of its example and the turns of the judge.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _score(one: JudgedExample, *, marks: Sequence[ComparisonScore]):
 
 
 def _messages(asked: AskedComparison, judgment: Judgment) -> Iterator[ChatMessage]:
-    """Yield the messages of each rollout. Responses have the letter of their choice and the letter shown to the judge."""
+    """Yield the messages of each rollout. They name responses by choice and by the letter shown to the judge."""
     from inspect_ai.model import ChatMessageUser
 
     for number, rollout in enumerate(judgment.rollouts, start=1):

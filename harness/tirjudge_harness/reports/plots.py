@@ -1,7 +1,7 @@
 """Plots of runs as SVG and PNG: accuracy against cost, reliability, and effects of the order of responses.
 
-The palette is Okabe and Ito's, which is distinguishable with color blindness. Each run also has a different marker. Plotting
-the same runs again produces the same SVG, byte for byte.
+The palette is Okabe and Ito's, which is distinguishable with color blindness. Each run also has a different marker.
+Plotting the same runs again produces the same SVG, byte for byte.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
 
 
 def first_order_marks(run: ScoredRun) -> list[ComparisonScore]:
-    """Score the comparisons of a run in their first order only, because a result over two orders hides position effects."""
+    """Score comparisons in their first order only, because a result over two orders hides position effects."""
     first = Protocol(name="first order", votes=run.manifest.votes, counting=ScoringRule())
     return evaluate(run.benchmark, run.examples, mode=run.manifest.mode, protocol=first).marks
 

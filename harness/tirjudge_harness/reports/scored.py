@@ -62,7 +62,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def folders_with(name: str, *, path: Path) -> list[Path]:
-    """Return the folders that contain a file: `path` itself, or else all such folders one level below, sorted."""
+    """Return the folders that contain a file: `path` itself if it does, otherwise all such folders below it."""
     return [path] if (path / name).is_file() else sorted(file.parent for file in path.glob(f"*/{name}"))
 
 
@@ -93,7 +93,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         protocol: name of the protocol. None: the protocol of the run.
 
     Raises:
-        InputError: the folder is not a run, its benchmark is not installed, or it lacks judgments that the protocol needs.
+        InputError: the folder is not a run, its benchmark is not installed, or it lacks judgments for the protocol.
     """
     run = load_run(path)
     with as_input_error(path):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tirjudge_harness.statistics.intervals import Estimate, Interval
 
 Kind = Literal["text", "percent", "points", "count", "number"]
-"""`percent`: 0 to 100. `points`: difference of two percentages. `count`: integer. `number`: three significant digits."""
+"""`percent`: 0 to 100. `points`: difference of two percentages. `count`: integer. `number`: 3 digits."""
 
 SYMBOLS = "†‡§¶‖"
 """Symbols of footnotes, in order of appearance. From the sixth footnote on, symbols are doubled."""
@@ -118,7 +118,7 @@ def is_mixed(table: ReportTable) -> bool:
 
 
 def grouped(table: ReportTable) -> list[tuple[str, int]]:
-    """Return the headings above the titles and the number of columns of each. Columns without a heading are separate."""
+    """Return each heading and its number of columns. Columns without a heading are separate."""
     groups = groupby(enumerate(table.columns), key=lambda one: (one[1].group, one[1].group == "" and one[0]))
     return [(group, len(list(columns))) for (group, _), columns in groups]
 

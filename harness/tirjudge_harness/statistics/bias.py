@@ -39,7 +39,7 @@ class Flips:
     num_second: int
     """Number of flips in which the response shown second was chosen both times."""
     num_undecided: int
-    """Number of pairs that were shown in both orders, with a tie or no verdict in at least one. They are not in `rate`."""
+    """Number of pairs with a tie or no verdict in one of the two orders. They are not in `rate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ class Position:
     """Share of right verdicts by position of the right response, over decisions with exactly one right response."""
     p_value: float
     """Exact two-sided binomial test of how often the first position is chosen. The two orders of a pair are one trial:
-    whether the first position is chosen more often than the second. A pair with one of each is not a trial. Several votes
-    on one order count as their majority."""
+    whether the first position is chosen more often than the second. A pair with one of each is not a trial. Several
+    votes on one order count as their majority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,9 @@ class Length:
     longer_right: Estimate
     """Share of the same comparisons in which the longer response is right."""
     slope: Estimate | None
-    """Increase of the log-odds that a response is chosen, per log of its length relative to the other response, given which
-    response is right. The errors of its interval are clustered by prompt. 0: no length bias. None: the data do not
-    determine it."""
+    """Increase of the log-odds that a response is chosen, per log of its length relative to the other response, given
+    which response is right. The errors of its interval are clustered by prompt. 0: no length bias. None: the data do
+    not determine it."""
 
 
 def flips_of(judged: Sequence[JudgedExample]) -> Flips:
@@ -163,7 +163,7 @@ def _position(judged: Sequence[JudgedExample], *, num_shown: int) -> Position:
 
 
 def _trial(places: Sequence[int], *, num_shown: int) -> list[bool]:
-    """Return whether a comparison favors the first position, as a list of one; an empty list if its orders cancel out."""
+    """Return [whether the first position is favored], or [] if the orders of a comparison cancel out."""
     if num_shown > 2:
         return [place == 0 for place in places[:1]]
     lead = places.count(0) - places.count(1)
@@ -184,7 +184,7 @@ def _log_length_ratio(mark: ComparisonScore) -> float | None:
 
 
 def _slope(ratios: np.ndarray, is_right: np.ndarray, *, clusters: Sequence[str]) -> Estimate | None:
-    """Fit log-odds(the right response is chosen) = skill + slope x log length ratio; None if the fit does not converge."""
+    """Fit log-odds(right response is chosen) = skill + slope x log length ratio; None without convergence."""
     if not len(ratios) or np.ptp(ratios) == 0:
         return None
     features = np.column_stack([np.ones_like(ratios), ratios])

@@ -53,7 +53,7 @@ class Calibration:
     bins: tuple[Bin, ...]
     """The bins that are not empty."""
     expected_error: float | None
-    """Expected calibration error (ECE): mean of |confidence - accuracy| over bins, weighted by the number of choices."""
+    """Expected calibration error (ECE): mean of |confidence - accuracy| over bins, weighted by `num`."""
     largest_error: float | None
     """Maximum of |confidence - accuracy| over bins."""
     brier: float | None
@@ -90,9 +90,9 @@ class Selective:
 def confidences_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore] = ()) -> list[Confidence]:
     """Return the confidence of every choice with known probabilities.
 
-    Pairwise and listwise: one confidence per decision, the probability of the chosen response. Pointwise: one confidence per
-    comparison of two responses. The choice is the response whose distribution of scores has the higher mean; its
-    confidence is P(its score > the other score) + P(equal scores) / 2. Equal means are no choice.
+    Pairwise and listwise: one confidence per decision, the probability of the chosen response. Pointwise: one
+    confidence per comparison of two responses. The choice is the response whose distribution of scores has the higher
+    mean; its confidence is P(its score > the other score) + P(equal scores) / 2. Equal means do not count as a choice.
 
     Args:
         judged: the examples of one run.

@@ -1,8 +1,8 @@
 """Figures with 95 % confidence intervals.
 
-The interval is Wilson's if every mark has a different prompt, and a bootstrap over prompts otherwise. A bootstrap resample
-draws the clusters (prompts) with replacement and takes all marks of each. One recursion over the metric tree computes all
-resamples; the data are the resample that has each cluster once.
+The interval is Wilson's if every mark has a different prompt, and a bootstrap over prompts otherwise. A bootstrap
+resample draws the clusters (prompts) with replacement and takes all marks of each. One recursion over the metric tree
+computes all resamples; the data are the resample that has each cluster once.
 """
 
 from __future__ import annotations

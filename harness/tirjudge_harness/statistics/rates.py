@@ -92,7 +92,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Costs of judgments. Every distribution is None if there are no judgments."""
+    """Costs of judgments. Without judgments, every distribution is None."""
 
     num_judgments: int
     """Number of distinct judgments."""
@@ -189,8 +189,8 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
 
     Args:
         judged: the examples of one run.
-        prices: token prices. None: no money is computed. Each token counts once, although an endpoint may bill the prompt
-            again at every turn.
+        prices: token prices. None: no money is computed. Each token counts once, although an endpoint may bill the
+            prompt again at every turn.
     """
     prices = prices or Prices()
     usages = [judgment.usage for judgment, _ in _unique(judged)]

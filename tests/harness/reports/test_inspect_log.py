@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from inspect_ai.log import EvalLog, read_eval_log
-from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
 
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge.types import Outcome
@@ -26,6 +25,9 @@ PAIRS = [
     Pair(id="p2", subset="coding", named=(0, 1), outcome=Outcome.TIMEOUT),
     Pair(id="p3", subset="coding", named=(0, 0)),
 ]
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog
+
 SOURCES = {"math": "livebench-math", "coding": "livecodebench"}
 
 
@@ -53,6 +55,8 @@ def sha256_in(rows: Path) -> str:
 
 
 def exported(path: Path, *, out: Path, rows: Path | None = None) -> EvalLog:
+    from inspect_ai.log import read_eval_log
+
     run = score_run(path)
     texts = {} if rows is None else texts_of(run, data=rows)
     write_inspect_log(inspect_log(run, planned=read_plan(path), texts=texts), out=out)
@@ -84,6 +88,8 @@ def test_inspect_reads_samples_scores_and_figures(make_run: MakeRun, rows: Path,
 
 
 def test_turns_are_messages(make_run: MakeRun, tmp_path: Path) -> None:
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
+
     log = exported(make_run(PAIRS), out=tmp_path / "run.eval")
     first, second, third = log.samples or ()
     assert [message.role for message in first.messages] == ["user", "assistant", "tool", "assistant"] * 2

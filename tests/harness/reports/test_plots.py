@@ -35,6 +35,7 @@ def test_every_plot_is_written_as_svg_and_png(runs: list[ScoredRun], tmp_path: P
             assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_plots_of_the_same_runs_are_identical(runs: list[ScoredRun], tmp_path: Path) -> None:
     first = write_plots(runs[:1], out=tmp_path / "a")
     second = write_plots(runs[:1], out=tmp_path / "b")

@@ -23,8 +23,8 @@ def values(table: ReportTable) -> dict[str, object]:
 
 @pytest.fixture
 def table(make_run: MakeRun) -> ReportTable:
-    """The table of ten pairs in both orders: six right, two flipped, one wrong, one without a verdict in the second order.
-    A program ran for five of the first six pairs, and failed for one of these."""
+    """The table of ten pairs in both orders: six right, two flipped, one wrong, one without a verdict in the second
+    order. A program ran for five of the first six pairs, and failed for one of these."""
     named: list[tuple[int | None, ...]] = [(0, 0)] * 6 + [(0, 1)] * 2 + [(1, 1), (0, None)]
     outcomes = [Outcome.OK] * 4 + [Outcome.TIMEOUT, None] + [None] * 4
     pairs = [

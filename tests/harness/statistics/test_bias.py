@@ -91,9 +91,9 @@ def test_length_bias_counts_decided_comparisons_of_unequal_lengths(mark) -> None
 
 
 def test_the_slope_of_a_saturated_model(mark) -> None:
-    """With two length ratios, skill and slope fit both shares exactly. The log ratio is log(1+5) - log(1+1) = log 3. The
-    right response is chosen in 3 of 4 comparisons if it is longer, and in 1 of 4 if it is shorter. The log-odds are log 3
-    and -log 3, so the slope is 1."""
+    """With two length ratios, skill and slope fit both shares exactly. The log ratio is log(1+5) - log(1+1) = log 3.
+    The right response is chosen in 3 of 4 comparisons if it is longer, and in 1 of 4 if it is shorter. The log-odds are
+    log 3 and -log 3, so the slope is 1."""
     marks = [mark(f"long{n}", float(n % 4 > 0), lengths=(5, 1)) for n in range(40)]
     marks += [mark(f"short{n}", float(n % 4 == 0), lengths=(1, 5)) for n in range(40)]
     slope = length_of(marks).slope

@@ -1,4 +1,4 @@
-"""Grade integers from 0 to 999, such as AIME answers: the last `\\boxed{}`, or the last number if there is no box."""
+"""Grade integers from 0 to 999, such as AIME answers: the last `\\boxed{}`, or the last number without a box."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class AimeGrader:
 def integer_answer(response: str) -> int | None:
     """Return the final integer of a response.
 
-    None: the content of the last box is not an integer, or there is no box and the last number is not an integer.
+    None: the content of the last box is not an integer, or the response has no box and its last number is not an
+    integer.
     """
     boxed = last_boxed(response)
     if boxed is None:

@@ -111,7 +111,7 @@ class Tests(BaseModel):
         return re.search(rf"\b{re.escape(name)}\b", given) is not None
 
     def program(self, solution: str, *, token: str) -> str:
-        """Return a program that runs a solution and its tests, then prints the token and a JSON list of failed tests."""
+        """Return a program that runs a solution and its tests, then prints the token and the failed tests as JSON."""
         if self.assertion is not None:
             return f"{solution}\n{self.assertion}\n{_REACHED_END.format(token=token)}"
         if not self.is_unit_test:
@@ -168,8 +168,8 @@ class CodeGrader:
     def _not_graded(self, result: ExecResult, *, complaints: Sequence[str], tests: Tests) -> str | None:
         """Return why a failed program cannot be graded on this machine; None if it can.
 
-        A program is not graded if a package is missing that is in `PACKAGES` or that its tests mention. A missing package
-        that only the program imports is an error of the program.
+        A program is not graded if a package is missing that is in `PACKAGES` or that its tests mention. A missing
+        package that only the program imports is an error of the program.
         """
         if result.outcome is Outcome.REFUSED:
             return f"refused by the sandbox: {result.error}"
@@ -199,8 +199,8 @@ async def open_code_grader(*, slots: int | None = None, allow_unsafe: bool = Fal
 def program_of(response: str, *, entry_point: str | None) -> str:
     """Return the program in a response.
 
-    A response that is valid Python is the program. Otherwise it is the first code block that defines `entry_point`, or the
-    longest code block if none does.
+    A response that is valid Python is the program. Otherwise it is the first code block that defines `entry_point`, or
+    the longest code block if none does.
     """
     blocks = _FENCED.findall(response)
     if not blocks or _is_python(response):

@@ -25,10 +25,10 @@ class Grade:
     """The grade of one response."""
 
     correct: bool | None
-    """Whether the response is right. None: it could not be graded on this machine; `detail["not_graded"]` is the reason."""
+    """Whether the response is right. None: it could not be graded here; `detail["not_graded"]` is the reason."""
     answer: str | None = None
-    """The final answer, for majority votes. Equivalent answers to one problem have the same text. None: the response has
-    no answer, or the grader does not extract answers."""
+    """The final answer, for majority votes. Equivalent answers to one problem have the same text. None: the response
+    has no answer, or the grader does not extract answers."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """Explanation of the grade; JSON values."""
 

@@ -1,8 +1,8 @@
 """Grade mathematical answers of any form with math-verify, in worker processes.
 
-A response can make a computer algebra system loop forever, use up all memory, or crash. So each question goes to a worker
-process and has a time limit. A worker that does not answer in time is killed and replaced. An answer that cannot be parsed
-or compared in time counts as wrong, as in math-verify itself; `detail["problem"]` is the reason.
+A response can make a computer algebra system loop forever, use up all memory, or crash. So each question goes to a
+worker process and has a time limit. A worker that does not answer in time is killed and replaced. An answer that cannot
+be parsed or compared in time counts as wrong, as in math-verify itself; `detail["problem"]` is the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _NotAnswered(Exception):
 
 
 class MathGrader:
-    """Facts: `answer`, in LaTeX or plain text. Votes count equivalent answers together, under the text of the first one.
+    """Facts: `answer`, in LaTeX or plain text. Votes count equivalent answers together.
 
     async with MathGrader(workers=2) as grader:
         grades = await grader.grade([r"It is \\boxed{0.5}."], facts={"answer": r"\\frac{1}{2}"})

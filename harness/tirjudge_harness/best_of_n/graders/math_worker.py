@@ -1,7 +1,7 @@
 """Worker process that parses and compares mathematical answers. It reads and writes one JSON object per line.
 
 To `{"response": ...}` it answers `{"answer": ...}`: the final answer of the response, or null. To `{"gold": ...,
-"answer": ...}` it answers `{"same": ...}`. A question may loop forever or use up the memory limit; the parent process then
+"answer": ...}` it answers `{"same": ...}`. A question may loop forever or use up the memory limit; the parent then
 kills this process.
 """
 

@@ -1,8 +1,8 @@
 """Published tables as printed, with notes on the comparability of their figures.
 
-Each table is a CSV file whose first line names its source. `columns.csv` maps its columns to figures of our benchmarks. Its
-column `notes` has keys of `notes.csv`. Each note lists the figures it applies to (`judgebench_*`: all figures with this
-prefix) and whether they are comparable with our figures.
+Each table is a CSV file whose first line names its source. `columns.csv` maps its columns to figures of our benchmarks.
+Its column `notes` has keys of `notes.csv`. Each note lists the figures it applies to (`judgebench_*`: all figures with
+this prefix) and whether they are comparable with our figures.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 Check = Callable[..., bool]
 OneText = Annotated[str, Field(min_length=1)]
 MAX_KEYWORD_CHARS = 200
-"""Maximum length of a keyword. A case-insensitive search takes time proportional to the lengths of keyword and response."""
+"""Maximum length of a keyword. A case-insensitive search takes time proportional to it."""
 
 Keyword = Annotated[str, Field(min_length=1, max_length=MAX_KEYWORD_CHARS)]
 Keywords = Annotated[Sequence[Keyword], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
@@ -220,7 +220,7 @@ def _title(response: str) -> bool:
 
 @_check("combination:two_responses")
 def _two_responses(response: str) -> bool:
-    """Two different texts are separated by `******`. Text before the first and after the last separator may be blank."""
+    """Two different texts are separated by `******`. Blank text before the first or after the last one is ignored."""
     parts = response.split("******")
     filled = [part.strip() for part in parts if part.strip()]
     return _num_parts(parts) == 2 and filled[0] != filled[1]

@@ -1,8 +1,8 @@
 """Words, sentences and languages as IFEval's rules define them.
 
-The English Punkt model splits sentences, and the Treebank rules split words in capitals, as in the published figures. Both
-are part of installed packages; nothing is downloaded. Language detection uses a fixed seed, so the result for a text is
-always the same.
+The English Punkt model splits sentences, and the Treebank rules split words in capitals, as in the published figures.
+Both are part of installed packages; nothing is downloaded. Language detection uses a fixed seed, so the result for a
+text is always the same.
 """
 
 from __future__ import annotations
