@@ -75,12 +75,16 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 async def test_the_function_returns_rewards_and_none_for_a_missing_verdict(serve: Serve) -> None:
+    def output_of(sequence: str) -> str:
+        runs_program = "It is 4." in sequence and "\n42\n```" not in sequence
+        return "```python\nprint(6 * 7)\n```\n```output" if runs_program else "<score>9</score>"
+
     metrics: dict[str, float] = {}
-    with serve(["<score>9</score>"]) as served:  # the engine fails after one output
-        function = TRLJudgeReward(served.url, tools="off", concurrency=1, deadline_s=1.0)
+    with serve(output_of, sandbox="real") as served:  # tools="on": a verdict counts only if a program ran
+        function = TRLJudgeReward(served.url, tools="on")
         rewards = await function([PROMPT] * 2, [COMPLETION, "5"], log_metric=metrics.__setitem__)
-    assert sorted(rewards, key=lambda reward: reward is None) == [pytest.approx(8 / 9), None]
-    assert metrics["judge/abstained"] == 0.5
+    assert rewards == [pytest.approx(8 / 9), None]
+    assert metrics == {"judge/abstained": 0.5, "judge/tool_calls": 0.5}
 
 
 @pytest.mark.slow

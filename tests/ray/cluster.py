@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-NODE = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
+NODE: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
 
 _clusters: list[Cluster] = []
 _added: list[Any] = []
@@ -19,7 +19,7 @@ def start(*, folder: str) -> dict[str, str]:
     atexit.register(cluster.shutdown)
     head = cluster.add_node(**NODE, include_dashboard=False, temp_dir=folder)
     _clusters.append(cluster)
-    return {"address": cluster.address, "logs": head.get_logs_dir_path()}
+    return {"address": str(cluster.address), "logs": str(head.get_logs_dir_path())}
 
 
 def add_node() -> None:

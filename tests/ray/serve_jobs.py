@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import socket
 from typing import Any
 
 import ray
 from ray import serve
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+from ray.serve._private.common import ReplicaState
 
 from tirjudge_server.ray_serve import build
 
 
 def run(*, address: str, arguments: dict[str, Any]) -> str:
     """Run the application as `serve run` does, and return its URL."""
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     atexit.register(ray.shutdown)
     atexit.register(serve.shutdown)
     with socket.socket() as free:
@@ -30,4 +32,4 @@ def run(*, address: str, arguments: dict[str, Any]) -> str:
 def num_replicas() -> int:
     """Return the number of running replicas."""
     (deployment,) = serve.status().applications["tirjudge"].deployments.values()
-    return deployment.replica_states.get("RUNNING", 0)
+    return deployment.replica_states.get(ReplicaState.RUNNING, 0)
