@@ -134,7 +134,9 @@ def test_completions_of_a_prompt_can_be_compared(serve: Serve, make_trainer: Cal
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_training_step_gets_rewards_from_the_server(serve: Serve, random_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_training_step_gets_rewards_from_the_server(
+    trainers: Any, serve: Serve, random_checkpoint: Path, tmp_path: Path
+) -> None:
     datasets = pytest.importorskip("datasets")
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
