@@ -1,17 +1,19 @@
-"""The source of packages that are too heavy to install: their wheels are downloaded alone, unpacked, and kept.
+"""Source code of packages that are too heavy to install: download, unpack and cache their wheels without dependencies.
 
-A trainer's own calling code is taken from there and run, so that what is tested is what trainers do, without what they
-install. Where a wheel cannot be had, its tests are skipped, and say so.
+Tests run a trainer's calling code from its wheel, so that they test what the trainer does without installing all of it.
+If a wheel cannot be downloaded, its tests are skipped with the reason. Test processes share the cache under a lock.
 """
 
 from __future__ import annotations
 
 import ast
+import fcntl
 import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 
 Wheel = Callable[[str], Path]
-"""The folder that a wheel, such as `verl==0.9.1`, was unpacked to."""
+"""Returns the folder with the content of a wheel, such as `verl==0.9.1`."""
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +32,7 @@ def wheel(pytestconfig: pytest.Config) -> Wheel:
 
 
 Environment = Callable[[str], Path]
-"""The interpreter of an environment of its own that has a package, such as `verifiers==0.4.0`, and what it needs."""
+"""Returns the interpreter of a separate environment with a package, such as `verifiers==0.4.0`."""
 
 
 @pytest.fixture(scope="session")
@@ -41,30 +43,39 @@ def environment(pytestconfig: pytest.Config) -> Environment:
 
 
 def installed(requirement: str, *, folder: Path) -> Path:
-    """Make an environment for one package, if that was not done before: for those whose needs contradict ours."""
+    """Create an environment for a package whose dependencies conflict with ours, unless the cache has it."""
     target, done = folder / requirement, folder / f"{requirement}.done"
     python = target / "bin" / "python"
-    if not done.exists():
-        venv.create(target, with_pip=True, clear=True)
-        _pip(str(python), "install", requirement, requirement=requirement)
-        done.touch()
+    with _locked(folder / f"{requirement}.lock"):
+        if not done.exists():
+            venv.create(target, with_pip=True, clear=True)
+            _pip(str(python), "install", requirement, requirement=requirement)
+            done.touch()
     return python
 
 
 def unpacked(requirement: str, *, folder: Path) -> Path:
-    """Download and unpack one wheel, if that was not done before."""
+    """Download and unpack a wheel, unless the cache has it."""
     target = folder / requirement
-    if not target.exists():
-        downloads = folder / "downloads" / requirement
-        _download(requirement, folder=downloads)
-        (archive,) = downloads.glob("*.whl")
-        partial = folder / f"{requirement}.partial"
-        with zipfile.ZipFile(archive) as opened:
-            opened.extractall(partial)
-        partial.rename(target)
-        archive.unlink()
-    # What a wheel holds outside of its packages lies in `NAME.data/purelib`, and belongs among them.
+    with _locked(folder / f"{requirement}.lock"):
+        if not target.exists():
+            downloads = folder / "downloads" / requirement
+            _download(requirement, folder=downloads)
+            (archive,) = downloads.glob("*.whl")
+            partial = folder / f"{requirement}.partial"
+            with zipfile.ZipFile(archive) as opened:
+                opened.extractall(partial)
+            partial.rename(target)
+            archive.unlink()
+    # Some wheels have their packages in `NAME.data/purelib`.
     return next(target.glob("*.data/purelib"), target)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _download(requirement: str, *, folder: Path) -> None:
@@ -76,16 +87,17 @@ def _pip(python: str, command: str, *arguments: str, requirement: str) -> None:
     options = ["--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     done = subprocess.run([python, "-m", "pip", command, *options, *arguments], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"{requirement} cannot be had: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        pytest.skip(f"pip {command} {requirement} failed: {reason}")
 
 
 def definitions(path: Path, *names: str, given: Mapping[str, Any]) -> SimpleNamespace:
-    """Functions, classes and constants of a source file, without running the rest of it.
+    """Return functions, classes and constants of a source file without running the rest of the file.
 
     Args:
-        path: of the file.
-        names: of what is wanted, such as `run`, `Worker` or `Worker.run` (a method, without its class).
-        given: what these find in place of the file's imports.
+        path: the file.
+        names: names to return, such as `run`, `Worker` or `Worker.run` (a method without its class).
+        given: global names for the code, in place of the imports of the file.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     body = [ast.ImportFrom(module="__future__", names=[ast.alias("annotations")], level=0)]
@@ -100,7 +112,7 @@ def _find(body: list[ast.stmt], path: list[str]) -> Any:
     for node in body:
         if path[0] in _names(node):
             return node if len(path) == 1 else _find(getattr(node, "body", []), path[1:])
-    raise LookupError(f"{path[0]} is not defined there any more")
+    raise LookupError(f"{path[0]} is not defined in this version of the file")
 
 
 def _names(node: ast.stmt) -> list[str]:

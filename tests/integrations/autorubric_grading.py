@@ -1,5 +1,7 @@
-"""Run by `test_autorubric.py` in an environment that has autorubric: grades an answer by a rubric of two criteria, and
-prints what came of it as JSON."""
+"""Grade an answer by a rubric of two criteria, and print the outcome as JSON.
+
+`test_autorubric.py` runs this script in an environment with autorubric.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,19 @@
-"""A server on a real socket, in a thread of its own, so that trainers may call it from threads, loops and processes."""
+"""Servers on real sockets in a separate thread, so that tests can call them from threads, event loops and processes."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import pytest
 import uvicorn
 
 from tests.clients.wheels import environment, wheel
+from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import python_tools
@@ -22,16 +24,18 @@ from tirjudge_web.process import bind, url_of
 
 __all__ = ["environment", "wheel"]
 
-START_S = 60
-"""Opening a sandbox takes a second where nobody else is at work."""
+TIMEOUT_S = 60
+"""Maximum seconds for the start or the end of a server, or of the sandbox."""
+
+Result = TypeVar("Result")
 
 
 class Served:
     """A running server.
 
     Attributes:
-        url: where it is.
-        engine: what it judges with; its `calls` are what it was asked.
+        url: base URL.
+        engine: the scripted engine; its `calls` are the recorded calls.
     """
 
     def __init__(self, url: str, *, engine: ScriptedEngine) -> None:
@@ -40,7 +44,7 @@ class Served:
 
     @property
     def prompts(self) -> list[str]:
-        """What the model was shown, of each first turn."""
+        """The prompt of each rollout's first turn, as text."""
         first: dict[str, str] = {}
         for token_ids, _, session in self.engine.calls:
             first.setdefault(session, self.engine.tokenizer.decode(token_ids))
@@ -48,16 +52,59 @@ class Served:
 
 
 Serve = Callable[..., Any]
-"""`with serve(texts, sandbox="none", ...) as served`; one text is said again and again."""
+"""`with serve(texts, sandbox="none", ...) as served`: a single text is the output of every call."""
+
+
+class ServerThread:
+    """An event loop in a separate thread, and the sandbox that all servers on it share."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._opened: SandboxPool | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the event loop, and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
+
+    async def pool(self, sandbox: Literal["none", "real", "broken"]) -> SandboxPool | None:
+        """The shared sandbox, a closed one, or none."""
+        if sandbox == "none":
+            return None
+        if sandbox == "broken":
+            async with SandboxPool(slots=1) as closed:
+                return closed
+        if self._opened is None:
+            self._opened = await SandboxPool(slots=2).__aenter__()
+        return self._opened
+
+    async def _close_pool(self) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(None, None, None)
+
+    def close(self) -> None:
+        self.run(self._close_pool())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def server_thread() -> Iterator[ServerThread]:
+    thread = ServerThread()
+    yield thread
+    thread.close()
 
 
 @pytest.fixture
-def serve() -> Serve:
-    return _serving
+def serve(server_thread: ServerThread) -> Serve:
+    return partial(_serving, server_thread)
 
 
 @contextmanager
 def _serving(
+    thread: ServerThread,
     texts: str | Iterable[str] | Callable[[str], str],
     *,
     label_probs: Mapping[str, float] | None = None,
@@ -68,53 +115,28 @@ def _serving(
     script = (lambda sequence: texts) if isinstance(texts, str) else texts
     engine = ScriptedEngine(script, label_probs=label_probs or {"9": 1.0}, delay_s=delay_s, read_delay_s=delay_s)
     bound = bind("127.0.0.1", port=0)
-    started, stop = threading.Event(), threading.Event()
-    failures: list[BaseException] = []
 
-    async def serving() -> None:
-        if sandbox == "none":
-            await _run(None)
-            return
-        async with SandboxPool(slots=2) as pool:
-            if sandbox == "real":
-                await _run(pool)
-        if sandbox == "broken":
-            await _run(pool)
-
-    async def _run(pool: SandboxPool | None) -> None:
-        service = JudgeService(Judge(engine=engine, tools=python_tools(pool)), **options)
-        app = create_app(service)
+    async def start() -> tuple[uvicorn.Server, asyncio.Task[None]]:
+        pool = await thread.pool(sandbox)
+        app = create_app(JudgeService(Judge(engine=engine, tools=python_tools(pool)), **options))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        task = asyncio.create_task(server._serve(sockets=[bound]))
-        while not server.started and not task.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        started.set()
-        await asyncio.to_thread(stop.wait)
+        task = asyncio.create_task(server.serve(sockets=[bound]))
+        await until(lambda: server.started or task.done(), at_most_s=TIMEOUT_S)
+        return server, task
+
+    async def stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
         server.should_exit = True
         await task
 
-    def main() -> None:
-        try:
-            asyncio.run(serving())
-        except BaseException as error:
-            failures.append(error)
-            started.set()
-
-    thread = threading.Thread(target=main)
-    thread.start()
+    started = thread.run(start())
     try:
-        assert started.wait(START_S)
-        if not failures:
-            yield Served(url_of(bound), engine=engine)
+        yield Served(url_of(bound), engine=engine)
     finally:
-        stop.set()
-        thread.join(START_S)
-    if failures:
-        raise failures[0]
+        thread.run(stop(*started))
 
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """A URL at which nobody listens."""
+    """A URL without a server."""
     with bind("127.0.0.1", port=0) as bound:
         yield url_of(bound)

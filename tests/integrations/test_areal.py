@@ -1,7 +1,8 @@
-"""AReaL's own wrapper: it sends the function to another process, and waits as long as it does in training."""
+"""The adapter in AReaL's own wrapper, which calls the function in another process with a timeout."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import sys
@@ -25,7 +26,7 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 2?"}]
 
 @pytest.fixture(scope="session")
 def reward_api(wheel: Wheel) -> Any:
-    """AReaL's module, which needs nothing of the rest but its logging."""
+    """AReaL's module. It needs only the logging module of the rest of AReaL."""
     import importlib.util
 
     path: Path = wheel(AREAL) / "areal/api/reward_api.py"
@@ -44,13 +45,13 @@ def reward_api(wheel: Wheel) -> Any:
 
 
 async def rewarded(reward_api: Any, function: ArealJudgeReward, **columns: Any) -> float:
-    """As `RLVRWorkflow` calls it."""
+    """Return the reward, called in the same way as by `RLVRWorkflow`."""
     wrapped = reward_api.AsyncRewardWrapper(function, max_workers=1)
     assert wrapped.timeout_seconds > DEADLINE_S
     return await wrapped(PROMPT, "It is 4.<|im_end|>", [1, 2], [3], **columns)
 
 
-async def test_a_reward_comes_back_from_the_other_process(reward_api: Any, serve: Serve) -> None:
+async def test_a_reward_is_returned_from_the_other_process(reward_api: Any, serve: Serve) -> None:
     with serve("<score>9</score>") as served:
         function = ArealJudgeReward(served.url, tools="off", reference_column="answer")
         assert await rewarded(reward_api, function, messages=MESSAGES, answer="four") == pytest.approx(8 / 9)
@@ -60,29 +61,27 @@ async def test_a_reward_comes_back_from_the_other_process(reward_api: Any, serve
         assert "<|im_end|>" not in served.prompts[0]
 
 
-async def test_a_prompt_that_is_only_there_as_rendered_is_read(reward_api: Any, serve: Serve) -> None:
+async def test_a_rendered_prompt_is_used_if_there_are_no_messages(reward_api: Any, serve: Serve) -> None:
     with serve("<score>9</score>") as served:
         assert await rewarded(reward_api, ArealJudgeReward(served.url, tools="off")) == pytest.approx(8 / 9)
         assert "What is 2 + 2?" in served.prompts[0]
         assert "<|im_" not in served.prompts[0]
 
 
-async def test_no_verdict_is_an_error_and_never_a_silent_nought(reward_api: Any, nowhere: str) -> None:
+async def test_a_missing_verdict_is_an_error(reward_api: Any, nowhere: str) -> None:
     with pytest.raises(NoVerdict, match="cannot be reached"):
         await rewarded(reward_api, ArealJudgeReward(nowhere, deadline_s=0.2))
 
 
-async def test_a_fallback_is_used_where_it_is_asked_for(nowhere: str, caplog: pytest.LogCaptureFixture) -> None:
-    import asyncio
-
+async def test_a_fallback_replaces_a_missing_verdict(nowhere: str, caplog: pytest.LogCaptureFixture) -> None:
     function = ArealJudgeReward(nowhere, deadline_s=0.2, fallback=0.25)
     assert await asyncio.to_thread(function, PROMPT, "4", [], []) == 0.25
     assert "no verdict, the reward is 0.25" in caplog.text
 
 
-def test_a_mistake_in_the_set_up_can_cross_processes(serve: Serve) -> None:
+def test_a_configuration_error_can_be_pickled(serve: Serve) -> None:
     with serve("<score>9</score>") as served, pytest.raises(RequestRefused) as refused:
-        ArealJudgeReward(served.url, tools="off", model="nobody")(PROMPT, "4", [], [])
+        ArealJudgeReward(served.url, tools="off", model="no-such-model")(PROMPT, "4", [], [])
     again = pickle.loads(pickle.dumps(refused.value))
     assert again.problem == refused.value.problem
 

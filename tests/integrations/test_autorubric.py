@@ -1,4 +1,4 @@
-"""autorubric itself, in an environment of its own: its grader asks the judge, criterion by criterion, as a decision model."""
+"""autorubric in a separate environment: its grader uses the judge as a decision model, criterion by criterion."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def grade(environment: Environment) -> Callable[[str], dict[str, Any]]:
-    """Grades "It is 4." by a server, and tells what came of it."""
+    """Grades "It is 4." with a server, and returns the outcome."""
     python = environment(AUTORUBRIC)
 
     def run(url: str) -> dict[str, Any]:
         script = Path(__file__).with_name("autorubric_grading.py")
         variables = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         done = subprocess.run(
-            [str(python), str(script), url], capture_output=True, text=True, timeout=120, env=variables
+            [str(python), str(script), url], capture_output=True, text=True, timeout=300, env=variables
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
@@ -41,15 +41,15 @@ def test_a_rubric_is_graded_criterion_by_criterion(grade: Callable[[str], Any], 
         outcome = grade(served.url)
         prompts = sorted(served.prompts, key=lambda prompt: "is rude" in prompt)
     assert "It is 4." in prompts[0]
-    said_yes = ["<response_a>\nYes" in prompt for prompt in prompts]
-    assert outcome["verdicts"] == ["MET" if yes else "UNMET" for yes in said_yes]
+    yes_is_first = ["<response_a>\nYes" in prompt for prompt in prompts]
+    assert outcome["verdicts"] == ["MET" if yes else "UNMET" for yes in yes_is_first]
     assert [found["MET"] for found in outcome["probabilities"]] == [
-        pytest.approx(0.9 if yes else 0.1) for yes in said_yes
+        pytest.approx(0.9 if yes else 0.1) for yes in yes_is_first
     ]
     assert outcome["error"] is None
 
 
-def test_a_judgment_that_we_failed_to_make_is_no_grade(grade: Callable[[str], Any], serve: Serve) -> None:
+def test_a_failed_judgment_gives_no_grade(grade: Callable[[str], Any], serve: Serve) -> None:
     with serve([], sandbox="real") as served:
         outcome = grade(served.url)
     assert outcome["verdicts"] == ["CANNOT_ASSESS", "CANNOT_ASSESS"]

@@ -1,4 +1,4 @@
-"""The chat engine in front of a server of ours, whose chat endpoint is another implementation than the one of its tests."""
+"""The chat engine with our own server as its endpoint."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import logging
 import pytest
 
 from tests.integrations.conftest import Serve
+from tests.judgments import build_request
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
-from tirjudge.types import JudgeRequest, Mode
+from tirjudge.types import Mode
 
-ONE = JudgeRequest(mode=Mode.POINTWISE, prompt="What is 2 + 2?", responses=["4"], tools="off")
+ONE = build_request("What is 2 + 2?", ["4"], mode=Mode.POINTWISE, tools="off")
 
 
-async def test_a_model_behind_our_own_chat_endpoint_judges(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_chat_engine_works_with_our_chat_endpoint(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="tirjudge"), serve("Right. <score>9</score>") as served:
         async with open_model(f"chat:{served.url}#judge") as model:
             judgment = await Judge(engine=model.engine, tools=(), profile=model.profile).judge(ONE)

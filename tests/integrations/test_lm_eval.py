@@ -1,4 +1,4 @@
-"""lm-eval itself, from a task's YAML to its results: with a judge as the metric, and with a judge as the model."""
+"""Evaluations in lm-eval, from a task's YAML file to its results, with the judge as the metric and as the model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import pytest
 
 from tests.chat_server import MODEL, serving_chat
 from tests.integrations.conftest import Serve
-
-pytest.importorskip("lm_eval", reason="lm-eval is not installed")
+from tirjudge.integrations.lm_eval import JudgeMetric
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 
@@ -97,8 +96,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def evaluated(
     task: str, *, folder: Path, rows: Iterable[Mapping[str, str]], model: str, url: str, name: str
 ) -> dict[str, Any]:
-    """What lm-eval finds, with the samples."""
-    import lm_eval
+    """Return the results of lm-eval, with samples."""
+    lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed")
     from lm_eval.tasks import TaskManager
 
     evaluate: Any = lm_eval.simple_evaluate
@@ -125,17 +124,17 @@ def evaluated(
 
 
 def judged(folder: Path, *, url: str, answers: Iterable[str], **options: Any) -> dict[str, Any]:
-    """The results of a chat model with these answers, whose judge is at the URL."""
+    """Return the results of a chat model that gives these answers, judged by the server at the URL."""
     (folder / "my_judge.py").write_text(
         JUDGE.format(url=url, options="".join(f", {name}={value!r}" for name, value in options.items()))
     )
     by_question = {f"{QUESTION} ({number})": answer for number, answer in enumerate(answers)}
 
-    def say(conversation: str) -> str:
+    def answer_of(conversation: str) -> str:
         return next(answer for question, answer in by_question.items() if question in conversation)
 
     rows = [{"question": question} for question in by_question]
-    with serving_chat(say) as chat:
+    with serving_chat(answer_of) as chat:
         return evaluated(
             JUDGED_TASK,
             folder=folder,
@@ -146,6 +145,7 @@ def judged(folder: Path, *, url: str, answers: Iterable[str], **options: Any) ->
         )
 
 
+@pytest.mark.slow
 def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
     found = judged(tmp_path, url=served, answers=[GOOD, BAD, GOOD, BAD])
     results = found["results"]["judged"]
@@ -161,22 +161,24 @@ def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
     assert results["judge_abstained,none"] == 0.0
 
 
-def test_answers_are_judged_side_by_side(serve: Serve, tmp_path: Path) -> None:
+def test_the_metric_judges_answers_concurrently(serve: Serve) -> None:
+    """All 16 judgments start before the first one ends: the first 16 engine calls are first turns, not label reads."""
     with serve("<score>9</score>", delay_s=0.5) as judge:
-        found = judged(tmp_path, url=judge.url, answers=["yes"] * 16, tools="off")
-    assert found["results"]["judged"]["judge_score,none"] == pytest.approx(8 / 9)
+        metric = JudgeMetric(judge.url, tools="off")
+        answers = [metric.process_results({"question": str(n)}, ["yes"])["judge_score"] for n in range(16)]
+        assert metric.score(answers) == pytest.approx(8 / 9)
+        assert (metric.stderr(answers), metric.abstained(answers)) == (pytest.approx(0.0), 0.0)
     assert len(judge.prompts) == 16
-    first, last = judge.engine.calls[0], judge.engine.calls[15]
-    assert first[1].allowed_token_ids is None
-    assert last[1].allowed_token_ids is None
+    assert all(sampling.allowed_token_ids is None for _, sampling, _ in judge.engine.calls[:16])
 
 
-def test_answers_without_a_verdict_are_counted_and_in_no_mean(serve: Serve, tmp_path: Path) -> None:
-    def say(sequence: str) -> str:
-        wants_program = "counted" in sequence and "\n42\n```" not in sequence
-        return "```python\nprint(6 * 7)\n```\n```output" if wants_program else "<score>9</score>"
+@pytest.mark.slow
+def test_answers_without_a_verdict_are_counted_and_left_out_of_the_mean(serve: Serve, tmp_path: Path) -> None:
+    def output_of(sequence: str) -> str:
+        needs_program = "counted" in sequence and "\n42\n```" not in sequence
+        return "```python\nprint(6 * 7)\n```\n```output" if needs_program else "<score>9</score>"
 
-    with serve(say, sandbox="real") as judge:
+    with serve(output_of, sandbox="real") as judge:
         found = judged(tmp_path, url=judge.url, answers=["counted", "plain", "counted", "plain"], tools="on")
     results = found["results"]["judged"]
     assert results["judge_abstained,none"] == 0.5
@@ -186,7 +188,8 @@ def test_answers_without_a_verdict_are_counted_and_in_no_mean(serve: Serve, tmp_
     assert reasons == [None, "abstained: no_program_ran"] * 2
 
 
-def test_a_server_that_is_down_makes_no_scores(nowhere: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_unreachable_server_gives_no_scores(nowhere: str, tmp_path: Path) -> None:
     found = judged(tmp_path, url=nowhere, answers=["one", "two"], deadline_s=0.2)
     results = found["results"]["judged"]
     assert results["judge_abstained,none"] == 1.0
@@ -200,11 +203,12 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "path"),
     [("local-completions", "/v1/completions"), ("local-chat-completions", "/v1/chat/completions")],
 )
-def test_the_server_is_evaluated_as_a_model(served: str, tmp_path: Path, model: str, path: str) -> None:
+def test_the_server_can_be_evaluated_as_a_model(served: str, tmp_path: Path, model: str, path: str) -> None:
     found = evaluated(JUDGING_TASK, folder=tmp_path, rows=PAIRS, model=model, url=served + path, name="tirjudge-tiny")
     assert [sample["resps"][0][0] for sample in found["samples"]["judging"]] == ["[[B]]", "[[A]]"]
     assert found["results"]["judging"]["exact_match,none"] == 1.0

@@ -1,4 +1,4 @@
-"""ms-swift's own function that asks for rewards, with the class that a plugin puts into its table."""
+"""The adapter in ms-swift's own function that computes rewards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from tests.clients.wheels import Wheel, definitions
 from tests.integrations.conftest import Serve
 from tirjudge.integrations.ms_swift import judge_orm
 
-torch = pytest.importorskip("torch")
-
 MS_SWIFT = "ms-swift==4.6.0"
 
 
 class Sample:
-    """As ms-swift keeps a completion: the last message, after those that it answers."""
+    """A completion in ms-swift's format: the last message of the conversation."""
 
     def __init__(self, answer: str) -> None:
         self.messages = [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": answer}]
@@ -31,7 +29,8 @@ class Sample:
 
 @pytest.fixture
 def rewards(wheel: Wheel) -> Iterator[Callable[..., Any]]:
-    """`compute_rewards_per_func`, and the base class in the place where the adapter looks for it."""
+    """Calls `compute_rewards_per_func`. The base class is installed in the module from which the adapter imports it."""
+    torch = pytest.importorskip("torch")
     root: Path = wheel(MS_SWIFT) / "swift"
     typing = {name: getattr(__import__("typing"), name) for name in ("Any", "Callable", "Dict", "List", "Optional")}
     given = {"torch": torch, "nn": torch.nn, "GRPOSample": Sample, **typing}
@@ -60,14 +59,14 @@ def test_rewards_reach_the_trainer(rewards: Callable[..., Any], serve: Serve) ->
         assert all("What is 2 + 2?" in prompt and "four" in prompt for prompt in served.prompts)
 
 
-def test_a_server_that_is_down_is_the_fallback_with_a_warning(
+def test_an_unreachable_server_gives_the_fallback_and_a_warning(
     rewards: Callable[..., Any], nowhere: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert rewards(judge_orm(nowhere, deadline_s=0.2, fallback=0.25), "4", "5") == [[0.25]] * 2
     assert "2 of 2 have no verdict and get 0.25: server: " in caplog.text
 
 
-def test_an_abstention_is_the_fallback_with_a_warning(
+def test_an_abstention_gives_the_fallback_and_a_warning(
     rewards: Callable[..., Any], serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve("<score>9</score>", sandbox="real") as served:

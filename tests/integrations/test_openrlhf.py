@@ -1,4 +1,4 @@
-"""OpenRLHF's own executors: the file that they load, what they call in it, and what they make of the answer."""
+"""The adapters in OpenRLHF's own executors, which load a file, call its function and read the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ids(list):
 
 
 class Tokenizer:
-    """A token a character."""
+    """A tokenizer with one token per character."""
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[Ids]]:
         return {"input_ids": [Ids(map(ord, text))]}
@@ -38,7 +38,7 @@ class Tokenizer:
 
 
 class Policy:
-    """Always says the same."""
+    """A policy that always generates the same answer."""
 
     async def generate(self, token_ids: list[int], params: Any, **options: Any) -> Any:
         output = SimpleNamespace(token_ids=list(map(ord, ANSWER)), text=ANSWER, finish_reason="stop", logprobs=None)
@@ -68,7 +68,7 @@ def reward_file(folder: Path, url: str, **options: Any) -> str:
     return str(path)
 
 
-async def test_the_reward_file_gives_rewards(agents: SimpleNamespace, serve: Serve, tmp_path: Path) -> None:
+async def test_the_reward_file_returns_rewards(agents: SimpleNamespace, serve: Serve, tmp_path: Path) -> None:
     with serve("<score>9</score>") as served:
         executor = agents.SingleTurnAgentExecutor(reward_file(tmp_path, served.url, tools="off"))
         output = await executed(executor)
@@ -80,15 +80,15 @@ async def test_the_reward_file_gives_rewards(agents: SimpleNamespace, serve: Ser
     assert "<|im_end|>" not in served.prompts[0]
 
 
-async def test_a_server_that_is_down_never_leaves_a_reward_out(
-    agents: SimpleNamespace, nowhere: str, tmp_path: Path
-) -> None:
+async def test_an_unreachable_server_gives_the_fallback(agents: SimpleNamespace, nowhere: str, tmp_path: Path) -> None:
     executor = agents.SingleTurnAgentExecutor(reward_file(tmp_path, nowhere, fallback=0.25, deadline_s=0.2))
     output = await executed(executor)
     assert (output["reward"], output["extra_logs"]["judge_failed"]) == (0.25, 1.0)
 
 
-async def test_an_abstention_is_the_fallback_with_a_flag(agents: SimpleNamespace, serve: Serve, tmp_path: Path) -> None:
+async def test_an_abstention_gives_the_fallback_and_a_flag(
+    agents: SimpleNamespace, serve: Serve, tmp_path: Path
+) -> None:
     with serve("<score>9</score>", sandbox="real") as served:
         executor = agents.SingleTurnAgentExecutor(reward_file(tmp_path, served.url, fallback=0.25, tools="on"))
         output = await executed(executor)

@@ -1,4 +1,4 @@
-"""What every adapter rests on: scores, and the reasons why there is none."""
+"""The scorer that all adapters share: scores, and the reasons for missing scores."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tirjudge.integrations.scoring import ScoredSample, Scorer, ScoringSample, p
 from tirjudge.types import ChatMessage
 
 NINE = (9 - 1) / 9
-"""What a 9 of 10 is between 0 and 1."""
+"""A score of 9 out of 10 on the scale from 0 to 1."""
 
 QUESTION = ScoringSample(prompt="What is 2 + 2?", response="4", reference="four")
 
 
-async def test_a_score_from_one_to_ten_becomes_one_from_nought_to_one(serve: Serve) -> None:
+async def test_a_score_from_1_to_10_is_mapped_to_0_to_1(serve: Serve) -> None:
     with serve("<score>9</score>") as served:
         scored = await Scorer(url=served.url, tools="off").score_one(QUESTION)
     assert scored.score == pytest.approx(NINE)
@@ -32,18 +32,6 @@ async def test_the_judge_is_shown_the_reference_and_the_rubric(serve: Serve) -> 
     assert "Be strict about units." in served.prompts[0]
 
 
-async def test_scores_come_in_the_order_of_the_completions(serve: Serve) -> None:
-    def script(sequence: str) -> str:
-        return f"<score>{9 if 'good' in sequence else 2}</score>"
-
-    candidates = [ScoringSample(prompt="p", response=text) for text in ("good 1", "poor 1", "good 2", "poor 2")]
-    with serve(script, label_probs={"9": 0.5, "2": 0.5}) as served:
-        scored = await Scorer(url=served.url, tools="off", concurrency=2).score(candidates)
-        shown = [one.judgment_ids for one in scored]
-    assert len({ids[0] for ids in shown}) == 4
-    assert all(one.score is not None for one in scored)
-
-
 async def test_programs_are_counted(serve: Serve) -> None:
     texts = ["```python\nprint(1)\n```\n```output", "<score>9</score>"]
     with serve(texts, sandbox="real") as served:
@@ -52,7 +40,7 @@ async def test_programs_are_counted(serve: Serve) -> None:
     assert scored.numbers(fallback=0.5) == {"score": scored.score, "judge_failed": 0.0, "tool_calls": 1.0}
 
 
-async def test_an_abstention_is_no_low_score(serve: Serve) -> None:
+async def test_an_abstention_is_not_scored(serve: Serve) -> None:
     with serve("<score>9</score>", sandbox="real") as served:
         scored = await Scorer(url=served.url, tools="on").score_one(QUESTION)
     assert scored.score is None
@@ -60,7 +48,7 @@ async def test_an_abstention_is_no_low_score(serve: Serve) -> None:
     assert scored.numbers(fallback=0.5) == {"score": 0.5, "judge_failed": 1.0, "tool_calls": 0.0}
 
 
-async def test_a_server_that_is_down_is_asked_until_the_deadline_and_then_no_more(nowhere: str) -> None:
+async def test_an_unreachable_server_leaves_completions_without_a_score(nowhere: str) -> None:
     scored = await Scorer(url=nowhere, deadline_s=0.3, concurrency=1).score([QUESTION] * 50)
     assert {one.score for one in scored} == {None}
     assert {one.reason for one in scored} == {scored[0].reason}
@@ -68,23 +56,24 @@ async def test_a_server_that_is_down_is_asked_until_the_deadline_and_then_no_mor
     assert "cannot be reached" in scored[0].reason
 
 
-async def test_a_sandbox_that_is_down_leaves_completions_without_a_score(serve: Serve) -> None:
+async def test_a_broken_sandbox_leaves_completions_without_a_score(serve: Serve) -> None:
     with serve("```python\nprint(1)\n```\n```output", sandbox="broken") as served:
         scored = await Scorer(url=served.url, deadline_s=1.0).score_one(QUESTION)
     assert scored.score is None
     assert scored.reason is not None
-    assert "sandbox" in scored.reason
+    assert "sandbox" in scored.reason or scored.reason.startswith("deadline: ")
 
 
-async def test_an_engine_that_is_down_leaves_completions_without_a_score(serve: Serve) -> None:
+async def test_a_failing_engine_leaves_completions_without_a_score(serve: Serve) -> None:
     with serve([]) as served:
         scored = await Scorer(url=served.url, tools="off", deadline_s=1.0).score_one(QUESTION)
     assert scored.score is None
     assert scored.reason is not None
-    assert scored.reason.startswith("server: ")
+    # On a loaded machine the last attempt may still be in flight at the deadline.
+    assert scored.reason.startswith(("server: ", "deadline: "))
 
 
-async def test_a_judge_that_takes_too_long_leaves_completions_without_a_score(serve: Serve) -> None:
+async def test_a_missed_deadline_leaves_completions_without_a_score(serve: Serve) -> None:
     with serve("<score>9</score>", delay_s=30) as served:
         scored = await Scorer(url=served.url, tools="off", deadline_s=0.5).score_one(QUESTION)
     assert scored.score is None
@@ -92,22 +81,22 @@ async def test_a_judge_that_takes_too_long_leaves_completions_without_a_score(se
     assert scored.reason.startswith(("deadline: ", "abstained: deadline"))
 
 
-async def test_a_completion_that_is_too_long_does_not_stop_the_others(serve: Serve) -> None:
+async def test_a_refused_completion_affects_neither_the_others_nor_the_order(serve: Serve) -> None:
     too_long = ScoringSample(prompt="p", response="r" * 17 * 1024 * 1024)
+    candidates = [QUESTION, too_long, ScoringSample(prompt="p", response="last")]
     with serve("<score>9</score>") as served:
-        long, short = await Scorer(url=served.url, tools="off", deadline_s=30).score([too_long, QUESTION])
-    assert short.score == pytest.approx(NINE)
-    assert long.score is None
-    assert long.reason is not None
-    assert long.reason.startswith("refused: body: ")
+        scored = await Scorer(url=served.url, tools="off", concurrency=2, deadline_s=60).score(candidates)
+    assert [one.score for one in scored] == [pytest.approx(NINE), None, pytest.approx(NINE)]
+    assert len({one.judgment_ids for one in scored}) == 3
+    assert (scored[1].reason or "").startswith("refused: body: ")
 
 
-async def test_a_judge_that_the_server_does_not_have_is_a_mistake_in_the_set_up(serve: Serve) -> None:
-    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="nobody"):
-        await Scorer(url=served.url, tools="off", model="nobody").score([QUESTION] * 3)
+async def test_an_unknown_model_raises_an_error(serve: Serve) -> None:
+    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="no-such-model"):
+        await Scorer(url=served.url, tools="off", model="no-such-model").score([QUESTION] * 3)
 
 
-async def test_completions_of_one_prompt_can_be_set_against_each_other(serve: Serve) -> None:
+async def test_completions_of_one_prompt_can_be_compared(serve: Serve) -> None:
     candidates = [
         ScoringSample(prompt="p", response="one"),
         ScoringSample(prompt="q", response="alone"),
@@ -119,7 +108,7 @@ async def test_completions_of_one_prompt_can_be_set_against_each_other(serve: Se
     assert sorted([one.score, two.score], key=float) == [pytest.approx(0.25), pytest.approx(0.75)]
 
 
-async def test_the_key_may_be_in_a_file_and_is_never_shown(serve: Serve, tmp_path: Path) -> None:
+async def test_the_api_key_may_be_in_a_file_and_is_not_in_the_repr(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("secret\n")
     scorer = Scorer(url="http://judge", api_key="secret")
     assert "secret" not in repr(scorer)
@@ -128,12 +117,12 @@ async def test_the_key_may_be_in_a_file_and_is_never_shown(serve: Serve, tmp_pat
     assert scored.score is not None
 
 
-def test_a_scorer_can_be_sent_to_another_process() -> None:
+def test_a_scorer_can_be_pickled() -> None:
     scorer = Scorer(url="http://judge", strategy="knockout")
     assert pickle.loads(pickle.dumps(scorer)) == scorer
 
 
-def test_messages_of_every_host_become_those_of_a_request() -> None:
+def test_messages_of_hosts_are_converted_to_request_messages() -> None:
     messages = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]},
@@ -144,7 +133,7 @@ def test_messages_of_every_host_become_those_of_a_request() -> None:
     ]
 
 
-def test_the_answer_is_the_last_message_that_the_model_wrote() -> None:
+def test_the_response_is_the_last_assistant_message() -> None:
     turns = [
         {"role": "assistant", "content": "I look it up."},
         {"role": "tool", "content": "42"},

@@ -1,25 +1,25 @@
-"""Both clients against a server on a socket: every method, and the server's own words for what goes wrong."""
+"""Both clients against a server on a socket: every method, and the server's error codes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from tests.integrations.conftest import Serve
+from tests.judgments import build_request
 from tirjudge.client import AsyncClient, Client, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.http.protocol import JudgmentCreated, JudgmentTurn, Problem
 from tirjudge.http.rewards import RerankRequest, RewardRequest
-from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge.types import Judgment, Mode
 
-PAIR = JudgeRequest(mode=Mode.PAIRWISE, prompt="Which is longer?", responses=["one", "three"], tools="off")
-ONE = JudgeRequest(mode=Mode.POINTWISE, prompt="What is 2 + 2?", responses=["4"], tools="off")
-PREFERENCE, CHANCES = "<preference>A</preference>", {"A": 0.8, "B": 0.2}
+PAIR = build_request("Which is longer?", ["one", "three"], tools="off")
+ONE = build_request("What is 2 + 2?", ["4"], mode=Mode.POINTWISE, tools="off")
+PREFERENCE, PROBABILITIES = "<preference>A</preference>", {"A": 0.8, "B": 0.2}
 
 
-def test_every_method_of_the_client_is_answered(serve: Serve) -> None:
+def test_every_method_of_the_client_works(serve: Serve) -> None:
     with serve("<score>9</score>") as served, Client(served.url) as client:
         assert client.judge(ONE).verdict.scores == [pytest.approx(9, abs=0.01)]
         events = list(client.stream(ONE.model_copy(update={"seed": 1})))
@@ -29,8 +29,8 @@ def test_every_method_of_the_client_is_answered(serve: Serve) -> None:
         assert client.models()[0].id == "judge"
 
 
-async def test_every_method_of_the_async_client_is_answered(serve: Serve) -> None:
-    with serve(PREFERENCE, label_probs=CHANCES) as served:
+async def test_every_method_of_the_async_client_works(serve: Serve) -> None:
+    with serve(PREFERENCE, label_probs=PROBABILITIES) as served:
         async with AsyncClient(served.url) as client:
             assert (await client.judge(PAIR)).verdict.status == "decided"
             events = [event async for event in client.stream(PAIR.model_copy(update={"seed": 1}))]
@@ -42,18 +42,15 @@ async def test_every_method_of_the_async_client_is_answered(serve: Serve) -> Non
             assert (await client.models())[0].id == "judge"
 
 
-@pytest.mark.parametrize("requests", [[ONE, ONE.model_copy(update={"model": "nobody"})]])
-def test_one_request_of_a_batch_that_is_wrong_does_not_stop_the_other(
-    serve: Serve, requests: Sequence[JudgeRequest]
-) -> None:
+def test_an_invalid_request_of_a_batch_does_not_affect_the_others(serve: Serve) -> None:
     with serve("<score>9</score>") as served, Client(served.url) as client:
-        judgment, problem = client.judge_batch(requests)
+        judgment, problem = client.judge_batch([ONE, ONE.model_copy(update={"model": "unknown"})])
     assert isinstance(judgment, Judgment)
     assert isinstance(problem, Problem)
     assert problem.code == "model_not_found"
 
 
-async def test_many_at_once_are_all_answered_by_a_server_that_can_take_few(serve: Serve) -> None:
+async def test_concurrent_requests_are_retried_until_a_busy_server_answers_all(serve: Serve) -> None:
     with serve("<score>9</score>", max_concurrency=2, max_queue=2) as served:
         async with AsyncClient(served.url, max_attempts=100, max_wait_s=0.2) as client:
             requests = [ONE.model_copy(update={"seed": seed}) for seed in range(40)]
@@ -61,18 +58,18 @@ async def test_many_at_once_are_all_answered_by_a_server_that_can_take_few(serve
     assert len({judgment.id for judgment in judgments}) == 40
 
 
-def test_a_deadline_that_is_missed_is_told_by_the_server(serve: Serve) -> None:
+def test_a_missed_deadline_raises_an_error(serve: Serve) -> None:
     with serve("<score>9</score>", delay_s=30) as served, Client(served.url) as client, pytest.raises(DeadlineExceeded):
         client.judge(ONE, deadline_s=0.5)
 
 
-def test_a_request_that_is_wrong_is_refused_by_name(serve: Serve) -> None:
+def test_an_unknown_model_is_refused_with_its_code(serve: Serve) -> None:
     with serve("<score>9</score>") as served, Client(served.url) as client, pytest.raises(RequestRefused) as refused:
-        client.judge(ONE.model_copy(update={"model": "nobody"}))
+        client.judge(ONE.model_copy(update={"model": "unknown"}))
     assert refused.value.problem.code == "model_not_found"
 
 
-def test_an_engine_that_is_down_is_told_by_its_code(serve: Serve) -> None:
+def test_a_failing_engine_is_reported_with_its_code(serve: Serve) -> None:
     with serve([]) as served, Client(served.url, max_attempts=1) as client, pytest.raises(ServerUnavailable) as failed:
         client.judge(ONE)
     assert failed.value.problem is not None

@@ -1,11 +1,12 @@
-"""TRL's own trainer: the method that asks for rewards, and a step of training."""
+"""The adapter in TRL's own trainer: the method that computes rewards, and one training step."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +17,15 @@ from tests.integrations.conftest import Serve
 from tirjudge.client import RequestRefused
 from tirjudge.integrations.trl import TRLJudgeReward
 
-trainers = pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed")
-PartialState = pytest.importorskip("accelerate").PartialState
-
 PROMPT = [{"role": "user", "content": "What is 2 + 2?"}]
 COMPLETION = [{"role": "assistant", "content": "It is 4."}]
 
 
 class Trainer:
-    """As much of a `GRPOTrainer` as the method that asks for rewards looks at."""
+    """The parts of a `GRPOTrainer` that its method for computing rewards uses."""
 
-    def __init__(self, *reward_funcs: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *reward_funcs: Any, trainers: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.trainers = trainers
         self.accelerator = SimpleNamespace(device="cpu", is_main_process=False, gather=lambda rewards: rewards)
         self.args = SimpleNamespace(report_to=[])
         self.state = SimpleNamespace(global_step=0)
@@ -43,18 +42,29 @@ class Trainer:
         self._log_completion_extra = self.columns.__setitem__
 
     def rewards(self, num: int, **columns: str) -> list[list[float]]:
-        """The reward of each completion by each function."""
+        """Return the reward of each completion by each function."""
         inputs = [{"prompt": PROMPT, **columns}] * num
-        PartialState(cpu=True)
+        pytest.importorskip("accelerate").PartialState(cpu=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainers, "gather", lambda rewards: rewards)
-            asked = trainers.GRPOTrainer._calculate_rewards.__wrapped__
-            return asked(self, inputs, [PROMPT] * num, [COMPLETION] * num, [[1]] * num).tolist()
+            patch.setattr(self.trainers, "gather", lambda rewards: rewards)
+            calculate = self.trainers.GRPOTrainer._calculate_rewards.__wrapped__
+            return calculate(self, inputs, [PROMPT] * num, [COMPLETION] * num, [[1]] * num).tolist()
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Any:
+    """TRL's module. It is imported late, because TRL takes seconds to import."""
+    return pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed")
+
+
+@pytest.fixture
+def make_trainer(trainers: Any, loop: asyncio.AbstractEventLoop) -> Callable[..., Trainer]:
+    return partial(Trainer, trainers=trainers, loop=loop)
 
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """As TRL has it: in a thread of its own."""
+    """An event loop in a separate thread, as in TRL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -64,9 +74,23 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def test_rewards_reach_the_trainer(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+async def test_the_function_returns_rewards_and_none_for_a_missing_verdict(serve: Serve) -> None:
+    def output_of(sequence: str) -> str:
+        runs_program = "It is 4." in sequence and "\n42\n```" not in sequence
+        return "```python\nprint(6 * 7)\n```\n```output" if runs_program else "<score>9</score>"
+
+    metrics: dict[str, float] = {}
+    with serve(output_of, sandbox="real") as served:  # tools="on": a verdict counts only if a program ran
+        function = TRLJudgeReward(served.url, tools="on")
+        rewards = await function([PROMPT] * 2, [COMPLETION, "5"], log_metric=metrics.__setitem__)
+    assert rewards == [pytest.approx(8 / 9), None]
+    assert metrics == {"judge/abstained": 0.5, "judge/tool_calls": 0.5}
+
+
+@pytest.mark.slow
+def test_rewards_reach_the_trainer(serve: Serve, make_trainer: Callable[..., Trainer]) -> None:
     with serve("<score>9</score>") as served:
-        trainer = Trainer(TRLJudgeReward(served.url, tools="off", reference_column="solution"), loop=loop)
+        trainer = make_trainer(TRLJudgeReward(served.url, tools="off", reference_column="solution"))
         assert trainer.rewards(3, solution="four") == [[pytest.approx(8 / 9)]] * 3
         assert all("What is 2 + 2?" in prompt and "four" in prompt for prompt in served.prompts)
     assert trainer.reward_func_names == ["JudgeReward"]
@@ -74,12 +98,13 @@ def test_rewards_reach_the_trainer(serve: Serve, loop: asyncio.AbstractEventLoop
     assert [value.startswith("jdg_") for value in trainer.columns["judgment"]] == [True] * 3
 
 
-def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.slow
+def test_an_abstention_is_nan_and_other_rewards_are_kept(serve: Serve, make_trainer: Callable[..., Trainer]) -> None:
     def length(completions: list[Any], **columns: Any) -> list[float]:
         return [1.0] * len(completions)
 
     with serve("<score>9</score>", sandbox="real") as served:
-        trainer = Trainer(TRLJudgeReward(served.url, tools="on"), length, loop=loop)
+        trainer = make_trainer(TRLJudgeReward(served.url, tools="on"), length)
         ((judged, other),) = trainer.rewards(1)
     assert math.isnan(judged)
     assert other == 1.0
@@ -87,27 +112,30 @@ def test_an_abstention_is_left_to_the_other_reward(serve: Serve, loop: asyncio.A
     assert trainer.columns["judgment"] == ["abstained: no_program_ran"]
 
 
-def test_a_server_that_is_down_is_an_abstention(nowhere: str, loop: asyncio.AbstractEventLoop) -> None:
-    trainer = Trainer(TRLJudgeReward(nowhere, deadline_s=0.2), loop=loop)
+@pytest.mark.slow
+def test_an_unreachable_server_is_an_abstention(nowhere: str, make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(TRLJudgeReward(nowhere, deadline_s=0.2))
     assert all(math.isnan(judged) for (judged,) in trainer.rewards(4))
     assert trainer.metrics["judge/abstained"] == 1.0
 
 
-def test_a_mistake_in_the_set_up_ends_the_run(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
-    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="nobody"):
-        Trainer(TRLJudgeReward(served.url, tools="off", model="nobody"), loop=loop).rewards(2)
+@pytest.mark.slow
+def test_a_configuration_error_ends_the_run(serve: Serve, make_trainer: Callable[..., Trainer]) -> None:
+    with serve("<score>9</score>") as served, pytest.raises(RequestRefused, match="no-such-model"):
+        make_trainer(TRLJudgeReward(served.url, tools="off", model="no-such-model")).rewards(2)
 
 
-def test_completions_of_a_prompt_can_compete(serve: Serve, loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.slow
+def test_completions_of_a_prompt_can_be_compared(serve: Serve, make_trainer: Callable[..., Trainer]) -> None:
     with serve("<preference>A</preference>", label_probs={"A": 0.75, "B": 0.25}) as served:
-        trainer = Trainer(TRLJudgeReward(served.url, tools="off", strategy="circular"), loop=loop)
-        assert trainer.rewards(2) == [[0.5], [0.5]], "equal texts share what they get"
+        trainer = make_trainer(TRLJudgeReward(served.url, tools="off", strategy="circular"))
+        assert trainer.rewards(2) == [[0.5], [0.5]], "equal texts have equal rewards"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_step_of_training_takes_its_rewards_from_the_server(
-    serve: Serve, random_checkpoint: Path, tmp_path: Path
+def test_a_training_step_gets_rewards_from_the_server(
+    trainers: Any, serve: Serve, random_checkpoint: Path, tmp_path: Path
 ) -> None:
     datasets = pytest.importorskip("datasets")
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM

@@ -1,5 +1,8 @@
-"""Run by `test_verifiers.py` in an environment that has verifiers: scores a task as verifiers does, and prints what came
-of it as JSON. It is a plugin as well: it exports the judge."""
+"""Score a task in the same way as verifiers, and print the outcome as JSON.
+
+`test_verifiers.py` runs this script in an environment with verifiers. The module is also the plugin: it exports the
+judge.
+"""
 
 from __future__ import annotations
 

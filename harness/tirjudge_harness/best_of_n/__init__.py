@@ -1,1 +1,1 @@
-"""Best of N: which of many responses a judge picks, and whether that one is right."""
+"""Best of N: a judge picks one of N responses, and a grader says whether that response is right."""

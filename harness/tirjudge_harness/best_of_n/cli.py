@@ -1,5 +1,6 @@
-"""The commands that choose among N responses: `tirjudge rerank` and `tirjudge bench best-of-n`. What is heavy is imported
-when one of them runs.
+"""The commands that choose among N responses: `tirjudge rerank` and `tirjudge bench best-of-n`.
+
+Heavy modules are imported inside the commands, so that `tirjudge --help` stays fast.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
     from tirjudge_harness.best_of_n.results import BestOfN
     from tirjudge_harness.best_of_n.selecting import Choosing
 
-GroupSize = Annotated[int, typer.Option("--group-size", min=2, max=26, help="Most responses in a listwise comparison.")]
+GroupSize = Annotated[
+    int, typer.Option("--group-size", min=2, max=26, help="Maximum responses per listwise comparison.")
+]
 
 
 def strategy_named(name: str) -> str:
-    """
+    """Return the name of a strategy unchanged.
+
     Raises:
-        typer.BadParameter: there is no such strategy.
+        typer.BadParameter: no strategy has this name.
     """
     try:
         STRATEGIES.named(name)
@@ -46,26 +50,30 @@ def strategy_named(name: str) -> str:
     return name
 
 
-StrategyName = Annotated[str, typer.Option(parser=strategy_named, metavar="NAME", help="How the best is found.")]
+StrategyName = Annotated[
+    str, typer.Option(parser=strategy_named, metavar="NAME", help="Strategy that finds the best response.")
+]
 
 
 @asking_a_judge
 def rerank(
-    file: Annotated[Path, typer.Argument(help="id, prompt and responses a row; .jsonl, .json, .csv, .parquet, .gz.")],
-    out: Annotated[Path, typer.Option(help="JSONL to write, a line for each row, best first.")],
+    file: Annotated[
+        Path, typer.Argument(help="Rows with id, prompt and responses; .jsonl, .json, .csv, .parquet, .gz.")
+    ],
+    out: Annotated[Path, typer.Option(help="JSONL file to write, one line per row.")],
     method: StrategyName = "knockout",
     group_size: GroupSize = GROUP_SIZE,
     asking: VoteOptions = VOTING,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read only this many rows. Default: all.")] = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
-    """Put the responses to each prompt of a file in order, the best first.
+    """Rank the responses to each prompt of a file, best first.
 
-    Each line of the output has `id`, `best` (an index), `order` (all indexes, best first), `scores` (one a response) and
-    what it rests on. Judgments are kept beside the output: stopped or killed, the same command goes on where it was.
-    Exits 1 if a row failed; run again to retry it.
+    Each line of the output has `id`, `best` (an index), `order` (all indexes, best first), `scores` (one per response)
+    and the number of judgments behind it. Judgments are saved beside the output. After an interruption, the same
+    command resumes. Exits 1 if a row failed; run the command again to retry it.
     """
     from rich.console import Console
 
@@ -89,7 +97,7 @@ def rerank(
     if json:
         typer.echo(done.model_dump_json())
     else:
-        failed = f", {done.num_failed} failed and have none" if done.num_failed else ""
+        failed = f", {done.num_failed} failed problems without a line" if done.num_failed else ""
         typer.echo(f"{out}: {done.num_lines} lines, {done.num_calls} new judgments{failed}")
     if done.num_failed or not done.num_lines:
         raise typer.Exit(1)
@@ -102,18 +110,22 @@ def best_of_n(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            parser=strategy_named, metavar="NAME", help="How the best is found; repeatable. Default: knockout."
+            parser=strategy_named,
+            metavar="NAME",
+            help="Strategy that finds the best response; repeatable. Default: knockout.",
         ),
     ] = None,
     grader: Annotated[
-        Grading, typer.Option(help="Who says what is right; given: correct, scores or label of the file.")
+        Grading, typer.Option(help="Grader of the responses; given: use correct, scores or label of the file.")
     ] = Grading.GIVEN,
-    dataset: Annotated[str | None, typer.Option(help="Its name in tables; default: the file's.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name of the dataset in tables. Default: the name of the file.")
+    ] = None,
     policy: Annotated[str, typer.Option(help="Name of the model that wrote the responses.")] = "",
     group_size: GroupSize = GROUP_SIZE,
     asking: VoteOptions = VOTING,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Take a sample of so many problems, of each subset its share.")
+        int | None, typer.Option(min=1, help="Judge a sample of this many problems, stratified by subset.")
     ] = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
@@ -121,9 +133,9 @@ def best_of_n(
 ) -> None:
     """Let a judge choose one of N responses to each problem, and count the problems solved.
 
-    Beside the judge stand the first response, the mean over all (pass@1), the majority's answer and the oracle. Stopped or
-    killed, the same command goes on where it was; other strategies may be added in the same folder. Exits 1 if a problem
-    failed; run again to retry it.
+    The table also shows four baselines: the first response, the mean over all responses (pass@1), the majority answer
+    and the oracle. After an interruption, the same command resumes. Other strategies can be added in the same folder.
+    Exits 1 if a problem failed; run the command again to retry it.
     """
     from json import dumps
 
@@ -171,7 +183,7 @@ def best_of_n(
 
 
 def results_table(results: Sequence[BestOfN]) -> Table:
-    """The results for a terminal."""
+    """Return the results as a table for a terminal, one row per strategy or baseline."""
     from rich.table import Table
     from rich.text import Text
 
@@ -193,26 +205,26 @@ def results_table(results: Sequence[BestOfN]) -> Table:
 
 
 def remarks_on(results: Sequence[BestOfN]) -> list[str]:
-    """What is to be known of them besides, a line each."""
+    """Return one line per strategy for problems that could not be judged, and one for judgments without a verdict."""
     missing = [f"{one.strategy}: {one.num_missing} problems could not be judged" for one in results if one.num_missing]
     return missing + [
-        f"{one.strategy}: {one.num_undecided} of {one.num_calls} judgments decided nothing"
+        f"{one.strategy}: {one.num_undecided} of {one.num_calls} judgments have no verdict"
         for one in results
         if one.num_undecided
     ]
 
 
 def _choosing(asking: VoteOptions, *, methods: Sequence[str], group_size: int) -> Choosing:
-    """How the best is sought.
+    """Return how the judge is asked, from the options of a command.
 
     Raises:
-        InputError: options that do not go together.
+        InputError: a method needs programs and tools are off.
     """
     from tirjudge_harness.best_of_n.selecting import Choosing
     from tirjudge_harness.items import InputError
 
     for name in methods:
         if STRATEGIES.named(name).needs_answers and asking.tools is Tools.OFF:
-            raise InputError(f"{name}: it counts what programs verified, and --tools off was given")
+            raise InputError(f"{name} counts answers that programs verified; --tools off runs none")
     judging = asking.fields
     return Choosing(seed=judging.pop("seed"), group_size=group_size, judging=judging)

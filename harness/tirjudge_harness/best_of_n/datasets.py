@@ -1,11 +1,12 @@
-"""Files of problems with N responses each, in the layouts that there are.
+"""Read files of problems with N responses each, in two layouts.
 
-    plain    {"id", "prompt", "responses"} and perhaps what is known of the responses: "correct" (true or false each),
-             "scores" (0 to 1 each), or "label" (index of the only right one); and "answers", their final answers
-    JETTS    {"query": {"content", "metadata"}, "responses": [{"content", "metadata": {"score"}}]}, as it is published
+    plain    {"id", "prompt", "responses"}, and optionally the grades of the responses: "correct" (true or false per
+             response), "scores" (0 to 1 per response), or "label" (index of the only right response); optionally also
+             "answers", the final answer of each response
+    JETTS    {"query": {"content", "metadata"}, "responses": [{"content", "metadata": {"score"}}]}, as published
 
-The prompt of a plain row may be called `problem`, as AIME's are. What a grader needs, such as `answer` or `test`, may stand
-in the row or in its `meta`; what is known of the responses may, too.
+A plain row may name its prompt `problem` (as AIME does) or `question`. Grades, answers and the columns that a grader
+reads, such as `answer` or `test`, may be in the row or in its `meta`.
 """
 
 from __future__ import annotations
@@ -31,28 +32,31 @@ PROMPT_COLUMNS = ("prompt", "problem", "question")
 ID_COLUMNS = ("id", "task_id", "question_id", "key")
 ANSWER_COLUMNS = ("answers", "pred")
 OWN_COLUMNS = {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "id", "responses", "correct", "scores", "label", "subset", "meta"}
-"""What is no grader's."""
+"""Columns that this module reads. Graders get all other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNProblem:
-    """A problem, and the responses among which the best is sought."""
+    """A problem and its N responses."""
 
     id: ItemId
     """Unique in its file."""
     prompt: str | tuple[ChatMessage, ...]
+    """Text, or a conversation."""
     responses: tuple[str, ...]
+    """The candidates, 1 to `MAX_RESPONSES`."""
     credits: tuple[float, ...] | None = None
-    """What each response is worth by the file, 0 to 1; None: the file does not say."""
+    """Grade of each response in the file, 0 (wrong) to 1 (right). None: the file has no grades."""
     answers: tuple[str | None, ...] | None = None
-    """The final answer of each by the file, None for one without; None: the file does not say."""
+    """Final answer of each response in the file, None for a response without one. None: the file has no answers."""
     subset: str = ""
+    """Subset of the dataset; empty: none."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What a grader needs; JSON."""
+    """Other columns of the row, for the grader; JSON values."""
 
     @property
     def example(self) -> Example:
-        """What the judge is shown of it."""
+        """The problem as an example for the judge, without the grades."""
         return example(
             id=str(self.id),
             prompt=self.prompt,
@@ -64,14 +68,14 @@ class BestOfNProblem:
 
 
 def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestOfNProblem]:
-    """The problems of a `.jsonl`, `.json`, `.csv` or `.parquet` file, each perhaps `.gz`.
+    """Read the problems of a `.jsonl`, `.json`, `.csv` or `.parquet` file; any of them may be gzipped (`.gz`).
 
     Args:
-        path: of the file.
-        on_bad: told of each row that gives no problem; it is left out.
+        path: the file.
+        on_bad: called with each row that is not a valid problem; the row is skipped.
 
     Raises:
-        InputError: the file cannot be read, or no row of it gives a problem.
+        InputError: the file cannot be read, or none of its rows is a valid problem.
     """
     found: dict[ItemId, BestOfNProblem] = {}
     row_of: dict[ItemId, int] = {}
@@ -82,34 +86,35 @@ def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestO
                 raise ValueError(numbered.problem)
             problem = problem_in(numbered.row, number=numbered.number)
             if problem.id in found:
-                raise ValueError(f"id: {problem.id!r} given, as in row {row_of[problem.id]}")
+                raise ValueError(f"id: {problem.id!r} is also the id of row {row_of[problem.id]}")
         except (ValueError, KeyError) as error:
-            bad.append(BadRow(source=str(path), number=numbered.number, problem=_said(error)))
+            bad.append(BadRow(source=str(path), number=numbered.number, problem=_message_of(error)))
             on_bad(bad[-1])
             continue
         found[problem.id], row_of[problem.id] = problem, numbered.number
     if not found:
-        raise InputError(f"{path}: no row of it can be used; the first: row {bad[0].number}: {bad[0].problem}")
+        raise InputError(f"{path}: no valid rows; the first: row {bad[0].number}: {bad[0].problem}")
     return list(found.values())
 
 
 def problem_in(row: Row, *, number: int) -> BestOfNProblem:
-    """The problem of a row.
+    """Return the problem in a row.
 
     Args:
-        row: in one of the layouts.
-        number: of the row, which stands for an id where there is none.
+        row: a row in one of the layouts.
+        number: number of the row, used as the id if the row has no id.
 
     Raises:
-        ValueError, KeyError: the row is broken.
+        ValueError: a value of the row is not valid.
+        KeyError: a column is missing.
     """
     problem = _jetts(row, number=number) if "query" in row else _plain(row, number=number)
     given = len(problem.responses)
     if not 1 <= given <= MAX_RESPONSES:
-        raise ValueError(f"responses: {given} given, 1 to {MAX_RESPONSES} wanted")
+        raise ValueError(f"responses: expected 1 to {MAX_RESPONSES}, got {given}")
     for column, values in (("answers", problem.answers), ("scores", problem.credits)):
         if values is not None and len(values) != given:
-            raise ValueError(f"{column}: {len(values)} given for {given} responses")
+            raise ValueError(f"{column}: expected one per response ({given}), got {len(values)}")
     return problem
 
 
@@ -135,7 +140,7 @@ def _jetts(row: Row, *, number: int) -> BestOfNProblem:
     metas = [meta_of(one, "metadata") for one in responses]
     scored = [meta.get("score") is not None for meta in metas]
     if any(scored) and not all(scored):
-        raise ValueError(f"responses: {sum(scored)} of {len(scored)} have a score; all or none should")
+        raise ValueError(f"responses: {sum(scored)} of {len(scored)} have a score; give a score to all or to none")
     return BestOfNProblem(
         id=_id_in(facts, number=number),
         prompt=conversation(query, "content"),
@@ -154,12 +159,12 @@ def _id_in(row: Row, *, number: int) -> ItemId:
 
 
 def _credits(row: Row, *, num_responses: int) -> tuple[float, ...] | None:
-    """Of `correct`, `scores` and `label`, the first that there is."""
+    """Return the grades from the first of `correct`, `scores` and `label` that the row has; None if it has none."""
     if row.get("correct") is not None:
         values = items(row, "correct")
         if not all(isinstance(value, bool) for value in values) or len(values) != num_responses:
             raise ValueError(
-                f"correct: {str(values)[:60]} given; true or false for each of {num_responses} responses wanted"
+                f"correct: expected true or false for each of {num_responses} responses, got {str(values)[:60]}"
             )
         return tuple(map(float, values))
     if row.get("scores") is not None:
@@ -167,14 +172,14 @@ def _credits(row: Row, *, num_responses: int) -> tuple[float, ...] | None:
     if row.get("label") is not None:
         label = whole(row, "label")
         if not 0 <= label < num_responses:
-            raise ValueError(f"label: {label} given, there are {num_responses} responses, counted from 0")
+            raise ValueError(f"label: expected an index from 0 to {num_responses - 1}, got {label}")
         return tuple(float(index == label) for index in range(num_responses))
     return None
 
 
 def _share(value: Any, *, column: str) -> float:
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{column}: {value!r} given, numbers from 0 to 1 wanted")
+        raise ValueError(f"{column}: expected numbers from 0 to 1, got {value!r}")
     return float(value)
 
 
@@ -188,7 +193,7 @@ def _answers(row: Row) -> tuple[str | None, ...] | None:
     )
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return problem_of(error).message
     return f"no column {error.args[0]!r}" if isinstance(error, KeyError) else str(error)

@@ -1,5 +1,6 @@
-"""What each response is worth, and its final answer: by the file itself, or by a grader. Grades are kept, because running
-tests or comparing formulas may take longer than judging.
+"""Grade responses and find their final answers, from the file itself or with a grader.
+
+Grades are saved, because running unit tests or comparing formulas can take longer than judging.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from tirjudge_harness.run_store import RunStore, StoredModel
 
 GRADES = "grades.jsonl"
 
-MAX_SIDE_BY_SIDE = 16
-"""Problems under way at a time; a grader has its own limit of processes."""
+MAX_IN_FLIGHT = 16
+"""Maximum number of problems graded concurrently. Graders limit their processes themselves."""
 
 
 class Grading(StrEnum):
-    """Who grades."""
+    """Where grades come from."""
 
     GIVEN = "given"
-    """The file: `correct`, `scores` or `label`."""
+    """The columns `correct`, `scores` or `label` of the file."""
     AIME = "aime"
     GSM8K = "gsm8k"
     MATH = "math"
@@ -38,51 +39,55 @@ class Grading(StrEnum):
 
     @property
     def finds_answers(self) -> bool:
-        """Whether it tells final answers, so that a problem without any is one to which no response gives one."""
+        """Whether the grader extracts final answers, so that a missing answer means that a response has none."""
         return self in (Grading.AIME, Grading.GSM8K, Grading.MATH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradedResponse:
-    """A problem all of whose responses are graded."""
+    """A problem whose responses are all graded."""
 
     id: ItemId
     credits: tuple[float, ...]
-    """What each response is worth, 0 to 1."""
+    """Grade of each response, 0 (wrong) to 1 (right)."""
     answers: tuple[str | None, ...] | None
-    """Their final answers, None for one without; None: they are not known."""
+    """Final answer of each response, None for a response without one. None: answers are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ungraded:
-    """A problem with a response that could not be graded here; it is left out of all results."""
+    """A problem with a response that could not be graded. All results leave it out."""
 
     id: ItemId
     reason: str
+    """Why it could not be graded, as shown to the user."""
 
 
 class GradeLine(StoredModel):
-    """A line of `grades.jsonl`: a problem that a grader graded."""
+    """A line of `grades.jsonl`: the grades of one problem."""
 
     key: str
+    """SHA-256 of the grader's name, the responses and the facts of the problem."""
     credits: tuple[float, ...]
+    """Grade of each response, 0 or 1."""
     answers: tuple[str | None, ...] | None
+    """Final answer of each response, None for a response without one. None: the grader found none."""
 
 
 Grades = RunStore[GradeLine]
-"""What was graded, by what a grade rests on."""
+"""Saved grades, by `GradeLine.key`."""
 
 
 @asynccontextmanager
 async def open_grader(
     grading: Grading, *, slots: int | None = None, allow_unsafe_sandbox: bool = False
 ) -> AsyncIterator[Grader | None]:
-    """A grader ready for responses; None: the file has the grades.
+    """Open a grader; None if grades come from the file.
 
     Args:
-        grading: who grades.
-        slots: processes side by side; None: one a core.
-        allow_unsafe_sandbox: run programs even where nothing isolates them.
+        grading: where grades come from.
+        slots: maximum number of grading processes. None: one per core.
+        allow_unsafe_sandbox: run programs even on a machine where the sandbox cannot isolate them.
     """
     match grading:
         case Grading.GIVEN:
@@ -119,21 +124,21 @@ async def grade_all(
     grades: Grades,
     on_done: Callable[[], None] = lambda: None,
 ) -> list[GradedResponse | Ungraded]:
-    """Grade what is not graded yet; one a problem, in order.
+    """Grade the problems that have no saved grades. Return one result per problem, in order.
 
     Args:
-        problems: to be graded.
-        grading: who grades.
-        grader: the same, opened; None: the file has the grades.
-        grades: keeps them.
-        on_done: told when a problem is done.
+        problems: the problems.
+        grading: where grades come from.
+        grader: the open grader. None: grades come from the file.
+        grades: saved grades; new grades are added.
+        on_done: called after each graded problem.
     """
-    places = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+    in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def one(problem: BestOfNProblem) -> GradedResponse | Ungraded:
         if grader is None:
             return given_grade(problem)
-        async with places:
+        async with in_flight:
             graded = await _graded(problem, grading=grading, grader=grader, grades=grades)
         on_done()
         return graded
@@ -142,16 +147,16 @@ async def grade_all(
 
 
 def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
-    """What the file says of a problem."""
+    """Return the grades that the file gives a problem."""
     if problem.credits is None:
-        return Ungraded(id=problem.id, reason="the row has neither correct nor scores nor label")
+        return Ungraded(id=problem.id, reason="the row has no column correct, scores or label")
     return GradedResponse(id=problem.id, credits=problem.credits, answers=problem.answers)
 
 
 async def _graded(
     problem: BestOfNProblem, *, grading: Grading, grader: Grader, grades: Grades
 ) -> GradedResponse | Ungraded:
-    content = [grading.value, problem.responses, dict(problem.facts)]  # what a grade rests on
+    content = [grading.value, problem.responses, dict(problem.facts)]  # everything that determines the grades
     key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
     line = grades.lines.get(key)
     if line is None:
@@ -162,7 +167,7 @@ async def _graded(
             return Ungraded(id=problem.id, reason=str(error))
         each = [found[text] for text in problem.responses]
         if (unknown := next((grade for grade in each if grade.correct is None), None)) is not None:
-            return Ungraded(id=problem.id, reason=str(unknown.detail.get("not_graded", "it could not be graded")))
+            return Ungraded(id=problem.id, reason=str(unknown.detail.get("not_graded", "a response was not graded")))
         answers = tuple(grade.answer for grade in each)
         line = GradeLine(
             key=key,
@@ -170,5 +175,5 @@ async def _graded(
             answers=answers if any(answer is not None for answer in answers) else None,
         )
         await grades.add(line)
-    nowhere = (None,) * len(line.credits) if grading.finds_answers else None
-    return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or nowhere)
+    no_answers = (None,) * len(line.credits) if grading.finds_answers else None
+    return GradedResponse(id=problem.id, credits=line.credits, answers=line.answers or problem.answers or no_answers)

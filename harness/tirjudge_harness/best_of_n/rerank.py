@@ -1,7 +1,7 @@
-"""`tirjudge rerank FILE`: the responses to each prompt of a file, the best first.
+"""`tirjudge rerank FILE`: rank the responses to each prompt of a file, best first.
 
-The judgments lie in a folder beside the output, each on disk before the next is waited for; the output is made from them
-when all are there. So a run that was killed goes on where it was, and another method uses what it can of the first one's.
+Judgments are saved in a folder beside the output, each on disk as soon as it is made. The output is written from them
+at the end. So a killed run resumes, and a run with another method reuses every judgment that both methods need.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.run_store import StoredModel, jsonl, write_output
 
 FOLDER_ENDING = ".judgments"
-"""Of the folder beside the output."""
+"""Suffix of the folder beside the output."""
 
 
 class Reranked(StoredModel):
     """A line of the output."""
 
     id: ItemId
+    """Id of the input row."""
     method: str
+    """Name of the strategy."""
     best: int
     """Index of the best response."""
     order: tuple[int, ...]
-    """Indexes of all, best first."""
+    """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """One a response, as they stand in the input. None: the judge decided nothing about it."""
+    """Score of each response, in the order of the input. None: no judgment decided about this response."""
     num_calls: int
-    """Judgments that it rests on."""
+    """Number of judgments used, saved ones included."""
     num_undecided: int
-    """Of these, judgments without a verdict."""
+    """Number of these judgments that have no verdict."""
 
 
 class Reranking(BaseModel):
-    """What came of a file."""
+    """Counts of one run of `tirjudge rerank`."""
 
     num_lines: int
-    """Of the output."""
+    """Lines of the output."""
     num_failed: int
-    """Problems that we failed to judge; they have no line, and the next run tries them again."""
+    """Problems that could not be judged. They have no line; the next run retries them."""
     num_bad_rows: int
-    """Rows that could not be used."""
+    """Rows that were skipped because they are not valid."""
     num_calls: int
-    """Judgments that this run made."""
+    """Judgments made by this run."""
 
 
 async def rerank_file(
@@ -68,28 +70,28 @@ async def rerank_file(
     console: Console,
     prices: Prices | None = None,
 ) -> Reranking:
-    """Rank what a file holds; one line out for each problem, in the order of the input.
+    """Rank the responses to each problem of a file. Write one line per problem, in the order of the input.
 
     Args:
-        path: the input.
-        out: the output.
-        method: how the best is found.
-        opening: the judge, not open yet.
-        choosing: how it is asked.
-        limit: take only the first problems; None: all.
-        concurrency: the most judgments under way at a time.
-        console: where progress and broken rows are shown.
-        prices: of tokens, to show the cost.
+        path: the input file.
+        out: the output file.
+        method: name of the strategy.
+        opening: context manager that opens the judge.
+        choosing: how the judge is asked.
+        limit: number of problems to read, from the start of the file. None: all.
+        concurrency: maximum number of concurrent judgments.
+        console: shows progress and invalid rows.
+        prices: token prices, to show the cost. None: no cost is shown.
 
     Raises:
-        InputError: the input cannot be read, or there is another file where the output would go.
-        RunStopped: the judge is gone, or the disk is full.
+        InputError: the input cannot be read, or `out` is an existing file that this command did not write.
+        RunStopped: the judge does not answer, or the disk is full.
     """
     folder = folder_of(out)
     problems, num_bad = load_problems(path, console=console)
     problems = problems[:limit]
     choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
-    check_answers(choices, way_out=f"{path} needs a column `answers`")
+    check_answers(choices, remedy=f"add a column `answers` to {path}")
     async with opening as opened:
         selections = await choose_all(
             choices,
@@ -111,16 +113,18 @@ async def rerank_file(
 
 
 def folder_of(out: Path) -> Path:
-    """Where the judgments behind an output are.
+    """Return the folder of the judgments behind an output file.
 
     Raises:
-        InputError: the output is a folder, or another file, which would be lost.
+        InputError: the output is a folder, or a file that `tirjudge rerank` did not write and would overwrite.
     """
     if out.is_dir():
-        raise InputError(f"{out}: a folder given; a file that can be written is needed")
+        raise InputError(f"{out}: is a folder; give the path of a file to write")
     folder = out.with_name(out.name + FOLDER_ENDING)
     if out.exists() and not folder.exists():
-        raise InputError(f"{out} is there and is none of ours ({folder.name} is not beside it); give another --out")
+        raise InputError(
+            f"{out} exists and was not written by `tirjudge rerank` (no folder {folder.name} beside it); give another --out"
+        )
     return folder
 
 

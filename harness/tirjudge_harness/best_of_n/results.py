@@ -1,9 +1,9 @@
-"""How many problems a way of choosing solves, beside those that ask no judge.
+"""How many problems each strategy solves, and the baselines without a judge.
 
-first      the first response: pass@1 where it is the greedy one
-pass@1     the mean over the responses: what a random choice solves on average
-majority   the answer that most responses give (see `tirjudge.best_of_n.majority_index`)
-oracle     the best response there is
+first      the first response: greedy accuracy if the first response was decoded greedily
+pass@1     the mean over the responses: the expected result of a random choice
+majority   the most frequent answer (see `tirjudge.best_of_n.majority_index`)
+oracle     the best of the responses: the upper bound
 """
 
 from __future__ import annotations
@@ -20,39 +20,40 @@ FIRST, PASS_AT_1, MAJORITY, ORACLE = "first", "pass@1", "majority", "oracle"
 
 
 class BestOfN(BaseModel):
-    """One way of choosing, over the problems of one file."""
+    """The result of one strategy or baseline over the problems of one file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
+    """Name of the dataset."""
     policy: str
-    """The model that wrote the responses; empty: not told."""
+    """The model that wrote the responses; empty: unknown."""
     strategy: str
-    """A method of the judge, or one of the baselines."""
+    """Name of a strategy, or of a baseline."""
     solved: float
-    """The sum of what the chosen responses are worth; where each is right or wrong, the problems solved."""
+    """Sum of the grades of the chosen responses. With grades of 0 and 1 it is the number of problems solved."""
     num_problems: int
-    """Over which; those that could not be graded or judged are not among them."""
+    """Number of problems counted. Problems that could not be graded or judged are left out."""
     interval: tuple[float, float] | None
-    """95 % of `solved / num_problems`: Wilson's over problems. None of nothing."""
+    """95 % confidence interval of `solved / num_problems`: Wilson's over problems. None: no problems."""
     helpfulness: float | None = None
-    """(solved - first) / (oracle - first): JETTS' normalised helpfulness, where the first response is the greedy one. None:
-    first and oracle are the same."""
+    """(solved - first) / (oracle - first): the normalized helpfulness of JETTS, whose first response is the greedy one.
+    None: first and oracle are equal."""
     num_missing: int = 0
-    """Problems that we failed to judge."""
+    """Number of problems that could not be judged."""
     num_calls: int = 0
-    """Judgments that it took, those shared with other problems or strategies included."""
+    """Number of judgments used, including judgments shared with other problems or strategies."""
     num_undecided: int = 0
-    """Of these, judgments without a verdict."""
+    """Number of these judgments that have no verdict."""
 
     @property
     def share(self) -> float | None:
-        """Of the problems; None of nothing."""
+        """Share of the problems solved, 0 to 1. None: no problems."""
         return self.solved / self.num_problems if self.num_problems else None
 
 
 def baselines(graded: Sequence[GradedResponse]) -> dict[str, list[float]]:
-    """What each baseline's choices are worth, one a problem. `majority` is there if the answers are known."""
+    """Return the grade of each baseline's choice, one per problem. `majority` is included if all answers are known."""
     worth = {
         FIRST: [one.credits[0] for one in graded],
         PASS_AT_1: [fmean(one.credits) for one in graded],
@@ -65,13 +66,13 @@ def baselines(graded: Sequence[GradedResponse]) -> dict[str, list[float]]:
 def result_of(
     worth: Sequence[float], *, graded: Sequence[GradedResponse], dataset: str, policy: str, strategy: str, **counts: int
 ) -> BestOfN:
-    """The result of choices.
+    """Return the result of a strategy or baseline.
 
     Args:
-        worth: what each choice is worth.
-        graded: the same problems.
-        dataset, policy, strategy: names.
-        counts: `num_missing`, `num_calls`, `num_undecided`.
+        worth: grade of each chosen response, 0 to 1.
+        graded: the graded problems, in the order of `worth`.
+        dataset, policy, strategy: names, as in `BestOfN`.
+        counts: `num_missing`, `num_calls` and `num_undecided` of `BestOfN`.
     """
     from tirjudge_harness.statistics.intervals import share_of
 

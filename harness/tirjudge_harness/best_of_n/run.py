@@ -1,10 +1,12 @@
-"""`tirjudge bench best-of-n`: read problems, grade their responses, let a judge choose, and count what is solved.
+"""`tirjudge bench best-of-n`: read problems, grade their responses, let a judge choose, and count the problems solved.
 
-manifest.json      what was asked of which judge
-grades.jsonl       what a grader found, a problem a line
-journal.jsonl      a judgment a line; failures.jsonl beside it
-selections.jsonl   a choice a line: problem, strategy, best response and order
-results.json       a result for each strategy and baseline
+Files in the folder of a run:
+
+manifest.json      settings, judge and data of the run
+grades.jsonl       grades, one problem per line
+journal.jsonl      judgments, one per line; failures are in failures.jsonl
+selections.jsonl   selections, one per line: problem, strategy, best response and order
+results.json       one result per strategy and baseline
 """
 
 from __future__ import annotations
@@ -42,20 +44,24 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNSettings:
-    """What is asked of a judge."""
+    """Settings of a run."""
 
     strategies: tuple[str, ...] = ("knockout",)
+    """Names of the strategies to compare."""
     grading: Grading = Grading.GIVEN
+    """Where grades come from."""
     choosing: Choosing
+    """How the judge is asked."""
     dataset: str
+    """Name of the dataset in tables."""
     policy: str = ""
-    """The model that wrote the responses; empty: not told."""
+    """The model that wrote the responses; empty: unknown."""
     limit: int | None = None
-    """Size of the sample; None: all."""
+    """Number of problems to sample. None: all."""
 
 
 class BestOfNManifest(StoredModel):
-    """What a run is. Names, strategies and the grader may change from one command to the next; judgments stay."""
+    """Description of a run. A resumed run may change names, strategies and the grader, but nothing more."""
 
     dataset: str
     policy: str
@@ -64,29 +70,34 @@ class BestOfNManifest(StoredModel):
     seed: int
     group_size: int
     judging: dict[str, str | int]
-    """Fields of the requests."""
+    """Other fields of each `JudgeRequest`."""
     judge: JudgeManifest
     data: DataManifest
     version: str
-    """Of tirjudge."""
+    """Version of tirjudge."""
     created: int
-    """Unix time, seconds."""
+    """Unix time in seconds."""
 
 
 class Selected(StoredModel):
     """A line of `selections.jsonl`."""
 
     id: ItemId
+    """Id of the problem."""
     strategy: str
+    """Name of the strategy."""
     best: int
     """Index of the chosen response."""
     worth: float
-    """What it is worth, 0 to 1."""
+    """Grade of the chosen response, 0 to 1."""
     order: tuple[int, ...]
-    """All responses, best first."""
+    """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
+    """Score of each response. None: no judgment decided about this response."""
     num_calls: int
+    """Number of judgments used, saved ones included."""
     num_undecided: int
+    """Number of these judgments that have no verdict."""
 
 
 async def run_best_of_n(
@@ -100,21 +111,21 @@ async def run_best_of_n(
     console: Console,
     prices: Prices | None = None,
 ) -> list[BestOfN]:
-    """Judge what the folder does not have yet, and count.
+    """Run or resume a best-of-N benchmark. Return one result per baseline and strategy.
 
     Args:
-        path: of the problems.
-        out: the folder of the run.
+        path: file of the problems.
+        out: folder of the run.
         opened: the judge.
-        grading: the grader, not open yet.
-        settings: what is asked.
-        concurrency: the most judgments under way at a time.
-        console: where progress, broken rows and failures are shown.
-        prices: of tokens, to show the cost.
+        grading: context manager that opens the grader.
+        settings: settings of the run.
+        concurrency: maximum number of concurrent judgments.
+        console: shows progress, invalid rows and failures.
+        prices: token prices, to show the cost. None: no cost is shown.
 
     Raises:
-        InputError: there is no problem that could be graded, or the folder belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        InputError: no problem could be graded, or the folder belongs to another run.
+        RunStopped: the judge does not answer, or the disk is full.
     """
     problems, num_bad = load_problems(path, console=console)
     if settings.limit is not None:
@@ -135,7 +146,7 @@ async def run_best_of_n(
         ProblemSelection(problem=each, method=method, answers=graded[each.id].answers)
         for method, each in product(settings.strategies, usable)
     ]
-    check_answers(choices, way_out="give a grader that finds them (aime, gsm8k, math) or a column `answers`")
+    check_answers(choices, remedy="give --grader aime, gsm8k or math, or a column `answers`")
     progress = RunProgress(len(choices), console=console, title=settings.dataset, prices=prices)
     chosen = await choose_all(
         choices,
@@ -152,28 +163,28 @@ async def run_best_of_n(
 
 
 def load_results(path: Path) -> list[BestOfN]:
-    """The results in the folder of a run.
+    """Read the results of a run.
 
     Raises:
-        InputError: there are none, or they are damaged.
+        InputError: the folder has no results, or they are damaged.
     """
     return read_stored(path / RESULTS, model=list[BestOfN])
 
 
 def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem], int]:
-    """The problems of a file, and how many rows are broken; the first of those are shown.
+    """Read the problems of a file. Return them with the number of invalid rows, and print the first invalid rows.
 
     Raises:
-        InputError: the file cannot be read, or no row of it gives a problem.
+        InputError: the file cannot be read, or none of its rows is a valid problem.
     """
     bad: list[BadRow] = []
     problems = read_problems(path, on_bad=bad.append)
-    print_some([str(row) for row in bad], console=console, rest=f"more broken rows in {path}")
+    print_some([str(row) for row in bad], console=console, rest=f"more invalid rows in {path}")
     return problems, len(bad)
 
 
 def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManifest) -> BestOfNManifest:
-    """What a run is."""
+    """Return the manifest of a run."""
     return BestOfNManifest(
         dataset=settings.dataset,
         policy=settings.policy,
@@ -190,19 +201,19 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
 
 
 def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
-    """Begin a run in a folder, or see that the one there asks the same judge the same way about the same responses.
+    """Start a run in a folder, or check that the run there has the same judge, settings and responses.
 
     Raises:
-        InputError: there is another run.
+        InputError: the folder belongs to another run.
     """
     file = path / MANIFEST
-    if (there := resume(file, manifest, compared=_compared)) is not None:
-        manifest = manifest.model_copy(update={"created": there.created})
+    if (existing := resume(file, manifest, compared=_compared)) is not None:
+        manifest = manifest.model_copy(update={"created": existing.created})
     write_output(file, manifest.model_dump_json(indent=2) + "\n")
 
 
 def _compared(manifest: BestOfNManifest) -> dict[str, object]:
-    """What the judgments depend on. A model that is known by its fingerprint is the same wherever it runs."""
+    """Return the settings that judgments depend on. Models with one fingerprint are equal wherever they run."""
     known = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
     judge = manifest.judge.model_dump(exclude=known)
     return {
@@ -223,7 +234,7 @@ async def _grade(
     grading: AbstractAsyncContextManager[Grader | None],
     console: Console,
 ) -> dict[ItemId, GradedResponse]:
-    """The problems all of whose responses are graded; the first others are named."""
+    """Return the fully graded problems by id. Print the first problems that could not be graded."""
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"grading: {settings.grading.value}", total=len(problems))
         async with grading as grader, RunStore(out / GRADES, model=GradeLine) as grades:
@@ -240,7 +251,7 @@ async def _grade(
             f"--grader {settings.grading.value}: no problem could be graded; the first: {failed[0].id}: {failed[0].reason}"
         )
     reasons = [f"{one.id}: not graded: {one.reason}" for one in failed]
-    print_some(reasons, console=console, rest="more are not graded")
+    print_some(reasons, console=console, rest="more problems are not graded")
     if failed:
         console.print(f"{len(failed)} of {len(found)} problems could not be graded and are left out", highlight=False)
     return {one.id: one for one in found if isinstance(one, GradedResponse)}

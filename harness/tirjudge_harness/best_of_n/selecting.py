@@ -1,5 +1,7 @@
-"""Chooses the best response to many problems, each judgment through the runner: what was judged once is not judged again,
-so that a knockout that was cut off in its third round goes on there.
+"""Choose the best response to each of many problems.
+
+Every judgment goes through the runner, which saves it and never repeats a saved one. So a knockout that was interrupted
+in its third round resumes in its third round.
 """
 
 from __future__ import annotations
@@ -23,45 +25,52 @@ from tirjudge_harness.runner import Runner, do_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """How the best is sought."""
+    """How the judge is asked."""
 
     seed: int = 0
+    """Seed of the pairings and of the judge's requests."""
     group_size: int = GROUP_SIZE
-    """Of listwise comparisons."""
+    """Maximum number of responses in one listwise comparison."""
     judging: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the `JudgeRequest`s, such as `tools` and `votes`."""
+    """Other fields of each `JudgeRequest`, such as `tools` and `votes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSelection:
-    """One problem and one method."""
+    """One problem, and the method that chooses among its responses."""
 
     problem: BestOfNProblem
     method: str
+    """Name of the strategy."""
     answers: Sequence[str | None] | None = None
-    """Final answers, for votes; None: each text is its own."""
+    """Final answer of each response, for strategies that vote. None: the whole text of a response is its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selections:
-    """What came of many."""
+    """The selections of one run."""
 
     made: dict[tuple[ItemId, str], Selection]
-    """By problem and method; those that failed are left out."""
+    """Selection by problem id and method. Failed ones are left out."""
     num_failed: int
+    """Number of failed selections."""
     num_calls: int
-    """Judgments that the judge itself was asked for."""
+    """Number of judgments made by this run; saved judgments are not counted."""
 
 
-def check_answers(choices: Sequence[ProblemSelection], *, way_out: str) -> None:
-    """Before anything is judged.
+def check_answers(choices: Sequence[ProblemSelection], *, remedy: str) -> None:
+    """Check, before anything is judged, that strategies that vote over answers have them.
+
+    Args:
+        choices: the selections to be made.
+        remedy: what the user can do, the end of the error message.
 
     Raises:
-        InputError: a vote over answers is asked for, and there are none.
+        InputError: a strategy needs answers and a problem has none.
     """
     for choice in choices:
         if STRATEGIES.named(choice.method).needs_answers and choice.answers is None:
-            raise InputError(f"{choice.method}: the answers of {choice.problem.id} are not known; {way_out}")
+            raise InputError(f"{choice.method}: the answers of {choice.problem.id} are unknown; {remedy}")
 
 
 async def choose_all(
@@ -74,20 +83,20 @@ async def choose_all(
     progress: RunProgress,
     on_selected: Callable[[ProblemSelection, Selection], None] = lambda choice, selection: None,
 ) -> Selections:
-    """Choose. What fails stops no other.
+    """Choose the best response to each problem. A failed selection does not stop the others.
 
     Args:
-        choices: what is sought.
-        folder: has what was judged before, and gets what is judged now.
+        choices: the selections to be made.
+        folder: folder of saved judgments; new judgments are added.
         opened: the judge.
-        choosing: how it is asked.
-        concurrency: the most judgments under way at a time.
-        progress: is shown.
-        on_selected: told of each.
+        choosing: how the judge is asked.
+        concurrency: maximum number of concurrent judgments.
+        progress: progress display to update.
+        on_selected: called with each selection that is made.
 
     Raises:
-        StorageError: the folder cannot be used.
-        RunStopped: the judge is gone, or the disk is full.
+        StorageError: the folder cannot be read or written.
+        RunStopped: the judge does not answer, or the disk is full.
     """
     made: dict[tuple[ItemId, str], Selection] = {}
     async with JudgmentStore(folder) as store, progress:

@@ -1,1 +1,1 @@
-"""What runs add up to, for readers: tables beside the published ones, comparisons, plots, and Inspect's log."""
+"""Reports on runs: tables next to published results, paired comparisons, plots, and logs for Inspect."""

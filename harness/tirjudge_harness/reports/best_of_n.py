@@ -1,4 +1,4 @@
-"""The paper's best-of-N table with our rows: problems solved by each way of choosing, a row a judge and a file."""
+"""The paper's best-of-N table with our rows: problems solved by each strategy, one row per judge and file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tirjudge_harness.best_of_n.results import ORACLE, BestOfN
 from tirjudge_harness.best_of_n.run import RESULTS, BestOfNManifest, load_results
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.published import published
+from tirjudge_harness.reports.scored import folders_with
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, row
 from tirjudge_harness.run import MANIFEST
 
@@ -25,27 +26,29 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNRun:
-    """What the folder of a best-of-N run holds, as far as the table needs it."""
+    """A stored best-of-N run, as far as the table needs it."""
 
     path: Path
+    """Folder of the run."""
     judge: str
+    """Name of the judge model."""
     results: Mapping[str, BestOfN]
-    """By strategy."""
+    """Result by strategy or baseline."""
 
 
 def results_in(folders: Sequence[Path]) -> list[BestOfNRun]:
-    """The best-of-N runs in these folders, or in folders in them.
+    """Read the best-of-N runs in these folders. A folder may be a run, or contain the folders of runs.
 
     Raises:
-        InputError: there is none in one of them, or it is damaged.
+        InputError: a folder contains no run, or a damaged one.
     """
     return [run for folder in folders for run in _runs_in(folder)]
 
 
 def _runs_in(folder: Path) -> Iterator[BestOfNRun]:
-    paths = [folder] if (folder / RESULTS).is_file() else sorted(file.parent for file in folder.glob(f"*/{RESULTS}"))
+    paths = folders_with(RESULTS, path=folder)
     if not paths:
-        raise InputError(f"{folder} holds no best-of-N run: no {RESULTS} in it, nor in a folder in it")
+        raise InputError(f"{folder}: no best-of-N run found (no {RESULTS} there or one folder below)")
     for path in paths:
         file = path / MANIFEST
         try:
@@ -53,25 +56,25 @@ def _runs_in(folder: Path) -> Iterator[BestOfNRun]:
         except OSError as error:
             raise InputError(f"{file}: {error.strerror}") from error
         except ValidationError as error:
-            raise InputError(f"{file}: no manifest of best-of-N: {error.errors()[0]['msg']}") from error
+            raise InputError(f"{file}: not a manifest of a best-of-N run: {error.errors()[0]['msg']}") from error
         results = {result.strategy: result for result in load_results(path)}
         yield BestOfNRun(path=path, judge=manifest.judge.model, results=results)
 
 
 def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, name: str | None = None) -> ReportTable:
-    """Problems solved.
+    """Return the table of problems solved.
 
     Args:
-        runs: ours.
-        with_published: whether the published rows are in it.
-        name: what our judge is called; None: what its runs say.
+        runs: our runs.
+        with_published: whether to include the published rows.
+        name: name of our judge in the table. None: the model name in its runs.
     """
     paper = published("best_of_n")
     known = {column.figure: column for column in paper.columns}
-    met = dict.fromkeys(strategy for run in runs for strategy in run.results if strategy not in {"first", ORACLE})
+    used = dict.fromkeys(strategy for run in runs for strategy in run.results if strategy not in {"first", ORACLE})
     titles = {figure: column.title for figure, column in known.items()}
-    titles |= {other: other.replace("_", " ").capitalize() for other in [*met, ORACLE] if other not in known}
-    theirs = (
+    titles |= {other: other.replace("_", " ").capitalize() for other in [*used, ORACLE] if other not in known}
+    published_rows = (
         row(
             one.texts["dataset"],
             TableEntry(value=one.number("num_problems"), notes=one.notes_on("num_problems")),
@@ -84,10 +87,10 @@ def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, 
     return ReportTable(
         title="Best of N: problems solved",
         columns=(*HEAD, *(Column(key=key, title=title, kind="number") for key, title in titles.items())),
-        rows=(*(theirs if with_published else ()), *(_own_row(run, titles, name=name) for run in runs)),
+        rows=(*(published_rows if with_published else ()), *(_own_row(run, titles, name=name) for run in runs)),
         notes=(
-            "Pass@1: ours is the mean over the responses. Majority: the most frequent answer. Oracle: the best response "
-            "there is. ± is the longer arm of the 95 % interval of ours.",
+            "Pass@1: in our rows, the mean over the responses. Majority: the most frequent answer. Oracle: the best of the "
+            "responses. ±: the longer arm of the 95 % interval; published rows have none.",
             *([f"Published rows: {paper.source}."] if with_published else []),
         ),
     )
@@ -106,5 +109,5 @@ def _solved(result: BestOfN | None, *, of: int) -> TableEntry:
     return TableEntry(
         value=result.solved,
         interval=result.interval and (num * result.interval[0], num * result.interval[1]),
-        notes=(f"Not comparable. Over {num} problems: {left_out} could not be judged.",) if left_out else (),
+        notes=(f"Not comparable. Over {num} problems; {left_out} could not be judged.",) if left_out else (),
     )

@@ -1,4 +1,4 @@
-"""`tirjudge bench report`, `compare`, `plot` and `export`: from the folders of runs to what readers see."""
+"""`tirjudge bench report`, `compare`, `plot` and `export`: make reports from the folders of runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class TableShape(StrEnum):
+    """Kinds of tables: `run` is about one run; the others are tables of the paper."""
+
     RUN = "run"
     MAIN = "main"
     REWARDBENCH2 = "rewardbench2"
@@ -25,32 +27,34 @@ class TableShape(StrEnum):
     BEST_OF_N = "best_of_n"
 
 
-Folders = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")]
+Folders = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain such folders.")]
 ByProtocol = Annotated[
     str | None,
-    typer.Option("--protocol", help="paper, official, both_orders or votes=N; default: each run's own."),
+    typer.Option("--protocol", help="paper, official, both_orders or votes=N. Default: the protocol of each run."),
 ]
-TableFormat = Annotated[ReportFormat, typer.Option("--format", help="How the table is written.")]
-TableFile = Annotated[Path | None, typer.Option("--out", help="File to write; default: the terminal.")]
+TableFormat = Annotated[ReportFormat, typer.Option("--format", help="Format of the table.")]
+TableFile = Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output.")]
 
 
 def report(
     folders: Folders,
     shape: Annotated[
-        TableShape, typer.Option(help="Everything about each run, or a table of the paper.")
+        TableShape, typer.Option(help="Table to make: all figures of each run, or a table of the paper.")
     ] = TableShape.RUN,
     protocol: ByProtocol = None,
     format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
-    published: Annotated[bool, typer.Option(help="Whether the paper's rows are in its tables.")] = True,
-    name: Annotated[str | None, typer.Option(help="What our judge is called; default: as its runs say.")] = None,
+    published: Annotated[bool, typer.Option(help="Include the paper's rows in its tables.")] = True,
+    name: Annotated[
+        str | None, typer.Option(help="Name of our judge in the table. Default: the model name in its runs.")
+    ] = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
 ) -> None:
-    """Tables of stored runs, with 95 % intervals. Nothing is judged.
+    """Print tables of stored runs, with 95 % confidence intervals. Nothing is judged.
 
-    Another protocol counts the same judgments anew, where they are enough for it; where not, that is said. A figure that
-    cannot be set beside others in its column has a footnote that says why.
+    With --protocol, the stored judgments are scored by another protocol; it is an error if the run lacks judgments for
+    it. A figure that is not comparable with the others in its column has a footnote with the reason.
     """
     _write(
         _tables(
@@ -67,12 +71,18 @@ def report(
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs; the first of each benchmark is compared to.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs. The first run of each benchmark is the baseline.")
+    ],
     protocol: ByProtocol = None,
     format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
 ) -> None:
-    """Paired differences between runs of the same benchmarks, with 95 % intervals, McNemar's test, and Holm's correction."""
+    """Print paired differences between runs of the same benchmark.
+
+    Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value with Holm's
+    correction.
+    """
     from tirjudge_harness.reports.comparison import comparison_table
 
     _write([comparison_table(_scored(folders, protocol=protocol))], format=format, out=out)
@@ -83,7 +93,7 @@ def plot(
     out: Annotated[Path, typer.Option(help="Folder to write SVG and PNG files to.")],
     protocol: ByProtocol = None,
 ) -> None:
-    """Plots of runs: accuracy against tokens and seconds, reliability, order flips and position."""
+    """Plot runs: accuracy against tokens and seconds, reliability, order flips and position bias."""
     from tirjudge_harness.reports.plots import write_plots
 
     for file in write_plots(_scored(folders, protocol=protocol), out=out):
@@ -92,14 +102,15 @@ def plot(
 
 def export(
     folder: Annotated[Path, typer.Argument(help="Folder of one run.")],
-    out: Annotated[Path, typer.Option(help="File to write, whose name ends in .eval.")],
+    out: Annotated[Path, typer.Option(help="File to write; its name must end in .eval.")],
     data: Data = None,
-    texts: Annotated[bool, typer.Option(help="Whether prompts and responses are in the log.")] = True,
+    texts: Annotated[bool, typer.Option(help="Include prompts and responses in the log.")] = True,
     protocol: ByProtocol = None,
 ) -> None:
-    """A run as a log of Inspect, for `inspect view`: each example with what the judge wrote and ran, and its score.
+    """Export a run as an Inspect log for `inspect view`. Each sample has the judge's messages, programs and score.
 
-    The folder of a run holds no prompts and responses; they are read from --data, else from where the run found them.
+    The folder of a run does not contain prompts and responses. They are read from --data, or from the data that the run
+    was given.
     """
     from tirjudge_harness.items import InputError
     from tirjudge_harness.reports.inspect_log import inspect_log, write_inspect_log
@@ -109,13 +120,13 @@ def export(
 
     found_in = run_folders([folder])
     if len(found_in) > 1:
-        raise InputError(f"{folder} holds {len(found_in)} runs; give one, such as {found_in[0]}")
+        raise InputError(f"{folder} contains {len(found_in)} runs; give one, such as {found_in[0]}")
     run = score_run(found_in[0], protocol=protocol)
     found = texts_of(run, data=data) if texts else {}
     log = inspect_log(run, planned=read_plan(run.path), texts=found)
     write_inspect_log(log, out=out)
     num = len(log.samples or ())
-    typer.echo(f"{out}: {num:,} samples, {len(found):,} of them with their texts")
+    typer.echo(f"{out}: {num:,} samples, {len(found):,} of them with prompts and responses")
 
 
 def _scored(folders: list[Path], *, protocol: str | None) -> list[ScoredRun]:
@@ -147,10 +158,10 @@ def _tables(
 
 
 def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
-    """To a file, or to the terminal, several tables one below the other.
+    """Write tables to a file or to standard output, one below the other.
 
     Raises:
-        InputError: the format or the place does not take them.
+        InputError: the format takes only one table, or cannot be written to standard output.
     """
     import sys
 
@@ -162,7 +173,7 @@ def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None)
 
     if len(tables) > 1 and format in (ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.JSON):
         raise InputError(
-            f"--format {format.value} takes one table, and there are {len(tables)}; give one run at a time"
+            f"--format {format.value} takes one table, got {len(tables)} (one per run); give one run at a time"
         )
     if out is not None:
         write_output(out, b"\n".join(render(table, format) for table in tables))
@@ -171,6 +182,6 @@ def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None)
         for table in tables:
             print_table(table, console=console)
     elif format is ReportFormat.PARQUET:
-        raise InputError("--format parquet is no text; give --out FILE")
+        raise InputError("--format parquet is binary; give --out FILE")
     else:
         sys.stdout.write("\n".join(render(table, format).decode() for table in tables))

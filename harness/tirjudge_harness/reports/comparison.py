@@ -1,4 +1,4 @@
-"""Runs against a first one, on what each pair has in common: differences, intervals, and which of them is no chance."""
+"""Compare runs with a baseline run on their common comparisons: paired differences, intervals and p-values."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COLUMNS = (
 
 
 def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
-    """Every run but the first of a benchmark against that first one.
+    """Compare every run with the first run of the same benchmark.
 
-    Holm's correction is over the figures that benchmarks are cited by, one a pair of runs: those are what such a table is
-    read for. Their parts have a p-value of their own, uncorrected, for orientation.
+    Holm's correction covers the main figure of each pair of runs, one p-value per pair. The parts of a figure have
+    uncorrected p-values only.
 
     Raises:
-        InputError: there is nothing to compare.
+        InputError: no two runs have the same benchmark, or two runs have no common comparisons.
     """
     pairs = _pairs(runs)
     found = []
@@ -73,13 +73,14 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
         rows=tuple(rows),
         notes=(
             *dict.fromkeys(notes),
-            "Intervals come from resamples of prompts; p (Holm) is corrected for the number of runs compared. Better and "
-            "worse: comparisons of which the run earned more, or less, than the first.",
+            "Intervals: bootstrap over prompts. p (Holm): corrected for the number of runs compared. Better and worse: "
+            "number of comparisons on which the run scores higher, or lower, than the first run.",
         ),
     )
 
 
 def run_name(run: ScoredRun) -> str:
+    """Return a line that identifies a run: folder, model, mode, tools, seed and protocol."""
     manifest = run.manifest
     asked = f"{manifest.mode.value}, tools {manifest.tools}, seed {manifest.seed}, protocol {run.protocol.name}"
     return f"{run.path}: {manifest.judge.model}, {asked}"
@@ -94,19 +95,19 @@ def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
             pairs.append((first, run))
     if not pairs:
         names = ", ".join(f"{run.path} ({run.benchmark.name})" for run in runs)
-        raise InputError(f"nothing to compare: no two runs of one benchmark in {names}")
+        raise InputError(f"nothing to compare: give two runs of the same benchmark, got {names}")
     return pairs
 
 
 def _notes(first: ScoredRun, second: ScoredRun, *, only: tuple[int, int]) -> list[str]:
-    """What a reader has to know about the two."""
+    """Return notes on two runs: their names, and differences in protocol and examples."""
     notes = [f"First of {first.benchmark.name}: {run_name(first)}.", f"{run_name(second)}."]
     if first.protocol.name != second.protocol.name:
         notes.append(
-            f"{second.path} is scored by {second.protocol.name}: part of the difference may be the protocol's."
+            f"{second.path} is scored by {second.protocol.name}: part of the difference may come from the protocol."
         )
     if first.manifest.data.sha256 != second.manifest.data.sha256:
-        notes.append(f"{second.path} was shown other examples or another sample of them.")
+        notes.append(f"{second.path} has other examples, or another sample of the examples.")
     if any(only):
-        notes.append(f"{only[0]} comparisons of {first.path} and {only[1]} of {second.path} alone are left out.")
+        notes.append(f"Left out: {only[0]} comparisons only in {first.path} and {only[1]} only in {second.path}.")
     return notes

@@ -1,4 +1,4 @@
-"""Tables of an evaluation: what a judge earned on a benchmark, and what a file of labelled verdicts adds up to."""
+"""Tables of evaluations: the figures of a benchmark, and accuracy and agreement for a file of labelled examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME, VALUE, NUM = (
 
 
 def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
-    """The figures of a benchmark."""
+    """Return a table of the figures of a benchmark, with intervals."""
     return ReportTable(
         title=title,
         columns=(NAME, VALUE, NUM),
@@ -25,11 +25,11 @@ def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
 
 
 def labelled_tables(labelled: Labelled, *, title: str) -> list[ReportTable]:
-    """Accuracy by each rule, and agreement where there is some."""
+    """Return a table of accuracy by each counting rule, and a table of agreement if there is an agreement to show."""
     evaluations = labelled.by_rule
     notes = [f"{rule}: {_counted(evaluation)}" for rule, evaluation in evaluations.items()]
     if labelled.num_unlabelled:
-        notes.append(f"{labelled.num_unlabelled} examples without one right response are in no accuracy")
+        notes.append(f"{labelled.num_unlabelled} examples without exactly one right response are left out of accuracy")
     accuracy = ReportTable(
         title=f"{title}, accuracy in %",
         columns=(NAME, *(Column(key=rule, title=rule) for rule in evaluations), NUM),

@@ -1,7 +1,8 @@
-"""A table as text or as data: for a terminal, Markdown, LaTeX, CSV, Parquet and JSON.
+"""Render a table for a terminal, or as Markdown, LaTeX, CSV, Parquet or JSON.
 
-Formats for readers round, put the arm of the interval behind the value and the number of comparisons below it; formats for
-programs keep every digit and have columns of their own for both ends of the interval and for that number.
+Terminal, Markdown and LaTeX are for readers: values are rounded and followed by the arm of the interval, and the number
+of comparisons is in a line below. CSV, Parquet and JSON are for programs: values keep every digit, and both ends of the
+interval and the number of comparisons have separate columns.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 INDENT = "  "
 
 MAX_WIDTH = 400
-"""Of a table in a file, in characters."""
+"""Maximum width of a table in a file, in characters."""
 
 
 class ReportFormat(StrEnum):
+    """Formats of a table."""
+
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
     LATEX = "latex"
@@ -49,7 +52,7 @@ class ReportFormat(StrEnum):
 
 
 def render(table: ReportTable, format: ReportFormat) -> bytes:
-    """A table as the content of a file."""
+    """Return the content of a file with the table."""
     if format is ReportFormat.PARQUET:
         return parquet(table)
     return _TEXTS[format](table).encode()
@@ -58,7 +61,7 @@ def render(table: ReportTable, format: ReportFormat) -> bytes:
 def _texts(
     table: ReportTable, *, mark: Callable[[str], str] = lambda symbol: symbol
 ) -> Iterator[tuple[TableRow, list[str], list[str]]]:
-    """Each row, its entries as readers see them, and the marks that go behind them."""
+    """Yield each row with the text of its entries and the footnote marks that follow them."""
     symbols = footnotes(table)
     for row in table.rows:
         values = [shown(entry, column=column) for entry, column in zip(row.entries, table.columns, strict=True)]
@@ -69,16 +72,15 @@ def _texts(
 
 
 def terminal(table: ReportTable) -> RenderableType:
-    """For rich. Texts are never read as its markup."""
+    """Return the table for rich. Markup in texts is not interpreted."""
     from rich.console import Group
     from rich.text import Text
 
     below = [Text(f"{symbol} {plain(note)}") for note, symbol in footnotes(table).items()]
-    return Group(_lines_of(table), *below, *(Text(plain(note)) for note in table.notes))
+    return Group(_without_notes(table), *below, *(Text(plain(note)) for note in table.notes))
 
 
-def _lines_of(table: ReportTable) -> RichTable:
-    """Without its notes."""
+def _without_notes(table: ReportTable) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -100,14 +102,14 @@ def _lines_of(table: ReportTable) -> RichTable:
 
 
 def plain_lines(text: str) -> str:
-    """As `plain`, line by line."""
+    """Apply `plain` to each line."""
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
 def print_table(table: ReportTable, *, console: Console) -> None:
-    """Print a table. It is as wide as it needs to be: a terminal that is narrower breaks its lines, and cuts no number."""
+    """Print a table in its full width. A narrower terminal wraps its lines, so that no number is cut."""
     if console.is_terminal:
-        needed = console.measure(_lines_of(table), options=console.options.update(width=MAX_WIDTH)).maximum
+        needed = console.measure(_without_notes(table), options=console.options.update(width=MAX_WIDTH)).maximum
         console.width = max(console.width, needed)
         console.print(terminal(table))
     else:
@@ -126,7 +128,7 @@ def _terminal_text(table: ReportTable) -> str:
 
 
 def markdown(table: ReportTable) -> str:
-    """GitHub's Markdown; our rows are bold."""
+    """Return the table as GitHub Markdown. Our rows are bold if there are also published rows."""
     titles = [" ".join(filter(None, (column.group, column.title))) for column in table.columns]
     rule = [":--" if column.kind == "text" else "--:" for column in table.columns]
     lines = [f"**{_md(table.title)}**", "", _md_line(map(_md, titles)), _md_line(rule)]
@@ -156,7 +158,10 @@ def _md(text: str) -> str:
 
 
 def latex(table: ReportTable) -> str:
-    """A `table` with `booktabs`; our rows are bold, footnotes stand below."""
+    """Return the table as a LaTeX `table` for `booktabs`, with footnotes below.
+
+    Our rows are bold if there are also published rows.
+    """
     layout = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = [
         "% \\usepackage{booktabs}",
@@ -236,7 +241,7 @@ def _tex(text: str) -> str:
 
 
 def records(table: ReportTable) -> list[dict[str, Any]]:
-    """Each row by the keys of its columns, with `KEY_low`, `KEY_high` and `KEY_n` where any row has them."""
+    """Return each row as a dict by column key. `KEY_low`, `KEY_high` and `KEY_n` are included if any row has them."""
     with_interval = [any(row.entries[at].interval for row in table.rows) for at in range(len(table.columns))]
     with_num = [any(row.entries[at].num is not None for row in table.rows) for at in range(len(table.columns))]
     return [
@@ -271,7 +276,10 @@ def _fields(column: Column, entry: TableEntry, *, interval: bool, num: bool) -> 
 
 
 def csv_text(table: ReportTable) -> str:
-    """One line a row, with a line of keys. A text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return the table as CSV with a header of keys.
+
+    A text that a spreadsheet could run as a formula gets an apostrophe in front.
+    """
     rows = records(table)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -287,13 +295,13 @@ def _csv_value(value: Any) -> Any:
 
 
 def json_text(table: ReportTable) -> str:
-    """The rows as objects, beside the title and the notes of the table."""
+    """Return the table as a JSON object with title, rows and notes."""
     whole = {"title": plain(table.title), "rows": records(table), "notes": [plain(note) for note in table.notes]}
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def parquet(table: ReportTable) -> bytes:
-    """The rows; title and notes are in the metadata of the schema."""
+    """Return the table as a Parquet file. The metadata of its schema has the title and the notes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
-"""A run as an Inspect log, for Inspect's viewer: a sample an example, its turns as messages, its credit as the score.
+"""Export a run as an Inspect log. Each example is a sample, its turns are messages, and its credit is the score.
 
-A run's folder holds no prompts and no responses; where the examples are at hand they are put in, else a sample says which
-example it is, and what the judge wrote and ran.
+The folder of a run does not contain prompts and responses. If the examples are available, the log contains them.
+Without them, a sample has the id of its example and the turns of the judge.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def write_inspect_log(log: EvalLog, *, out: Path) -> None:
     """Write a log with Inspect's own writer.
 
     Raises:
-        InputError: the file's name is not one that Inspect reads, or it cannot be written.
+        InputError: the name of the file does not end in `.eval`, or the file cannot be written.
     """
     from inspect_ai.log import write_eval_log
 
     if out.suffix != SUFFIX:
-        raise InputError(f"--out: {out} given; Inspect reads names that end in {SUFFIX}")
+        raise InputError(f"--out: expected a name that ends in {SUFFIX}, because Inspect reads no others; got {out}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_eval_log(log, location=str(out.resolve()), format="eval")
     except OSError as error:
-        raise InputError(f"{out}: {error.strerror or error}; a place that can be written is needed") from error
+        raise InputError(f"{out}: {error.strerror or error}; give a path that can be written") from error
 
 
 def inspect_log(run: ScoredRun, *, planned: Sequence[PlannedExample], texts: Mapping[str, Example]) -> EvalLog:
-    """A scored run as a log.
+    """Return a scored run as an Inspect log.
 
     Args:
         run: the run.
-        planned: its questions, one example each.
-        texts: examples by id, as far as they are at hand.
+        planned: the plan of the run, one entry per example.
+        texts: the available examples, by id.
     """
     from inspect_ai.log import EvalError, EvalLog, EvalStats
 
@@ -68,7 +68,9 @@ def inspect_log(run: ScoredRun, *, planned: Sequence[PlannedExample], texts: Map
         for plan in planned
     ]
     num_open = sum(not sample.scores for sample in samples)
-    missing = f"{num_open} of {len(samples)} examples have no score: not judged, or not as the protocol needs"
+    missing = (
+        f"{num_open} of {len(samples)} examples have no score: not judged, or not enough judgments for the protocol"
+    )
     times = [judgment.created for one in run.examples for judgment in one.judgments] or [run.manifest.created]
     return EvalLog(
         status="error" if num_open else "success",
@@ -128,7 +130,7 @@ def _results(run: ScoredRun, *, num_scored: int, num_samples: int):
 
 
 def _by_path(figures: Sequence[MetricValue]) -> dict[str, MetricValue]:
-    """By the names from the top down, `Overall/Chat`: parts of different figures may have one name."""
+    """Return figures by path, such as `Overall/Chat`, because parts of different figures may have the same name."""
     found: dict[str, MetricValue] = {}
     path: list[str] = []
     for figure in figures:
@@ -145,7 +147,7 @@ def _sample(
     outline = one.outline
     metadata = {"subset": outline.subset, "cluster": outline.cluster, **outline.tags, **outline.facts}
     questions = list(zip(asked, one.judgments, strict=True)) if one.judgments else []
-    why = "not judged: the run is not complete, or we failed at it"
+    why = "not judged: the run is incomplete, or the judgment failed"
     return EvalSample(
         id=outline.id,
         epoch=1,
@@ -182,7 +184,7 @@ def _score(one: JudgedExample, *, marks: Sequence[ComparisonScore]):
 
 
 def _messages(asked: AskedComparison, judgment: Judgment) -> Iterator[ChatMessage]:
-    """What was said in each rollout on a question, with the letters of the choices and those that the judge saw."""
+    """Yield the messages of each rollout. They name responses by choice and by the letter shown to the judge."""
     from inspect_ai.model import ChatMessageUser
 
     for number, rollout in enumerate(judgment.rollouts, start=1):
@@ -225,7 +227,7 @@ def _turns(rollout: RolloutRecord, *, judgment: Judgment, number: int) -> Iterat
 
 
 def _usage(examples: Sequence[JudgedExample]) -> dict[str, ModelUsage]:
-    """Tokens by model. A judgment that several examples share is counted with the first."""
+    """Return token usage by model. A judgment that several examples share counts once."""
     from inspect_ai.model import ModelUsage
 
     judgments = {judgment.id: judgment for one in examples for judgment in one.judgments}
@@ -247,5 +249,5 @@ def _time(seconds: int) -> str:
 
 
 def _writable(text: str) -> str:
-    """Half a surrogate pair cannot be written as UTF-8."""
+    """Replace unpaired surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""Plots of runs, as SVG and PNG: accuracy against what it takes, reliability, and what the order of responses does.
+"""Plots of runs as SVG and PNG: accuracy against cost, reliability, and effects of the order of responses.
 
-The colours are Okabe and Ito's, which people with any kind of colour vision can tell apart; each run has a marker of its
-own besides. The same runs give the same SVG, byte for byte.
+The palette is Okabe and Ito's, which is distinguishable with color blindness. Each run also has a different marker.
+Plotting the same runs again produces the same SVG, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*<>"
 LABEL_LENGTH = 48
 
@@ -42,14 +42,14 @@ STYLE: Any = {
 
 
 def write_plots(runs: Sequence[ScoredRun], *, out: Path) -> list[Path]:
-    """Every plot that the runs have the data for.
+    """Write every plot that the runs have data for.
 
     Args:
-        runs: of any benchmarks.
-        out: a folder; made if there is none.
+        runs: runs of any benchmarks.
+        out: the folder to write to; it is created if needed.
 
     Returns:
-        The files.
+        The files written.
 
     Raises:
         InputError: the folder cannot be written.
@@ -72,12 +72,12 @@ def write_plots(runs: Sequence[ScoredRun], *, out: Path) -> list[Path]:
                 canvas = draw(runs, labels)
                 files += [] if canvas is None else _save(canvas, out=out, name=name)
     except OSError as error:
-        raise InputError(f"{out}: {error.strerror}; a folder that can be written is needed") from error
+        raise InputError(f"{out}: {error.strerror}; give a folder that can be written") from error
     return files
 
 
 def labels_of(runs: Sequence[ScoredRun]) -> list[str]:
-    """What legends call the runs: judge, mode and benchmark, and the folder where that is not enough."""
+    """Return the legend labels of runs: judge, mode and benchmark, and the folder if two labels would be equal."""
     names = [
         plain(f"{run.manifest.judge.model}, {run.manifest.mode.value}, {run.benchmark.title}")[:LABEL_LENGTH]
         for run in runs
@@ -89,13 +89,13 @@ def labels_of(runs: Sequence[ScoredRun]) -> list[str]:
 
 
 def accuracy_by_tokens(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
-    """The first figure of each run against the tokens that its judge wrote a judgment."""
-    return _accuracy(runs, labels, axis="output tokens a judgment, mean", quantity="output_tokens")
+    """Plot the main figure of each run against the mean number of output tokens per judgment."""
+    return _accuracy(runs, labels, axis="output tokens per judgment, mean", quantity="output_tokens")
 
 
 def accuracy_by_seconds(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
-    """The first figure of each run against the seconds from request to judgment."""
-    return _accuracy(runs, labels, axis="seconds a judgment, mean", quantity="latency_s")
+    """Plot the main figure of each run against the mean number of seconds per judgment."""
+    return _accuracy(runs, labels, axis="seconds per judgment, mean", quantity="latency_s")
 
 
 def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, quantity: str) -> Canvas | None:
@@ -111,19 +111,19 @@ def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, qu
         low, high = figure.interval or (figure.value, figure.value)
         arms = [[100 * (figure.value - low)], [100 * (high - figure.value)]]
         axes.errorbar(cost, 100 * figure.value, yerr=arms, **_look(at), label=labels[at], capsize=3)
-    axes.set(xlabel=axis, ylabel="accuracy, % (95 % interval)", title="Accuracy against what it takes")
+    axes.set(xlabel=axis, ylabel="accuracy, % (95 % interval)", title="Accuracy against cost")
     axes.set_xlim(left=0)
     _legend(canvas)
     return canvas
 
 
 def reliability(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
-    """How often choices are right, by how sure the judge was of them."""
+    """Plot accuracy against confidence, one point per bin of confidence."""
     found = [calibration_of(confidences_of(run.judged, marks=run.marks)) for run in runs]
     if not any(calibration.num for calibration in found):
         return None
     canvas, (axes,) = _canvas(1)
-    axes.plot([0, 100], [0, 100], color="#777777", linestyle="--", linewidth=1, label="as often right as sure")
+    axes.plot([0, 100], [0, 100], color="#777777", linestyle="--", linewidth=1, label="perfect calibration")
     for at, calibration in enumerate(found):
         if not calibration.num:
             continue
@@ -148,7 +148,7 @@ def reliability(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | No
 
 
 def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
-    """How often verdicts change with the order, and how often what was shown first is named."""
+    """Plot how often verdicts flip with the order, and how often the first of two responses is chosen."""
     flips = [(at, flips_of(run.judged).rate) for at, run in enumerate(runs)]
     firsts = [
         (at, position.named[0])
@@ -158,7 +158,7 @@ def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     ]
     panels = [
         ("Verdicts that flip with the order", [(at, share) for at, share in flips if share.num], None),
-        ("First of two shown is named", firsts, 50.0),
+        ("First of two shown is chosen", firsts, 50.0),
     ]
     panels = [panel for panel in panels if panel[1]]
     if not panels:
@@ -173,7 +173,7 @@ def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
 
 
 def _shares(axes: Axes, shares: Sequence[tuple[int, Estimate]], *, labels: Sequence[str]) -> None:
-    """One line a run, the first on top."""
+    """Draw one line per run, the first run on top."""
     for line, (at, share) in enumerate(shares):
         value = share.value or 0.0
         low, high = share.interval or (value, value)
@@ -184,7 +184,7 @@ def _shares(axes: Axes, shares: Sequence[tuple[int, Estimate]], *, labels: Seque
 
 
 def _look(at: int) -> dict[str, Any]:
-    return {"color": COLOURS[at % len(COLOURS)], "marker": MARKERS[at % len(MARKERS)], "markersize": 6}
+    return {"color": COLORS[at % len(COLORS)], "marker": MARKERS[at % len(MARKERS)], "markersize": 6}
 
 
 def _canvas(num_panels: int, *, height: float = 4.0) -> tuple[Canvas, Sequence[Axes]]:

@@ -1,4 +1,4 @@
-"""Everything there is to say about one run: its figures, and under which counts, rates and costs they came about."""
+"""The table of one run: figures, counts, rates, bias, calibration and costs."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ COUNTS = {
 
 
 ALWAYS_SHOWN = (CodeError.SYNTAX, CodeError.RUNTIME, CodeError.FORMAT)
-"""The kinds of the paper's Table 3; others are shown where there are some."""
+"""The kinds of the paper's Table 3. Other kinds are shown only if they occurred."""
 
 
 def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
-    """All figures of one run.
+    """Return the table of one run.
 
     Args:
         run: the run.
-        prices: of tokens; None: money is left out.
+        prices: token prices. None: no cost is shown.
     """
     judged = run.judged
     rows = [
@@ -78,13 +78,13 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         + (f", a sample of {manifest.data.limit}." if manifest.data.limit else ".")
         + (f" Shard {manifest.shard}." if manifest.shard else ""),
         *((f"Attack: {manifest.attack}.",) if manifest.attack else ()),
-        "Intervals are Wilson's, or from resamples of prompts.",
+        "Intervals: Wilson's, or bootstrap over prompts.",
     )
     return ReportTable(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
 
 
 def first_order_marks(run: ScoredRun) -> list[ComparisonScore]:
-    """What comparisons earned in the first order alone: what two orders add up to hides what each named."""
+    """Score comparisons in their first order only, because a result over two orders hides position effects."""
     first = Protocol(name="first order", votes=run.manifest.votes, counting=ScoringRule())
     return evaluate(run.benchmark, run.examples, mode=run.manifest.mode, protocol=first).marks
 
@@ -119,7 +119,7 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
         name = COUNTS.get(key, key.replace("_", " "))
         yield _count(name.strip(), number, depth=int(name.startswith(" ")))
     yield _count("questions failed, not scored", run.num_failures)
-    yield _count("rows of the data that are broken", run.manifest.data.num_bad_rows)
+    yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
 
 
 def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
@@ -134,9 +134,9 @@ def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
 def _programs(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
     use = tool_use_of(judged, marks=marks)
     yield _share("rollouts that ran a program", use.rollouts)
-    yield _row("programs a judgment", use.programs)
-    yield _share("accuracy where a program ran", use.with_programs)
-    yield _share("accuracy where none ran", use.without_programs)
+    yield _row("programs per judgment", use.programs)
+    yield _share("accuracy with programs", use.with_programs)
+    yield _share("accuracy without programs", use.without_programs)
     for one in code_errors_of(judged):
         if one.kind not in ALWAYS_SHOWN and not one.of_programs.value:
             continue
@@ -153,15 +153,15 @@ def _bias(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Itera
         yield _count("to the first shown, both times", flips.num_first, depth=1)
         yield _count("to the second shown, both times", flips.num_second, depth=1)
     for position in positions_of(judged):
-        yield _share(f"first of {position.num_shown} shown is named", position.named[0])
+        yield _share(f"first of {position.num_shown} shown is chosen", position.named[0])
         yield _row("p, against no bias", position.p_value, depth=1)
     length = length_of(marks)
     if length.longer_named.num:
-        yield _share("longer response is named", length.longer_named)
+        yield _share("longer response is chosen", length.longer_named)
         yield _share("longer response is right", length.longer_right, depth=1)
     if length.slope is not None:
         slope = TableEntry(value=length.slope.value, interval=length.slope.interval)
-        yield _row("log-odds by log of length, right or not", slope)
+        yield _row("log-odds per log of length, given which is right", slope)
 
 
 def _calibration(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
@@ -178,14 +178,14 @@ def _calibration(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -
 
 def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[TableRow]:
     costs = costs_of(judged, prices=prices)
-    yield _count("judgments, each once", costs.num_judgments)
+    yield _count("distinct judgments", costs.num_judgments)
     for name, spread, unit in (
         ("input tokens", costs.input_tokens, "tokens"),
         ("output tokens", costs.output_tokens, "tokens"),
         ("latency", costs.latency_s, "s"),
         ("engine", costs.engine_s, "s"),
         ("sandbox", costs.sandbox_s, "s"),
-        ("cost", costs.money, "of the prices' currency"),
+        ("cost", costs.money, "currency of the prices"),
     ):
         if spread is None:
             continue

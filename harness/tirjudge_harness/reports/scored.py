@@ -1,12 +1,12 @@
-"""Stored runs, scored anew: from the folder of a run to its marks and figures, by the run's own protocol or another.
+"""Score stored runs again: from the folder of a run to its marks and figures, by the run's protocol or by another one.
 
-No text and no judge is needed. What a protocol needs and a run does not have (a second order, as many votes) is said, and
-nothing is scored in its place.
+Neither texts nor a judge are needed. If a run lacks something that the protocol needs (a second order, or votes), scoring
+raises an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,54 +22,66 @@ from tirjudge_harness.run import MANIFEST, OUTLINES, RunManifest, load_run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRun:
-    """A run by one protocol."""
+    """A stored run, scored by one protocol."""
 
     path: Path
+    """Folder of the run."""
     manifest: RunManifest
     benchmark: Benchmark
     protocol: Protocol
+    """The protocol of the scores."""
     examples: list[JudgedExample]
-    """All of the run; those that are missing have no decisions."""
+    """All examples of the run. Missing ones have no decisions."""
     marks: list[ComparisonScore]
+    """Scores of all comparisons."""
     figures: list[MetricValue]
-    """Of the benchmark's sheet, with intervals, each before its parts."""
+    """Figures of the benchmark with intervals. Each figure precedes its parts."""
     counts: EvaluationCounts
     num_failures: int
-    """Questions that we failed at and that have no answer."""
+    """Number of requests that failed and have no judgment."""
 
     @property
     def judged(self) -> list[JudgedExample]:
-        """The examples that were judged."""
+        """The examples with decisions."""
         return [one for one in self.examples if one.decisions]
 
     def figure(self, name: str) -> MetricValue | None:
-        """The first of that name; None: the benchmark has none."""
+        """Return the first figure with this name. None: the benchmark has no such figure."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """The folders of runs among these, and directly in them, as a command over several benchmarks leaves them.
+    """Return the folders of runs among these paths and one level below them.
 
-    Runs of best-of-N that lie among others are passed over: they have a table of their own.
+    Best-of-N runs next to other runs are skipped, because they have a different table.
 
     Raises:
-        InputError: there is none in one of them.
+        InputError: a path contains no run, or only best-of-N runs.
     """
     return [folder for path in paths for folder in _folders_in(path)]
 
 
-def _folders_in(path: Path) -> Iterator[Path]:
-    inside = sorted(file.parent for file in path.glob(f"*/{MANIFEST}"))
-    found = [folder for folder in ([path] if (path / MANIFEST).is_file() else inside) if not _chooses(folder)]
-    if not found and (_chooses(path) or inside):
-        raise InputError(f"{path} holds best-of-N and no other run; `tirjudge bench report --shape best_of_n` shows it")
+def folders_with(name: str, *, path: Path) -> list[Path]:
+    """Return the folders that contain a file: `path` itself if it does, otherwise all such folders below it."""
+    return [path] if (path / name).is_file() else sorted(file.parent for file in path.glob(f"*/{name}"))
+
+
+def _folders_in(path: Path) -> list[Path]:
+    folders = folders_with(MANIFEST, path=path)
+    found = [folder for folder in folders if not _is_best_of_n(folder)]
+    if not found and folders:
+        raise InputError(
+            f"{path} contains only best-of-N runs; show them with `tirjudge bench report --shape best_of_n`"
+        )
     if not found:
-        raise InputError(f"{path} holds no run: no {MANIFEST} in it, nor in a folder in it; give the --out of a run")
-    yield from found
+        raise InputError(
+            f"{path}: no run found (no {MANIFEST} there or one folder below); give the --out folder of a run"
+        )
+    return found
 
 
-def _chooses(path: Path) -> bool:
-    """Whether a folder is of `tirjudge bench best-of-n`, which writes selections where other runs have outlines."""
+def _is_best_of_n(path: Path) -> bool:
+    """Whether a folder is of `tirjudge bench best-of-n`, which writes selections instead of outlines."""
     return (path / SELECTIONS).is_file() and not (path / OUTLINES).is_file()
 
 
@@ -77,11 +89,11 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
     """Score a stored run.
 
     Args:
-        path: its folder.
-        protocol: the name of one; None: the run's own.
+        path: folder of the run.
+        protocol: name of the protocol. None: the protocol of the run.
 
     Raises:
-        InputError: it is no run, its benchmark is not installed, or it does not have what the protocol needs.
+        InputError: the folder is not a run, its benchmark is not installed, or it lacks judgments for the protocol.
     """
     run = load_run(path)
     with as_input_error(path):
@@ -89,9 +101,9 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         by = find_protocol(protocol or run.manifest.protocol)
         votes = run.manifest.votes
         if by.votes != votes:
-            an_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} an order"
+            per_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} per order"
             fitting = "paper, official or both_orders" if votes == 1 else f"votes={votes}"
-            raise ValueError(f"protocol: {by.name} counts {an_order}, and the run has {votes}; give {fitting}")
+            raise ValueError(f"protocol: {by.name} needs {per_order}, but the run has {votes}; give {fitting}")
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)
     return ScoredRun(
         path=path,

@@ -1,7 +1,7 @@
-"""The paper's tables with our rows below theirs: one row a judge, filled from the runs of it that there are.
+"""The paper's tables with our rows below: one row per judge, filled from its runs.
 
-What keeps a figure of ours from being set beside a published one is found in the run, and noted at the entry: another
-protocol, a sample of the examples, comparisons that are missing, parts of the benchmark that were not judged.
+Footnotes state why one of our figures is not comparable with published ones: another protocol, a sample of the
+examples, missing comparisons, or parts of the benchmark that were not judged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent, row
 
 Paper = Literal["main", "rewardbench2", "subsets"]
-
+"""Names of the paper's tables."""
 
 TITLES: Mapping[Paper, str] = {
     "main": "Judge benchmarks, accuracy in percent",
@@ -28,17 +28,18 @@ TITLES: Mapping[Paper, str] = {
 
 NOTES: Mapping[Paper, tuple[str, ...]] = {
     "main": (
-        "PPE: the mean of its five sets. RewardBench: of its four sections. RM-Bench: of its four domains. JudgeBench: of "
-        "its 350 pairs. CodeJudgeBench: ours over all pairs of its tasks; the paper does not say whether its own is.",
+        "PPE: mean of five sets. RewardBench: mean of four sections. RM-Bench: mean of four domains. JudgeBench: mean of "
+        "350 pairs. CodeJudgeBench: our rows are over all pairs of its tasks; the paper does not state its method.",
     ),
-    "rewardbench2": ("Avg: ours is the mean of these five, without Ties.",),
-    "subsets": ("RewardBench: the mean of four sections. RM-Bench: of four domains. JudgeBench: of 350 pairs.",),
+    "rewardbench2": ("Avg: our rows have the mean of these five tasks, without Ties.",),
+    "subsets": ("RewardBench: mean of four sections. RM-Bench: mean of four domains. JudgeBench: mean of 350 pairs.",),
 }
 
 READING = (
-    "The paper shows one random order and gives half a point for equal scores.",
-    "± is the longer arm of the 95 % interval of ours, n its number of comparisons; published rows come without.",
+    "The paper shows responses in one random order and gives half a point for equal scores.",
+    "±: the longer arm of the 95 % interval. n: the number of comparisons. Published rows have neither.",
 )
+"""Notes below each of the paper's tables."""
 
 JUDGE, MODE = Column(key="judge", title="Judge", kind="text"), Column(key="mode", title="Mode", kind="text")
 
@@ -46,16 +47,16 @@ JUDGE, MODE = Column(key="judge", title="Judge", kind="text"), Column(key="mode"
 def paper_table(
     shape: Paper, runs: Sequence[ScoredRun], *, with_published: bool = True, name: str | None = None
 ) -> ReportTable:
-    """One of the paper's tables.
+    """Return one of the paper's tables.
 
     Args:
-        shape: which one.
-        runs: of any benchmarks; those that the table has no place for are left out.
-        with_published: whether the published rows are in it.
-        name: what our judge is called; None: what its runs say.
+        shape: which table.
+        runs: our runs. Runs of benchmarks without a column in the table are left out.
+        with_published: whether to include the published rows.
+        name: name of our judge in the table. None: the model name in its runs.
 
     Raises:
-        InputError: no run has a place in it, or two have the same one.
+        InputError: the table has no column for any of the runs, or two runs belong in the same entries.
     """
     paper = published(shape)
     return ReportTable(
@@ -73,7 +74,7 @@ def _published_rows(paper: Published) -> Iterator[TableRow]:
 
 
 def _own_rows(paper: Published, runs: Sequence[ScoredRun], *, shape: Paper, name: str | None) -> Iterator[TableRow]:
-    """One a judge, a mode and a way of asking."""
+    """Yield one row per judge, mode and settings of the requests."""
     wanted = {column.benchmark for column in paper.columns}
     by_judge: dict[str, dict[str, ScoredRun]] = {}
     for run in runs:
@@ -81,11 +82,11 @@ def _own_rows(paper: Published, runs: Sequence[ScoredRun], *, shape: Paper, name
             of_judge = by_judge.setdefault(_judge_key(run), {})
             if (other := of_judge.setdefault(run.benchmark.name, run)) is not run:
                 raise InputError(
-                    f"{other.path} and {run.path}: both are {run.benchmark.name} by the same judge; give one"
+                    f"{other.path} and {run.path} are both runs of {run.benchmark.name} by the same judge; give one"
                 )
     if runs and not by_judge:
         given = ", ".join(sorted({run.benchmark.name for run in runs}))
-        raise InputError(f"--shape {shape}: has {', '.join(sorted(wanted))}, the runs given are of {given}")
+        raise InputError(f"--shape {shape}: needs runs of {', '.join(sorted(wanted))}; got runs of {given}")
     for of_judge in by_judge.values():
         manifest = next(iter(of_judge.values())).manifest
         figures = (_entry(of_judge.get(column.benchmark), figure=column.figure) for column in paper.columns)
@@ -93,7 +94,7 @@ def _own_rows(paper: Published, runs: Sequence[ScoredRun], *, shape: Paper, name
 
 
 def _judge_key(run: ScoredRun) -> str:
-    """What runs have in common that belong in one row."""
+    """Return a key that is equal for runs that belong in one row."""
     manifest = run.manifest
     judge = manifest.judge.fingerprint or manifest.judge.url
     asked = (manifest.mode, manifest.tools, manifest.max_tool_calls, manifest.votes, manifest.seed, manifest.attack)
@@ -110,7 +111,7 @@ def _entry(run: ScoredRun | None, *, figure: str) -> TableEntry:
 
 
 def _notes(run: ScoredRun, figure: MetricValue) -> list[str]:
-    """What keeps a figure of ours from being set beside a published one."""
+    """Return the reasons why a figure is not comparable with published ones."""
     manifest, notes = run.manifest, []
     if run.protocol.name != PAPER.name:
         notes.append(f"Scored by {run.protocol.name}")
@@ -119,16 +120,16 @@ def _notes(run: ScoredRun, figure: MetricValue) -> list[str]:
     if manifest.data.limit is not None:
         notes.append(f"A sample of {manifest.data.num_examples} examples")
     if manifest.shard is not None:
-        notes.append(f"Shard {manifest.shard} alone")
+        notes.append(f"Shard {manifest.shard} only")
     if run.counts.missing:
         notes.append(f"{run.counts.missing:,} comparisons of {run.benchmark.title} are missing")
     if without := _parts_without_value(run, figure):
-        notes.append(f"Without {', '.join(without)}, of which nothing was judged")
+        notes.append(f"Without {', '.join(without)}, which were not judged")
     return notes
 
 
 def _parts_without_value(run: ScoredRun, figure: MetricValue) -> list[str]:
-    """The largest parts of a figure that have no value."""
+    """Return the names of the top-level parts of a figure that have no value."""
     start = next(index for index, one in enumerate(run.figures) if one is figure)
     names: list[str] = []
     skipped: int | None = None

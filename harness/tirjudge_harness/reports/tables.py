@@ -1,7 +1,7 @@
-"""A table before it has a format: columns, rows of entries, and the notes that entries carry.
+"""Tables independent of a format: columns, rows of entries, and notes on entries.
 
-Shares are percentages here, 0 to 100, as they are printed. What is text comes from strangers (a judge's name, a folder's
-name): `plain` takes out what would break a line or command a terminal, and each format escapes the rest for itself.
+Shares in tables are percentages, 0 to 100. Texts such as the name of a judge or a folder are untrusted: `plain` removes
+line breaks and terminal control characters, and each format escapes its special characters.
 """
 
 from __future__ import annotations
@@ -16,109 +16,115 @@ if TYPE_CHECKING:
     from tirjudge_harness.statistics.intervals import Estimate, Interval
 
 Kind = Literal["text", "percent", "points", "count", "number"]
-"""`percent`: 0 to 100. `points`: a difference of two of them. `count`: whole. `number`: three digits."""
+"""`percent`: 0 to 100. `points`: difference of two percentages. `count`: integer. `number`: 3 digits."""
 
 SYMBOLS = "†‡§¶‖"
-"""Of footnotes, in the order in which they appear; the sixth is the first one doubled."""
+"""Symbols of footnotes, in order of appearance. From the sixth footnote on, symbols are doubled."""
 
 MAX_TEXT = 120
-"""Of an entry, in characters."""
+"""Maximum length of the text of an entry, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What is in a column."""
+    """A column of a table."""
 
     key: str
-    """Its name in CSV, Parquet and JSON."""
+    """Name in CSV, Parquet and JSON."""
     title: str
+    """Title for readers."""
     group: str = ""
-    """What several neighbouring columns have over their titles; empty: nothing."""
+    """Heading above the titles of adjacent columns. Empty: no heading."""
     kind: Kind = "percent"
+    """Kind of the values."""
     ends: bool = False
-    """Whether readers see both ends of an interval, and not its longer arm."""
+    """Whether readers see both ends of an interval instead of its longer arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """What is in one place of a table."""
+    """One cell of a table."""
 
     value: float | int | str | None = None
-    """None: there is none."""
+    """The value. None: no value."""
     interval: tuple[float, float] | None = None
-    """95 %, in the unit of the value; None: not known."""
+    """95 % confidence interval, in the unit of the value. None: unknown."""
     num: int | None = None
-    """How many comparisons it is a mean over; None: not known."""
+    """Number of comparisons that the value is a mean over. None: unknown."""
     notes: tuple[str, ...] = ()
-    """What a reader has to know about this entry by itself."""
+    """Footnotes on this entry."""
     kind: Kind | None = None
-    """None: as its column says."""
+    """Kind of the value. None: the kind of the column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One line of a table."""
+    """A row of a table."""
 
     entries: tuple[TableEntry, ...]
-    """One a column."""
+    """One entry per column."""
     ours: bool = False
-    """Whether it was measured here, and not published by others."""
+    """Whether the row is from our runs; False: it is a published row."""
     depth: int = 0
-    """How far its first entry is indented."""
+    """Indentation level of the first entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTable:
-    """A table without a format."""
+    """A table, independent of a format.
+
+    Raises:
+        ValueError: a row has more or fewer entries than there are columns.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    """What holds for the whole of it."""
+    """Notes on the whole table."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row.entries) != len(self.columns):
-                raise ValueError(f"{self.title}: a row of {len(row.entries)} entries, {len(self.columns)} columns")
+                raise ValueError(f"{self.title}: a row has {len(row.entries)} entries for {len(self.columns)} columns")
 
 
 def row(*values: TableEntry | float | str | None, depth: int = 0, ours: bool = False) -> TableRow:
-    """A row of entries, or of values that become entries as they are."""
+    """Return a row of entries. Values that are not entries become entries without interval and notes."""
     entries = (value if isinstance(value, TableEntry) else TableEntry(value=value) for value in values)
     return TableRow(entries=tuple(entries), depth=depth, ours=ours)
 
 
 def percent(value: float | None, *, interval: Interval | None = None, num: int | None = None) -> TableEntry:
-    """The entry of a share from 0 to 1."""
+    """Return the entry of a share from 0 to 1, as a percentage."""
     low_high = None if interval is None else (100 * interval[0], 100 * interval[1])
     return TableEntry(value=None if value is None else 100 * value, interval=low_high, num=num)
 
 
 def percent_of(estimate: Estimate | MetricValue) -> TableEntry:
-    """The entry of a share from 0 to 1, with its interval."""
+    """Return the entry of an estimated share from 0 to 1, with its interval."""
     return percent(estimate.value, interval=estimate.interval)
 
 
 def footnotes(table: ReportTable) -> dict[str, str]:
-    """The symbol of each note that entries carry, in the order in which a reader meets them."""
-    met = dict.fromkeys(note for row in table.rows for entry in row.entries for note in entry.notes)
-    return {note: SYMBOLS[index % len(SYMBOLS)] * (1 + index // len(SYMBOLS)) for index, note in enumerate(met)}
+    """Return the symbol of each note on an entry, in reading order."""
+    notes = dict.fromkeys(note for row in table.rows for entry in row.entries for note in entry.notes)
+    return {note: SYMBOLS[index % len(SYMBOLS)] * (1 + index // len(SYMBOLS)) for index, note in enumerate(notes)}
 
 
 def is_mixed(table: ReportTable) -> bool:
-    """Whether there are rows of ours and rows of others, so that readers have to tell them apart."""
+    """Whether the table has both our rows and published rows."""
     return {row.ours for row in table.rows} == {True, False}
 
 
 def grouped(table: ReportTable) -> list[tuple[str, int]]:
-    """The headings over the titles, and how many columns each spans; runs of columns without one are one by one."""
+    """Return each heading and its number of columns. Columns without a heading are separate."""
     groups = groupby(enumerate(table.columns), key=lambda one: (one[1].group, one[1].group == "" and one[0]))
     return [(group, len(list(columns))) for (group, _), columns in groups]
 
 
 def shown(entry: TableEntry, *, column: Column) -> str:
-    """What readers see: `71.4 ±4.9` with the longer arm of the interval, or `71.4 (66.5 to 75.8)` with its ends."""
+    """Return the text of an entry: `71.4 ±4.9` with the longer arm of the interval, or `71.4 (66.5 to 75.8)`."""
     kind = entry.kind or column.kind
     if entry.value is None:
         return "" if column.kind == "text" else "-"
@@ -144,7 +150,7 @@ def _number(value: float, *, kind: Kind) -> str:
 
 
 def plain(text: str) -> str:
-    """One line without control characters.
+    """Return a text as one line without control characters.
 
     >>> plain("a\\n\\x1b[31mb")
     'a [31mb'
@@ -154,13 +160,13 @@ def plain(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """As `plain`, at most `MAX_TEXT` characters."""
+    """Apply `plain`, and cut the text to `MAX_TEXT` characters."""
     line = plain(text)
     return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
 
 
 def num_row(table: ReportTable, row: TableRow) -> list[str] | None:
-    """What stands under a row of ours in formats for readers: how many comparisons are behind each entry; None: not known."""
+    """Return the line below a row that shows the number of comparisons of each entry. None: no entry has a number."""
     if all(entry.num is None for entry in row.entries):
         return None
     nums = ["" if entry.num is None else f"{entry.num:,}" for entry in row.entries]

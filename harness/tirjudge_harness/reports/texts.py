@@ -1,4 +1,4 @@
-"""The prompts and responses of a run, which its folder does not hold: from where it found them, or where they are now."""
+"""Load the prompts and responses of a run from its data, because the folder of a run does not contain them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tirjudge_harness.sources import load_examples
 
 
 def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
-    """The examples of a run, by id. Of a run under an attack there are none: what its judge was shown lies nowhere.
+    """Return the examples of a run, by id. Empty for a run under an attack, because attacked texts are not stored.
 
     Args:
         run: the run.
-        data: file or folder of the benchmark's rows; None: where the run had them from.
+        data: file or folder of the benchmark's rows. None: the data in the run's manifest.
 
     Raises:
-        InputError: the rows cannot be had, or are not those that the run's judge was shown.
+        InputError: the rows cannot be read, or differ from the rows of the run.
     """
     if run.manifest.attack is not None:
         return {}
@@ -28,12 +28,12 @@ def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
     try:
         examples = load_examples(run.benchmark, data=path, parts=run.manifest.parts, on_bad=lambda row: None)
     except InputError as error:
-        raise InputError(f"{error}; --no-texts makes a log without prompts and responses") from error
+        raise InputError(f"{error}; give --no-texts for a log without prompts and responses") from error
     found = [one for one in examples if one.outline.id in wanted]
     whole = run.manifest.shard is None
     if len(found) < len(wanted) or (whole and sha256_of(found) != run.manifest.data.sha256):
         raise InputError(
-            f"{path or run.benchmark.name}: other rows than those of {run.path}; give the rows that it was run on as --data, "
+            f"{path or run.benchmark.name}: rows differ from the rows of {run.path}; give the rows of the run as --data, "
             "or --no-texts"
         )
     return {one.outline.id: one for one in found}

@@ -1,1 +1,1 @@
-"""What can be said about a run: pure functions over what was judged and what it earned."""
+"""Statistics of runs: pure functions over judged examples and the scores of their comparisons."""

@@ -1,4 +1,4 @@
-"""How far two raters agree, beyond what they would by chance."""
+"""Agreement of two raters: raw agreement and Cohen's kappa."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ Label = int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Of two raters on the same things."""
+    """Agreement of two raters on the same items."""
 
     same: Estimate
-    """How often they say the same, of what both have rated."""
+    """Share of equal labels among the items that both rated."""
     kappa: float | None
-    """Cohen's: 1 for perfect agreement, 0 for what chance gives. None: of nothing, or where both always say one thing."""
+    """Cohen's kappa: 1 is perfect agreement, 0 is chance agreement. None: no items, or both raters always give the same
+    single label."""
     interval: Interval | None
-    """95 %, of kappa, over resamples of the prompts; None of one prompt."""
+    """95 % bootstrap interval of kappa over prompts. None: fewer than two prompts."""
     num_missing: int
-    """Things that one of them did not rate: in no figure."""
+    """Number of items that only one rater, or none, rated. They are left out of all figures."""
 
 
 def agreement_of(
@@ -48,22 +49,25 @@ def agreement_of(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Agreement:
-    """Raw agreement and Cohen's kappa.
+    """Return raw agreement and Cohen's kappa of two raters.
 
     Args:
-        first: what one rater said of each thing; None: nothing.
-        second: what the other said, as long.
-        clusters: the prompt of each; None: all different.
-        weights: None: labels agree or do not. `quadratic`: labels are numbers, and disagree by the square of their distance.
-        num_resamples: for the interval.
-        seed: of the draws.
+        first: label of each item by the first rater. None: not rated.
+        second: labels by the second rater, of the same length.
+        clusters: prompt of each item. None: every item has a different prompt.
+        weights: None: labels are equal or not (Cohen 1960). `quadratic`: labels are numbers, and disagreement is the square
+            of their distance (Cohen 1968).
+        num_resamples: number of bootstrap resamples for the interval.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: they are not of the same length, or labels are no numbers where numbers are needed.
+        ValueError: the lengths differ, or a label is not a number and `weights` is `quadratic`.
     """
     names = [str(index) for index in range(len(first))] if clusters is None else clusters
     if not len(first) == len(second) == len(names):
-        raise ValueError(f"labels: {len(first)} and {len(second)} given for {len(names)} things; give one for each")
+        raise ValueError(
+            f"labels: expected one label per item ({len(names)}) from each rater, got {len(first)} and {len(second)}"
+        )
     rated = [(a, b, name) for a, b, name in zip(first, second, names, strict=True) if a is not None and b is not None]
     both = [(a, b) for a, b, _ in rated]
     of_rated = [name for _, _, name in rated]
@@ -77,22 +81,23 @@ def agreement_of(
 
 
 def agreement_with_labels(judged: Sequence[JudgedExample], *, seed: int = 0) -> Agreement:
-    """Of the judge with whoever labelled the responses: both name a place among those shown.
+    """Return the agreement of the judge with the labels of the responses.
 
-    Over the decisions on responses of which one is right; a tie and no verdict are missing. Places are those in which the
-    judge saw them: a benchmark that always lists the right response first would leave nothing to chance.
+    Items are the decisions on responses of which exactly one is right. Both raters label an item with a position among
+    the responses shown. A tie or a missing verdict counts as not rated. Positions are those that the judge saw, because
+    in a benchmark that always lists the right response first, chance agreement would be perfect.
     """
-    named: list[int | None] = []
+    chosen: list[int | None] = []
     right: list[int] = []
     clusters: list[str] = []
     for one in judged:
         for decision in one.decisions:
             places = [place for place, index in enumerate(decision.shown) if index in one.outline.correct]
             if len(places) == 1 and len(decision.shown) > 1:
-                named.append(None if decision.best is None else decision.shown.index(decision.best))
+                chosen.append(None if decision.best is None else decision.shown.index(decision.best))
                 right.append(places[0])
                 clusters.append(one.outline.cluster)
-    return agreement_of(named, right, clusters=clusters, seed=seed)
+    return agreement_of(chosen, right, clusters=clusters, seed=seed)
 
 
 def _kappas(
@@ -103,7 +108,7 @@ def _kappas(
     num_resamples: int,
     seed: int,
 ) -> Array:
-    """1 - observed / expected disagreement: of the data, then of each resample."""
+    """Return kappa = 1 - observed / expected disagreement, of the data and then of each resample."""
     if not both:
         return np.array([np.nan])
     labels = list(dict.fromkeys(label for pair in both for label in pair))
@@ -111,7 +116,7 @@ def _kappas(
         cost = 1 - np.eye(len(labels))
     else:
         if texts := [label for label in labels if isinstance(label, str)]:
-            raise ValueError(f"labels: {texts[0]!r} given; quadratic weights need numbers")
+            raise ValueError(f"labels: quadratic weights need numbers, got {texts[0]!r}")
         numbers = np.array(labels, dtype=float)
         cost = (numbers[:, None] - numbers) ** 2
     place = {label: index for index, label in enumerate(labels)}

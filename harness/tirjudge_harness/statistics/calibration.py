@@ -1,4 +1,4 @@
-"""Whether a judge is as often right as it is sure, and how right it is where it is most sure."""
+"""Calibration of a judge's confidence, and selective accuracy."""
 
 from __future__ import annotations
 
@@ -16,77 +16,87 @@ from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.statistics.intervals import Interval
 
 NUM_BINS = 10
+"""Default number of bins of confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """One choice, how sure the judge was of it, and whether it is right."""
+    """The judge's confidence in one choice, and whether the choice is right."""
 
     value: float
-    """0 to 1: the probability of what was chosen."""
+    """Probability of the choice, 0 to 1."""
     is_right: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """The choices whose confidence lies between two bounds: above the lower one, up to the upper one."""
+    """The choices with a confidence in (low, high]."""
 
     low: float
     high: float
     num: int
+    """Number of choices."""
     confidence: float
-    """The mean."""
+    """Mean confidence."""
     accuracy: float
+    """Share of right choices."""
     interval: Interval
-    """Wilson's, of the accuracy."""
+    """Wilson's 95 % interval of the accuracy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
+    """Calibration over bins of confidence. Figures are None without choices."""
+
     num: int
+    """Number of choices."""
     bins: tuple[Bin, ...]
-    """Those that are not empty."""
+    """The bins that are not empty."""
     expected_error: float | None
-    """ECE: the mean distance of confidence and accuracy, each bin by its number; None of nothing."""
+    """Expected calibration error (ECE): mean of |confidence - accuracy| over bins, weighted by `num`."""
     largest_error: float | None
-    """The distance in the worst bin."""
+    """Maximum of |confidence - accuracy| over bins."""
     brier: float | None
-    """The mean square of confidence less 1 for right, 0 for wrong."""
+    """Brier score: mean of (confidence - 1 if right, else - 0) squared."""
     accuracy: float | None
+    """Share of right choices."""
     confidence: float | None
-    """The mean."""
+    """Mean confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What is left if the judge is heard only where it is sure enough."""
+    """Accuracy over the choices with at least a threshold of confidence."""
 
     threshold: float
-    """Choices at least so sure are kept."""
+    """Minimum confidence of the kept choices."""
     share: float
-    """Of the choices that are kept."""
+    """Share of choices that are kept, 0 to 1."""
     accuracy: float
-    """Of those."""
+    """Share of right choices among the kept ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selective:
+    """Selective accuracy: accuracy against coverage."""
+
     curve: tuple[Coverage, ...]
-    """From the surest choice alone to all of them; choices that are equally sure come together."""
+    """One point per distinct confidence, in descending order of confidence."""
     area: float | None
-    """The mean accuracy over all coverages, 1/n to 1, equally sure choices in any order; None of nothing."""
+    """Mean accuracy over all coverages from 1/n to 1. Choices with equal confidence count in every order. None: no
+    choices."""
 
 
 def confidences_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore] = ()) -> list[Confidence]:
-    """Every choice that came with a probability.
+    """Return the confidence of every choice with known probabilities.
 
-    Pairwise and listwise, one of each decision: the probability of the response that it names. Pointwise, one of each mark
-    of two responses: P(the score of the higher > the other's) + half of P(equal), from the judge's two distributions of
-    scores, where the higher is the one of the higher mean; with equal means there is no choice.
+    Pairwise and listwise: one confidence per decision, the probability of the chosen response. Pointwise: one
+    confidence per comparison of two responses. The choice is the response whose distribution of scores has the higher
+    mean; its confidence is P(its score > the other score) + P(equal scores) / 2. Equal means do not count as a choice.
 
     Args:
-        judged: one run.
-        marks: its comparisons; only pointwise judgments need them.
+        judged: the examples of one run.
+        marks: the comparisons of the run; needed for pointwise judgments only.
     """
     compared: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     for mark in marks:
@@ -98,7 +108,7 @@ def confidences_of(judged: Sequence[JudgedExample], *, marks: Sequence[Compariso
 
 
 def calibration_of(confidences: Sequence[Confidence], *, num_bins: int = NUM_BINS) -> Calibration:
-    """Reliability over bins of equal width."""
+    """Return the calibration over bins of equal width."""
     by_bin: dict[int, list[Confidence]] = defaultdict(list)
     for one in confidences:
         by_bin[_bin(one.value, num_bins=num_bins)].append(one)
@@ -117,15 +127,15 @@ def calibration_of(confidences: Sequence[Confidence], *, num_bins: int = NUM_BIN
 
 
 def selective_of(confidences: Sequence[Confidence]) -> Selective:
-    """Accuracy against coverage, the surest choices first."""
+    """Return accuracy against coverage, in descending order of confidence."""
     ordered = sorted(confidences, key=lambda one: -one.value)
     num, right, total = 0, 0, 0.0
     curve: list[Coverage] = []
-    for threshold, equally_sure in groupby(ordered, key=lambda one: one.value):
-        members = list(equally_sure)
-        gained = sum(one.is_right for one in members)
-        total += sum((right + gained * count / len(members)) / (num + count) for count in range(1, len(members) + 1))
-        num, right = num + len(members), right + gained
+    for threshold, group in groupby(ordered, key=lambda one: one.value):
+        members = list(group)
+        num_right = sum(one.is_right for one in members)
+        total += sum((right + num_right * count / len(members)) / (num + count) for count in range(1, len(members) + 1))
+        num, right = num + len(members), right + num_right
         curve.append(Coverage(threshold=threshold, share=num / len(ordered), accuracy=right / num))
     return Selective(curve=tuple(curve), area=total / num if num else None)
 
@@ -150,13 +160,13 @@ def _of_scores(judged: JudgedExample, compared: Sequence[tuple[int, ...]]) -> li
             continue
         worse, better = sorted(known, key=lambda index: _mean(distributions[index]))
         if _mean(distributions[worse]) < _mean(distributions[better]):
-            value = _chance_of_more(distributions[better], distributions[worse])
+            value = _probability_of_more(distributions[better], distributions[worse])
             found.append(Confidence(value=value, is_right=better in judged.outline.correct))
     return found
 
 
-def _chance_of_more(first: Mapping[int, float], second: Mapping[int, float]) -> float:
-    """P(the first is more) + P(they are equal) / 2."""
+def _probability_of_more(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+    """Return P(first > second) + P(first = second) / 2."""
     more = sum(p * q for score, p in first.items() for other, q in second.items() if score > other)
     equal = sum(p * second.get(score, 0.0) for score, p in first.items())
     return min(1.0, more + equal / 2)
@@ -167,7 +177,7 @@ def _mean(distribution: Mapping[int, float]) -> float:
 
 
 def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
-    """Of each response: score -> probability, the mean over its votes."""
+    """Return the distribution of each response, score -> probability, as the mean over its votes."""
     verdicts: dict[int, list[RolloutVerdict]] = defaultdict(list)
     for judgment, decisions in judged.by_judgment():
         for rollout, decision in zip(judgment.rollouts, decisions, strict=True):
@@ -183,7 +193,7 @@ def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
 
 
 def _bin(value: float, *, num_bins: int) -> int:
-    """Its place: above index / num_bins, up to the next."""
+    """Return the index of the bin of a value. Bins include their upper bound."""
     index = min(num_bins - 1, int(value * num_bins))
     return index - 1 if index and value <= index / num_bins else index
 

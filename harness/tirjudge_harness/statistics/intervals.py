@@ -1,7 +1,8 @@
-"""Figures with 95 % intervals: Wilson's where every mark is of another prompt, else a bootstrap that draws prompts.
+"""Figures with 95 % confidence intervals.
 
-A resample draws as many clusters as there are, with replacement, and takes everything of each. One recursion over the
-sheet computes it: the data themselves are the resample in which each cluster comes once.
+The interval is Wilson's if every mark has a different prompt, and a bootstrap over prompts otherwise. A bootstrap
+resample draws the clusters (prompts) with replacement and takes all marks of each. One recursion over the metric tree
+computes all resamples; the data are the resample that has each cluster once.
 """
 
 from __future__ import annotations
@@ -20,47 +21,50 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, MetricValue, Node
 
 NUM_RESAMPLES = 1000
-MOST_RESAMPLES_OF_A_FORMULA = 200
-"""A formula is computed anew for each, in Python."""
+"""Default number of bootstrap resamples."""
+MAX_RESAMPLES_OF_A_FORMULA = 200
+"""Maximum number of resamples of a formula, which is computed in Python for each."""
 
-_DRAWS_AT_ONCE = 1 << 17
-"""Clusters drawn before they are added up: few enough to stay in a cache."""
+_CHUNK_SIZE = 1 << 17
+"""Number of clusters drawn per chunk of resamples, small enough for a CPU cache."""
 
 Array: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Interval: TypeAlias = tuple[float, float]
+"""Lower and upper end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean of numbers, or another figure over them."""
+    """A figure over numbers, such as their mean, with its interval."""
 
     value: float | None
-    """None: of nothing."""
+    """The figure. None: no numbers."""
     num: int
-    """How many numbers it rests on."""
+    """Number of numbers."""
     interval: Interval | None
-    """95 %; None of nothing, and of several numbers of one cluster."""
+    """95 % confidence interval. None: no numbers, or several numbers of a single cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What the nodes of a sheet rest on."""
+    """The marks and examples that each node of a metric tree is computed from."""
 
     marks: Sequence[ComparisonScore]
+    """All marks."""
     holds: Mapping[Node, Mask]
-    """Which marks each rests on; a formula on none."""
+    """Which marks each node uses. A formula uses none."""
     judged: Mapping[Node, Sequence[JudgedExample]]
-    """Which examples the formulas in each rest on."""
+    """The examples that the formulas of each node use."""
 
     def clusters(self, node: Node) -> set[str]:
-        """The prompts that a node rests on."""
+        """Return the clusters of the marks and examples of a node."""
         of_marks = {mark.outline.cluster for mark, held in zip(self.marks, self.holds[node], strict=True) if held}
         return of_marks | {one.outline.cluster for one in self.judged[node]}
 
 
 def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> Basis:
-    """What every node of a sheet rests on."""
+    """Return the marks and examples of every node of a metric tree."""
     holds: dict[Node, Mask] = {}
     examples: dict[Node, list[JudgedExample]] = {}
 
@@ -91,14 +95,14 @@ def figures_of(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> list[MetricValue]:
-    """The figures of a sheet with their intervals, each before its parts.
+    """Return the figures of a metric tree with their intervals. Each figure precedes its parts.
 
     Args:
-        sheet: what is computed.
-        marks: what the comparisons earned; cells and means are over these.
-        judged: what formulas are computed from.
-        num_resamples: for intervals; a figure with a formula in it takes at most 200.
-        seed: of the draws.
+        sheet: roots of the metric tree.
+        marks: scores of the comparisons, for cells and means.
+        judged: examples, for formulas.
+        num_resamples: number of bootstrap resamples; a figure with a formula uses at most `MAX_RESAMPLES_OF_A_FORMULA`.
+        seed: seed of the resamples.
     """
     basis = basis_of(sheet, marks, judged)
     values = resampled(basis, num_resamples=num_resamples, seed=seed)
@@ -106,18 +110,20 @@ def figures_of(
 
 
 def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> float | None:
-    """The value of one figure; None if nothing that it speaks of was judged."""
+    """Return the value of one figure; None if nothing that it is computed from was judged."""
     return number(resampled(basis_of([node], marks, judged), num_resamples=0)[node][0])
 
 
 def share_of(
     values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> Estimate:
-    """The mean of numbers between 0 and 1, which come from prompts.
+    """Return the mean of numbers between 0 and 1, with its interval.
 
     Args:
         values: the numbers.
-        clusters: the prompt of each.
+        clusters: prompt of each number.
+        num_resamples: number of bootstrap resamples.
+        seed: seed of the resamples.
     """
     num, num_clusters, total = len(values), len(set(clusters)), float(np.sum(values))
     if not num:
@@ -130,7 +136,7 @@ def share_of(
 
 
 def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
-    """As `share_of`, of numbers that come with their prompts."""
+    """Return `share_of` for pairs of prompt and number."""
     found = list(pairs)
     return share_of([value for _, value in found], clusters=[cluster for cluster, _ in found])
 
@@ -138,13 +144,13 @@ def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
 def average_of(
     values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> Estimate:
-    """The mean of any numbers, which come from prompts.
+    """Return the mean of any numbers, with its bootstrap interval.
 
     Args:
         values: the numbers.
-        clusters: the prompt of each.
-        num_resamples: for the interval.
-        seed: of the draws.
+        clusters: prompt of each number.
+        num_resamples: number of bootstrap resamples.
+        seed: seed of the resamples.
     """
     if not values:
         return Estimate(value=None, num=0, interval=None)
@@ -154,7 +160,7 @@ def average_of(
 
 
 def _means(values: Sequence[float], *, clusters: Sequence[str], num_resamples: int, seed: int) -> Array:
-    """Of the data, then of each resample."""
+    """Return the mean of the data, then of each resample."""
     codes, column = codes_of(clusters), np.array(values, dtype=float)[:, None]
     num_clusters = int(codes.max()) + 1
     totals = _by_cluster(column, codes, num_clusters=num_clusters)
@@ -163,9 +169,9 @@ def _means(values: Sequence[float], *, clusters: Sequence[str], num_resamples: i
 
 
 def resampled(basis: Basis, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:
-    """The values of every node: first of the data, then of each resample; not a number where there is none.
+    """Return the values of every node: first of the data, then of each resample. A missing value is NaN.
 
-    Two runs over the same clusters are resampled alike under the same seed, so that their values can be subtracted.
+    Two runs over the same clusters have the same resamples under the same seed, so that their values can be subtracted.
     """
     formulas = [node for node in basis.judged if isinstance(node, FormulaMetric)]
     cells = [node for node in basis.holds if isinstance(node, MeanMetric)]
@@ -181,23 +187,23 @@ def resampled(basis: Basis, *, num_resamples: int, seed: int = 0) -> dict[Node, 
         counts = _by_cluster(held, codes, num_clusters=len(names))
         ratios = _ratios(totals, counts, num_resamples=num_resamples, seed=seed)
         values |= {cell: ratios[:, index] for index, cell in enumerate(cells)}
-    few = min(num_resamples, MOST_RESAMPLES_OF_A_FORMULA)
+    few = min(num_resamples, MAX_RESAMPLES_OF_A_FORMULA)
     for node in formulas:
         values[node] = _formula_values(node, basis.judged[node], place=place, num_resamples=few, seed=seed)
     for node in basis.holds:
-        if isinstance(node, Mean):  # its parts stand before it
+        if isinstance(node, Mean):  # `basis.holds` has the parts of a mean before the mean
             values[node] = _mean(node, values=values)
     return values
 
 
 def walk(sheet: Sequence[Node]) -> Iterator[tuple[Node, int]]:
-    """Each node before its parts, with how deep it is; one that stands in several places only where it comes first."""
-    met: set[Node] = set()
+    """Yield each node with its depth, before its parts. A node in several places is yielded at the first one only."""
+    seen: set[Node] = set()
 
     def below(nodes: Sequence[Node], *, depth: int) -> Iterator[tuple[Node, int]]:
         for node in nodes:
-            if node not in met:
-                met.add(node)
+            if node not in seen:
+                seen.add(node)
                 yield node, depth
                 if isinstance(node, Mean):
                     yield from below(node.parts, depth=depth + 1)
@@ -206,30 +212,39 @@ def walk(sheet: Sequence[Node]) -> Iterator[tuple[Node, int]]:
 
 
 def number(value: float) -> float | None:
-    """None for what is not a number."""
+    """Return a float, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 
 def codes_of(names: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each name among all of them, sorted: draws must not depend on the order in which a run finished."""
+    """Return the index of each name among the sorted distinct names.
+
+    Sorting makes draws independent of the order in which a run finished.
+    """
     place = {name: index for index, name in enumerate(sorted(set(names)))}
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
 def draws(num_clusters: int, *, num_resamples: int, seed: int) -> Iterator[Array]:
-    """How often each cluster is drawn: rows of resamples, some at a time; the first row is the data, once each."""
+    """Yield how often each resample draws each cluster, in chunks of shape [rows, num_clusters].
+
+    The first row is the data: each cluster once.
+    """
     yield np.ones((1, num_clusters))
     rng = np.random.default_rng(seed)
-    at_once = max(1, _DRAWS_AT_ONCE // max(1, num_clusters))
-    for start in range(0, num_resamples if num_clusters else 0, at_once):
-        rows = min(at_once, num_resamples - start)
+    chunk = max(1, _CHUNK_SIZE // max(1, num_clusters))
+    for start in range(0, num_resamples if num_clusters else 0, chunk):
+        rows = min(chunk, num_resamples - start)
         drawn = rng.integers(num_clusters, size=(rows, num_clusters))
         drawn += np.arange(rows)[:, None] * num_clusters
         yield np.bincount(drawn.ravel(), minlength=rows * num_clusters).reshape(rows, num_clusters).astype(float)
 
 
 def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
-    """The middle 95 % of the resamples, widened to hold the value of the data, which comes first in `values`."""
+    """Return the 2.5th and 97.5th percentile of the resamples, widened to include the value of the data (`values[0]`).
+
+    None: no value, fewer than two clusters, or no resamples.
+    """
     value, others = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value) or num_clusters < 2 or not others.size:
         return None
@@ -238,8 +253,10 @@ def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
 
 
 def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
-    """As `middle_of`, but for marks that are all right or all wrong: resamples of these are all alike, which says
-    nothing about the next mark, and Wilson's interval over the clusters is given."""
+    """Return `middle_of`, or Wilson's interval over the clusters if all marks are right or all are wrong.
+
+    Resamples of equal marks are identical, so their percentiles would wrongly show no uncertainty.
+    """
     if bounded and num_clusters > 1 and values[0] in (0.0, 1.0):
         return wilson_interval(float(values[0]) * num_clusters, num_trials=num_clusters)
     return middle_of(values, num_clusters=num_clusters)
@@ -268,21 +285,21 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
-    """[marks, cells] added up to [clusters, cells]."""
+    """Sum [marks, cells] to [clusters, cells]."""
     sums = np.zeros((num_clusters, columns.shape[1]))
     np.add.at(sums, codes, columns)
     return sums
 
 
 def draw_sums(columns: Array, *, num_resamples: int, seed: int) -> Array:
-    """[clusters, columns] added up to [1 + resamples, columns]; the first row is of the data."""
-    with threadpool_limits(limits=1, user_api="blas"):  # matrices this thin are slower on several threads
+    """Sum [clusters, columns] to [1 + resamples, columns]. The first row is the sum of the data."""
+    with threadpool_limits(limits=1, user_api="blas"):  # thin matrices are slower with several threads
         sums = [rows @ columns for rows in draws(len(columns), num_resamples=num_resamples, seed=seed)]
     return np.vstack(sums)
 
 
 def _ratios(totals: Array, counts: Array, *, num_resamples: int, seed: int) -> Array:
-    """[1 + resamples, cells]: sums over the drawn clusters, divided."""
+    """Return the ratios of sums over the drawn clusters, of shape [1 + resamples, cells]."""
     sums = draw_sums(np.hstack([totals, counts]), num_resamples=num_resamples, seed=seed)
     num_cells = totals.shape[1]
     with np.errstate(invalid="ignore"):
@@ -290,14 +307,14 @@ def _ratios(totals: Array, counts: Array, *, num_resamples: int, seed: int) -> A
 
 
 def _mean(node: Mean, *, values: Mapping[Node, Array]) -> Array:
-    """A part without a value is left out, with its weight."""
+    """Return the weighted mean of the parts. A part without a value is left out together with its weight."""
     rows = min((len(values[part]) for part in node.parts), default=1)
     parts = np.array([values[part][:rows] for part in node.parts]).reshape(len(node.parts), rows)
     weights = np.ones(len(node.parts)) if node.weights is None else np.array(node.weights, dtype=float)
-    there = ~np.isnan(parts)
+    present = ~np.isnan(parts)
     with np.errstate(invalid="ignore"):
-        means = (weights @ np.where(there, parts, 0.0)) / (weights @ there)
-    return np.where(there.all(axis=0), means, np.nan) if node.whole else means
+        means = (weights @ np.where(present, parts, 0.0)) / (weights @ present)
+    return np.where(present.all(axis=0), means, np.nan) if node.whole else means
 
 
 def _formula_values(
@@ -322,7 +339,7 @@ def _formula_values(
 
 
 def _copy(judged: JudgedExample, *, copy: int) -> JudgedExample:
-    """The same, as another example of another cluster: what is drawn twice counts twice."""
+    """Return copy number `copy` of an example, with another id and cluster, so that repeated draws count separately."""
     if not copy:
         return judged
     outline = judged.outline

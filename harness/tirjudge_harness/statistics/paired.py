@@ -1,4 +1,4 @@
-"""Two runs over the same comparisons: what is between them, and whether that could be chance."""
+"""Paired comparison of two runs: differences over their common comparisons, with intervals and p-values."""
 
 from __future__ import annotations
 
@@ -24,55 +24,64 @@ from tirjudge_harness.statistics.intervals import (
 )
 
 EVERYTHING = MeanMetric(name="all comparisons", holds=lambda mark: True)
+"""The mean over all comparisons."""
 
-Spoken = TypeVar("Spoken", ComparisonScore, JudgedExample)
+Scored = TypeVar("Scored", ComparisonScore, JudgedExample)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What two runs share, in one order, and how much they do not."""
+    """The common comparisons of two runs."""
 
     first: list[ComparisonScore]
+    """Scores of the first run."""
     second: list[ComparisonScore]
+    """Scores of the second run on the same comparisons, in the same order."""
     only_first: int
-    """Comparisons that the second run has not."""
+    """Number of comparisons that only the first run has."""
     only_second: int
+    """Number of comparisons that only the second run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One figure of two runs."""
+    """The difference of two runs in one figure."""
 
     name: str
+    """Name of the figure."""
     depth: int
+    """Depth in the metric tree; 0 is a root."""
     num_common: int
-    """Comparisons of both runs that it rests on; a formula rests on examples, and counts those."""
+    """Number of common comparisons of the figure; for a formula, of common examples."""
     first: float | None
+    """Value in the first run. None: no value."""
     second: float | None
+    """Value in the second run. None: no value."""
     difference: float | None
-    """Second less first; None where either is missing."""
+    """Second minus first. None: one of them has no value."""
     interval: Interval | None
-    """95 %, from resamples of the prompts, the same ones for both runs; None of one prompt."""
+    """95 % bootstrap interval over prompts, with the same resamples for both runs. None: fewer than two prompts."""
     num_better: int
-    """Comparisons of which the second run earned more."""
+    """Number of comparisons on which the second run scores higher."""
     num_worse: int
+    """Number of comparisons on which the second run scores lower."""
     p_value: float | None
-    """McNemar's exact test of better against worse, which counts each comparison alike and as if they were
-    independent; None where there is no comparison, as for formulas."""
+    """McNemar's exact test of better against worse. It treats comparisons as independent. None: the figure has no
+    comparisons, such as a formula."""
 
 
 def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore]) -> Common:
-    """The comparisons that two runs have in common.
+    """Return the common comparisons of two runs.
 
     Raises:
-        ValueError: there is none, or a run has one twice with different marks.
+        ValueError: the runs have no common comparison, or a run has two different marks for one comparison.
     """
     firsts, seconds = _by_comparison(first), _by_comparison(second)
     keys = sorted(firsts.keys() & seconds.keys())
     if not keys:
         raise ValueError(
-            f"runs: {len(firsts)} and {len(seconds)} comparisons given, none of which both have;"
-            " give two runs of one benchmark, in modes that compare the same responses"
+            f"runs: no common comparisons among {len(firsts)} and {len(seconds)};"
+            " give two runs of one benchmark in modes that compare the same responses"
         )
     return Common(
         first=[firsts[key] for key in keys],
@@ -90,14 +99,14 @@ def differences_of(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> list[Difference]:
-    """Each figure of a sheet in both runs, over what they have in common.
+    """Return the difference in each figure of a metric tree, over the common comparisons of two runs.
 
     Args:
-        sheet: what is computed; `[EVERYTHING]` for the mean over all comparisons alone.
-        common: their marks.
-        judged: what formulas are computed from, of each run; examples of one run alone are left out.
-        num_resamples: for intervals.
-        seed: of the draws.
+        sheet: roots of the metric tree; `[EVERYTHING]` for the mean over all comparisons.
+        common: common comparisons of the runs.
+        judged: examples of each run, for formulas. Examples that only one run has are left out.
+        num_resamples: number of bootstrap resamples.
+        seed: seed of the resamples.
     """
     both = {one.outline.id for one in judged[0]} & {one.outline.id for one in judged[1]}
     clusters = {one.outline.id: one.outline.cluster for one in (*common.first, *judged[0])}
@@ -123,12 +132,17 @@ def differences_of(
 
 
 def mcnemar(*, num_better: int, num_worse: int) -> float:
-    """The exact two-sided p-value of so many changes each way, if each way were equally likely."""
+    """Return the exact two-sided p-value of McNemar's test.
+
+    Args:
+        num_better: number of comparisons on which the second run scores higher.
+        num_worse: number of comparisons on which it scores lower.
+    """
     return binomial_test(num_better, num_trials=num_better + num_worse)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number, by Holm's step-down rule, in the order given.
+    """Return the p-values corrected for multiple tests by Holm's step-down method, in the order given.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -142,20 +156,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[int, ...], int], ComparisonScore]:
-    """By example, responses and number: a benchmark may count a comparison several times, each with the same mark."""
+    """Return marks by example, responses and repetition. A benchmark may count one comparison several times."""
     found: dict[tuple[str, tuple[int, ...], int], ComparisonScore] = {}
     times: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for mark in marks:
         about = (mark.outline.id, mark.compared)
         if times[about] and found[*about, 0] != mark:
-            raise ValueError(f"marks: {mark.outline.id!r} has two for the comparison of {mark.compared}")
+            raise ValueError(
+                f"marks: {mark.outline.id!r} has two different marks for the comparison of {mark.compared}"
+            )
         found[*about, times[about]] = mark
         times[about] += 1
     return found
 
 
-def _clustered(one: Spoken, clusters: Mapping[str, str]) -> Spoken:
-    """Under the first run's name for its cluster: it hangs on what else was loaded, and draws go by names."""
+def _clustered(one: Scored, clusters: Mapping[str, str]) -> Scored:
+    """Give a mark or example the cluster name of the first run, because draws depend on the names of clusters.
+
+    The name of a cluster depends on which other examples a run loaded.
+    """
     return replace(one, outline=replace(one.outline, cluster=clusters[one.outline.id]))
 
 

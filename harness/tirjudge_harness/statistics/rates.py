@@ -1,7 +1,6 @@
-"""How often a judge ties, says nothing, runs programs, and fails at them; what a judgment costs.
+"""Rates of ties, missing verdicts, programs and failed programs; costs of judgments.
 
-Judgments that several questions share, because they are the same, are counted once in what they cost, and for each
-question in what they say.
+A judgment that several equal requests share counts once in costs, and once per request in rates of verdicts.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from tirjudge_harness.prices import Prices
 from tirjudge_harness.statistics.intervals import Estimate, clustered_share
 
 NOT_PARSED = ("SyntaxError", "IndentationError", "TabError")
-"""What Python says of a program that it cannot read."""
+"""Exceptions of Python for a program that it cannot parse."""
 
 
 class CodeError(StrEnum):
-    """How a program of the judge failed, or a call without one."""
+    """How a call of the Python tool failed."""
 
     SYNTAX = "syntax"
-    """Python could not read it."""
+    """Python could not parse the program."""
     RUNTIME = "runtime"
-    """It raised, or exited with an error."""
+    """The program raised an exception, or exited with an error status."""
     FORMAT = "format"
-    """A run was asked for, and nothing could be run: no closed block of code, or one that is too large."""
+    """The call had no program that could be run: no closed block of code, or a block that is too large."""
     TIMEOUT = "timeout"
     OOM = "oom"
     CRASH = "crash"
@@ -41,73 +40,77 @@ class CodeError(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Shares of all decisions, one a rollout."""
+    """Shares of decisions (one per rollout) and of judgments."""
 
     tied: Estimate
-    """That named two as equally good; equal scores are no tie of one decision."""
+    """Share of decisions that name several responses as equally good. Equal scores are not a tied decision."""
     no_verdict: Estimate
+    """Share of decisions without a verdict."""
     forced: Estimate
-    """That the judge had to be made to give."""
+    """Share of decisions with a forced verdict."""
     ties: Estimate
-    """Of judgments: those whose verdict is a tie."""
+    """Share of judgments whose verdict is a tie."""
     abstained: Estimate
-    """Of judgments: those without a verdict."""
+    """Share of judgments without a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUse:
-    """Programs, and what came of them."""
+    """Use of programs, and accuracy with and without programs."""
 
     rollouts: Estimate
-    """That ran a program."""
+    """Share of rollouts that ran a program."""
     programs: float | None
-    """The mean number a judgment; None of nothing."""
+    """Mean number of programs per judgment. None: no judgments."""
     with_programs: Estimate
-    """The mean credit of comparisons in whose judgment a program ran."""
+    """Mean credit of comparisons whose judgments ran a program."""
     without_programs: Estimate
+    """Mean credit of comparisons whose judgments ran none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeErrors:
-    """Of one kind."""
+    """Frequency of one kind of failed call."""
 
     kind: CodeError
     of_programs: Estimate
-    """Of the calls."""
+    """Share of calls that failed in this way."""
     of_judgments: Estimate
-    """Of judgments with a call: those with at least one such error."""
+    """Share of judgments with at least one such failure, among the judgments with a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Of a quantity over judgments."""
+    """Distribution of a quantity over judgments. Percentiles are observed values."""
 
     total: float
     mean: float
     median: float
     p90: float
     p99: float
-    """90 and 99 of a hundred are no larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What judgments took. Of none, each is None."""
+    """Costs of judgments. Without judgments, every distribution is None."""
 
     num_judgments: int
+    """Number of distinct judgments."""
     input_tokens: Distribution | None
     output_tokens: Distribution | None
     tool_calls: Distribution | None
     latency_s: Distribution | None
-    """From the request to the judgment, waiting included."""
+    """Seconds from the request to the judgment, queueing included."""
     engine_s: Distribution | None
+    """Seconds of waiting for completions, summed over the rollouts of a judgment."""
     sandbox_s: Distribution | None
+    """Seconds of running programs, summed over the rollouts of a judgment."""
     money: Distribution | None
-    """None as well where no prices are given."""
+    """Price, in the currency of the prices. None also if no prices are given."""
 
 
 def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:
-    """How often there is no plain verdict."""
+    """Return the shares of tied, missing and forced verdicts."""
     decisions = [(one.outline.cluster, decision) for one in judged for decision in one.decisions]
     statuses = [(one.outline.cluster, judgment.verdict.status) for one in judged for judgment in one.judgments]
     return Verdicts(
@@ -120,13 +123,13 @@ def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:
 
 
 def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore]) -> ToolUse:
-    """How often programs run, and whether the judge is right then.
+    """Return how often programs run, and the accuracy with and without programs.
 
-    A comparison was made with programs if one ran in any judgment on its responses, each alone or all together.
+    A comparison counts as made with programs if a program ran in any judgment on its responses, alone or together.
 
     Args:
-        judged: one run.
-        marks: what its comparisons earned.
+        judged: the examples of one run.
+        marks: scores of the comparisons of the run.
     """
     rollouts = [(one.outline.cluster, rollout) for one in judged for j in one.judgments for rollout in j.rollouts]
     used: dict[str, list[tuple[frozenset[int], bool]]] = defaultdict(list)
@@ -149,7 +152,7 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
 
 
 def code_errors_of(judged: Sequence[JudgedExample]) -> list[CodeErrors]:
-    """How calls fail, kind by kind."""
+    """Return the frequency of each kind of failed call."""
     found = [(cluster, [kind_of(turn) for turn in _calls(judgment)]) for judgment, cluster in _unique(judged)]
     return [
         CodeErrors(
@@ -162,27 +165,32 @@ def code_errors_of(judged: Sequence[JudgedExample]) -> list[CodeErrors]:
 
 
 def kind_of(turn: TurnRecord) -> CodeError | None:
-    """How the call of a turn failed; None if it did not."""
+    """Return how the call of a turn failed; None if there was no call, or it succeeded.
+
+    Raises:
+        ValueError: the outcome is `sandbox_error`, which never occurs in a judgment.
+    """
     match turn.outcome:
         case None | Outcome.OK:
             return None
         case Outcome.ERROR:
-            said = (turn.output or "").lstrip()
-            return CodeError.SYNTAX if said.startswith(NOT_PARSED) else CodeError.RUNTIME
+            error = (turn.output or "").lstrip()
+            return CodeError.SYNTAX if error.startswith(NOT_PARSED) else CodeError.RUNTIME
         case Outcome.REFUSED:
             return CodeError.FORMAT
         case Outcome.SANDBOX_ERROR:
-            raise ValueError("outcome: sandbox_error given, which no judgment has")
+            raise ValueError("outcome: sandbox_error does not occur in judgments")
         case _:
             return CodeError(turn.outcome.value)
 
 
 def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -> Costs:
-    """Tokens, seconds and money of the judgments of a run, each once.
+    """Return tokens, seconds and money of the distinct judgments of a run.
 
     Args:
-        judged: one run.
-        prices: None: money is not counted. Each token counts once: an endpoint may bill every turn anew.
+        judged: the examples of one run.
+        prices: token prices. None: no money is computed. Each token counts once, although an endpoint may bill the
+            prompt again at every turn.
     """
     prices = prices or Prices()
     usages = [judgment.usage for judgment, _ in _unique(judged)]
@@ -201,7 +209,7 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
 
 
 def spread_of(values: Sequence[float]) -> Distribution | None:
-    """Of the values; None of nothing."""
+    """Return the distribution of values; None if there are none."""
     if not values:
         return None
     median, p90, p99 = np.percentile(values, [50, 90, 99], method="inverted_cdf")
@@ -210,12 +218,12 @@ def spread_of(values: Sequence[float]) -> Distribution | None:
 
 
 def _calls(judgment: Judgment) -> Iterator[TurnRecord]:
-    """The turns that asked for a program to be run."""
+    """Return the turns that called the Python tool."""
     return (turn for rollout in judgment.rollouts for turn in rollout.turns if turn.outcome is not None)
 
 
 def _unique(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
-    """Each judgment once, with the prompt that first asked for it."""
+    """Return each distinct judgment with the cluster of the first example that has it."""
     found: dict[str, tuple[Judgment, str]] = {}
     for one in judged:
         for judgment in one.judgments:

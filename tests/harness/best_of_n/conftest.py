@@ -1,4 +1,4 @@
-"""What runs of best-of-N need."""
+"""A console for best-of-N runs."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from rich.console import Console
 
 @pytest.fixture
 def quiet() -> Console:
-    """Shows nothing, and keeps what was said in `file`."""
+    """A console that writes to its `file`, a StringIO."""
     return Console(file=io.StringIO(), width=200)

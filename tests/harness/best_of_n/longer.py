@@ -13,7 +13,11 @@ from tirjudge_harness.judges import OpenJudge
 
 
 class LongerIsBetter:
-    """Scores by the number of words, and compares by it. With `fails_after`, it is gone after so many judgments."""
+    """A judge whose scores and comparisons go by the number of words.
+
+    Args:
+        fails_after: number of judgments after which it raises `EngineUnavailable`. None: it never does.
+    """
 
     def __init__(self, *, fails_after: int | None = None) -> None:
         self.asked: list[JudgeRequest] = []

@@ -1,4 +1,4 @@
-"""Rows of each layout, good and broken."""
+"""Valid and invalid rows of each layout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Write = Callable[..., Path]
 ROW = {"id": "a", "prompt": "p", "responses": ["x", "y"]}
 
 
-def test_what_is_known_of_the_responses_is_read_from_the_first_column_that_says_it() -> None:
+def test_grades_come_from_correct_then_scores_then_label() -> None:
     assert problem_in(ROW, number=1).credits is None
     assert problem_in(ROW | {"label": 1}, number=1).credits == (0.0, 1.0)
     assert problem_in(ROW | {"label": 1, "scores": [0.25, 1]}, number=1).credits == (0.25, 1.0)
     assert problem_in(ROW | {"label": 1, "correct": [True, True]}, number=1).credits == (1.0, 1.0)
 
 
-def test_a_neutral_row_says_it_in_meta_and_leaves_the_rest_to_the_grader() -> None:
+def test_grades_and_answers_are_read_from_meta_and_other_columns_go_to_the_grader() -> None:
     row = ROW | {"label": None, "subset": "s", "meta": {"correct": [False, True], "answer": "18", "pred": ["", "18"]}}
     problem = problem_in(row, number=1)
     assert problem.credits == (0.0, 1.0)
@@ -32,7 +32,7 @@ def test_a_neutral_row_says_it_in_meta_and_leaves_the_rest_to_the_grader() -> No
     assert problem.facts == {"answer": "18"}
 
 
-def test_the_layout_of_jetts_is_read_as_it_is() -> None:
+def test_a_jetts_row_is_read() -> None:
     row = {
         "query": {"content": "Add.", "metadata": {"task_id": "T/3", "test": "assert f() == 1"}},
         "responses": [
@@ -46,12 +46,12 @@ def test_the_layout_of_jetts_is_read_as_it_is() -> None:
     assert problem.facts == {"task_id": "T/3", "test": "assert f() == 1"}
 
 
-def test_a_row_of_jetts_without_an_id_goes_by_its_number_and_without_scores_has_no_credits() -> None:
+def test_a_jetts_row_without_id_and_scores_has_its_number_as_id_and_no_grades() -> None:
     row = {"query": {"content": "q", "metadata": {}}, "responses": [{"content": "r", "metadata": {}}]}
     assert (problem_in(row, number=4).id, problem_in(row, number=4).credits) == (4, None)
 
 
-def test_a_problem_of_the_aime_keeps_its_answer_for_the_grader() -> None:
+def test_an_aime_row_keeps_its_answer_for_the_grader() -> None:
     problem = problem_in({"id": 60, "problem": "Find x.", "answer": 25, "responses": ["25"]}, number=1)
     assert (problem.id, problem.prompt, problem.facts) == (60, "Find x.", {"answer": 25})
 
@@ -63,40 +63,40 @@ def test_a_prompt_may_be_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"label": 2}, "label: 2 given, there are 2 responses"),
+        ({"label": 2}, "label: expected an index from 0 to 1, got 2"),
         ({"correct": [1, 0]}, "true or false for each of 2"),
         ({"correct": [True]}, "true or false for each of 2"),
-        ({"scores": [0.5, 7]}, "scores: 7 given, numbers from 0 to 1"),
-        ({"scores": [0.5]}, "scores: 1 given for 2 responses"),
-        ({"answers": ["1"]}, "answers: 1 given for 2 responses"),
-        ({"responses": []}, "responses: 0 given, 1 to 1024 wanted"),
+        ({"scores": [0.5, 7]}, "scores: expected numbers from 0 to 1, got 7"),
+        ({"scores": [0.5]}, "scores: expected one per response (2), got 1"),
+        ({"answers": ["1"]}, "answers: expected one per response (2), got 1"),
+        ({"responses": []}, "responses: expected 1 to 1024, got 0"),
         ({"responses": ["x", 3]}, "responses[1]: 3 given, a text wanted"),
         ({"prompt": [{"role": "boss", "content": "hi"}]}, "role"),
     ],
 )
-def test_a_broken_row_is_named_with_what_is_wrong(write_lines: Write, change: dict[str, Any], said: str) -> None:
+def test_an_invalid_row_is_skipped_and_reported(write_lines: Write, change: dict[str, Any], message: str) -> None:
     bad: list[BadRow] = []
     path = write_lines([ROW, ROW | {"id": "b"} | change])
     assert [problem.id for problem in read_problems(path, on_bad=bad.append)] == ["a"]
     assert [row.number for row in bad] == [2]
-    assert said in bad[0].problem
+    assert message in bad[0].problem
 
 
-def test_a_missing_column_and_a_repeated_id_are_broken_rows(write_lines: Write) -> None:
+def test_rows_with_a_missing_column_or_a_repeated_id_are_invalid(write_lines: Write) -> None:
     bad: list[BadRow] = []
     path = write_lines([ROW, ROW, {"id": "c", "prompt": "p"}, b"oops\n"], name="in.jsonl.gz")
     assert len(read_problems(path, on_bad=bad.append)) == 1
     assert [str(row).partition("row ")[2] for row in bad][:2] == [
-        "2: id: 'a' given, as in row 1",
+        "2: id: 'a' is also the id of row 1",
         "3: no column 'responses'",
     ]
     assert "4: not JSON" in str(bad[2])
 
 
-def test_a_file_without_a_row_that_can_be_used_is_one_error(write_lines: Write) -> None:
-    with pytest.raises(InputError, match="no row of it can be used; the first: row 1: no column 'responses'"):
+def test_a_file_without_valid_rows_is_refused(write_lines: Write) -> None:
+    with pytest.raises(InputError, match="no valid rows; the first: row 1: no column 'responses'"):
         read_problems(write_lines([{"id": 1, "prompt": "p"}]), on_bad=lambda row: None)
     with pytest.raises(InputError, match="there is no row in it"):
         read_problems(write_lines([]), on_bad=lambda row: None)

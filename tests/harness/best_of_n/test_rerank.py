@@ -1,12 +1,12 @@
-"""`tirjudge rerank`: a line out for a line in, whatever happens between."""
+"""`tirjudge rerank`: one output line per input row, with failures, resumption and kills."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import signal
 import subprocess
 import sys
-import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.command_line import run_command
 from tests.harness.best_of_n.longer import LongerIsBetter
+from tests.waiting import until
 from tirjudge_harness.best_of_n.rerank import Reranking, rerank_file
 from tirjudge_harness.best_of_n.selecting import Choosing
 from tirjudge_harness.items import InputError
@@ -54,7 +56,7 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-async def test_a_line_out_for_a_line_in_in_the_same_order(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
+async def test_the_output_has_one_line_per_row_in_order(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     out = tmp_path / "out.jsonl"
     done = await rerank(write_lines(ROWS), out, LongerIsBetter(), quiet)
     assert (done.num_lines, done.num_failed, done.num_calls) == (3, 0, 3)
@@ -67,7 +69,7 @@ async def test_a_line_out_for_a_line_in_in_the_same_order(write_lines: Write, tm
     assert lines_of(out)[1]["scores"] == [1.0, 0.0]
 
 
-async def test_another_method_makes_the_output_anew_from_judgments_and_new_ones(
+async def test_another_method_rewrites_the_output_and_makes_only_missing_judgments(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path, out, judge = write_lines(ROWS), tmp_path / "out.jsonl", LongerIsBetter()
@@ -79,9 +81,7 @@ async def test_another_method_makes_the_output_anew_from_judgments_and_new_ones(
     assert [line["scores"] for line in lines_of(out)] == [[1.0, 3.0, 2.0], [2.0, 1.0], [1.0]]
 
 
-async def test_a_row_that_we_failed_at_has_no_line_until_it_is_judged(
-    write_lines: Write, tmp_path: Path, quiet: Console
-) -> None:
+async def test_a_failed_row_has_no_line_until_it_is_judged(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     path, out, judge = write_lines(ROWS), tmp_path / "out.jsonl", LongerIsBetter(fails_after=2)
     assert (await rerank(path, out, judge, quiet)).num_failed == 1
     assert len(lines_of(out)) == 2
@@ -90,35 +90,32 @@ async def test_a_row_that_we_failed_at_has_no_line_until_it_is_judged(
     assert [line["id"] for line in lines_of(out)] == ["x", 7, "one"]
 
 
-async def test_a_file_that_is_none_of_ours_is_not_written_over(write_lines: Write, quiet: Console) -> None:
+async def test_a_file_of_the_user_is_not_overwritten(write_lines: Write, quiet: Console) -> None:
     path = write_lines(ROWS)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="is there and is none of ours"):
+    with pytest.raises(InputError, match="exists and was not written by `tirjudge rerank`"):
         await rerank(path, path, LongerIsBetter(), quiet)
     assert path.read_bytes() == before
 
 
-async def test_a_folder_is_no_output(
+async def test_a_folder_as_output_is_refused(
     write_lines: Write, tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lines(ROWS)
     monkeypatch.chdir(tmp_path)
     for out in (Path("."), tmp_path):
-        with pytest.raises(InputError, match="a folder given; a file that can be written is needed"):
+        with pytest.raises(InputError, match="is a folder; give the path of a file to write"):
             await rerank(path, out, LongerIsBetter(), quiet)
 
 
 async def test_a_vote_needs_answers_in_every_row(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     rows = [ROWS[0] | {"answers": ["1", "2", "2"]}, ROWS[1]]
-    with pytest.raises(InputError, match="the answers of 7 are not known"):
+    with pytest.raises(InputError, match="the answers of 7 are unknown; add a column `answers` to"):
         await rerank(write_lines(rows), tmp_path / "o", LongerIsBetter(), quiet, method="verified_vote")
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-def test_a_killed_knockout_goes_on_in_the_middle_of_its_rounds(
+@pytest.mark.slow
+async def test_a_killed_knockout_resumes_in_the_middle_of_its_rounds(
     write_lines: Write, random_checkpoint: Path, tmp_path: Path
 ) -> None:
     rows = [{"id": n, "prompt": f"p{n}", "responses": [f"answer {n}.{place}" for place in range(8)]} for n in range(8)]
@@ -128,42 +125,44 @@ def test_a_killed_knockout_goes_on_in_the_middle_of_its_rounds(
         options = ["--model", str(random_checkpoint), "--tools", "off", "--concurrency", "2", "--json"]
         return [*MAIN, "rerank", str(path), "--out", str(out), *options]
 
+    def finished(out: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command(out), capture_output=True, text=True, timeout=300)
+
     out = tmp_path / "out.jsonl"
     journal = tmp_path / "out.jsonl.judgments" / "journal.jsonl"
-    process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not journal.exists() or journal.read_bytes().count(b"\n") < 5:
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process = await asyncio.create_subprocess_exec(*command(out), stdout=DEVNULL, stderr=DEVNULL)
+    try:
+        await until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 5, at_most_s=120)
+    finally:
+        process.kill()
+        await process.wait()
     kept = journal.read_bytes().rpartition(b"\n")[0] + b"\n"
     assert not out.exists()
     assert kept.count(b"\n") < 56
-    done = run(command(out))
+    done = finished(out)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_calls"] == 56 - kept.count(b"\n")  # 7 comparisons for each of 8 problems
     assert journal.read_bytes().startswith(kept)
     undisturbed = tmp_path / "other.jsonl"
-    assert run(command(undisturbed)).returncode == 0
+    assert finished(undisturbed).returncode == 0
     assert out.read_bytes() == undisturbed.read_bytes()
 
 
-def test_a_mistake_of_the_user_is_one_line(write_lines: Write, tmp_path: Path) -> None:
-    refused = run([*MAIN, "rerank", str(tmp_path / "gone.jsonl"), "--out", str(tmp_path / "out.jsonl")])
+def test_a_user_error_is_one_line(write_lines: Write, tmp_path: Path) -> None:
+    refused = run_command("rerank", tmp_path / "gone.jsonl", "--out", tmp_path / "out.jsonl")
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "gone.jsonl: cannot be read" in refused.stderr
-    off = [*MAIN, "rerank", str(write_lines(ROWS)), "--out", str(tmp_path / "o"), "--method", "verified_vote"]
-    refused = run([*off, "--tools", "off"])
+    without_tools = ["--method", "verified_vote", "--tools", "off"]
+    refused = run_command("rerank", write_lines(ROWS), "--out", tmp_path / "o", *without_tools)
     assert refused.returncode == 2
-    assert "it counts what programs verified" in refused.stderr
+    assert "verified_vote counts answers that programs verified; --tools off runs none" in refused.stderr
 
 
 def test_best_of_n_prints_its_results_as_json(write_lines: Write, random_checkpoint: Path, tmp_path: Path) -> None:
     rows = [{"id": n, "prompt": f"p{n}", "responses": ["a", "b"], "correct": [n % 2 == 0, True]} for n in range(4)]
-    options = ["--model", str(random_checkpoint), "--tools", "off", "--policy", "toy", "--json"]
-    out = tmp_path / "run"
-    done = run([*MAIN, "bench", "best-of-n", str(write_lines(rows)), "--out", str(out), *options])
+    options = ["--model", random_checkpoint, "--tools", "off", "--policy", "toy", "--json"]
+    done = run_command("bench", "best-of-n", write_lines(rows), "--out", tmp_path / "run", *options)
     assert done.returncode == 0, done.stderr
     results = {result["strategy"]: result for result in json.loads(done.stdout)}
     assert [results[name]["solved"] for name in ("first", "pass@1", "oracle")] == [2.0, 3.0, 4.0]

@@ -1,4 +1,4 @@
-"""Baselines and results over four problems of three responses, added up by hand."""
+"""Baselines and results over four problems with three responses each; expected values computed manually."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRADED = [
 ]
 
 
-def test_baselines_are_those_of_the_table() -> None:
+def test_baselines_have_the_grade_of_their_choice_for_each_problem() -> None:
     assert baselines(GRADED) == {
         "first": [1.0, 0.0, 0.0, 0.0],
         "pass@1": [pytest.approx(1 / 3), pytest.approx(2 / 3), 0.0, pytest.approx(1 / 3)],
@@ -25,12 +25,12 @@ def test_baselines_are_those_of_the_table() -> None:
     }
 
 
-def test_without_answers_there_is_no_majority() -> None:
+def test_majority_is_left_out_if_answers_are_unknown() -> None:
     unknown = GradedResponse(id=5, credits=(1.0,), answers=None)
     assert "majority" not in baselines([*GRADED, unknown])
 
 
-def test_helpfulness_is_how_far_from_the_first_response_to_the_oracle() -> None:
+def test_helpfulness_is_the_gain_over_the_first_response_relative_to_the_oracle() -> None:
     two = result_of([1.0, 1.0, 0.0, 0.0], graded=GRADED, dataset="d", policy="p", strategy="s")
     assert (two.solved, two.num_problems, two.share) == (2.0, 4, 0.5)
     assert two.helpfulness == (2 - 1) / (3 - 1)
@@ -39,11 +39,11 @@ def test_helpfulness_is_how_far_from_the_first_response_to_the_oracle() -> None:
     assert worse.helpfulness == -0.5
 
 
-def test_helpfulness_is_not_known_where_nothing_is_to_be_gained() -> None:
+def test_helpfulness_is_none_if_first_and_oracle_are_equal() -> None:
     none = result_of([0.0], graded=[GRADED[2]], dataset="d", policy="", strategy="s")
     assert none.helpfulness is None
 
 
-def test_a_result_of_nothing_has_no_share() -> None:
+def test_a_result_without_problems_has_no_share() -> None:
     nothing = result_of([], graded=[], dataset="d", policy="", strategy="s", num_missing=3)
     assert (nothing.share, nothing.interval, nothing.num_missing) == (None, None, 3)

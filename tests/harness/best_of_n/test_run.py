@@ -1,4 +1,4 @@
-"""Runs of best-of-N with a judge that prefers more words: what is solved, what is kept, what is refused."""
+"""Best-of-N runs with a judge that prefers more words: results, saved judgments and refused settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = [
     {"id": "p2", "prompt": "2", "responses": ["a b c d", "a b", "a", "a b c"], "correct": [False, True, True, True]},
     {"id": "p3", "prompt": "3", "responses": ["a b", "a b c", "a", "a b c d"], "correct": [True, True, True, True]},
 ]
-"""The longest is right, wrong, right; the first is wrong, wrong, right; there is a right one in each."""
+"""The longest response is right, wrong, right. The first is wrong, wrong, right. Each problem has a right response."""
 
 
 async def run(
@@ -62,9 +62,7 @@ async def run(
     return {result.strategy: result for result in results}
 
 
-async def test_every_strategy_is_counted_beside_the_baselines(
-    write_lines: Write, tmp_path: Path, quiet: Console
-) -> None:
+async def test_results_list_every_strategy_and_baseline(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     judge, out = LongerIsBetter(), tmp_path / "run"
     strategies = ["knockout", "round_robin", "listwise", "pointwise"]
     results = await run(write_lines(ROWS), out, judge, quiet, strategies=strategies)
@@ -91,9 +89,7 @@ async def test_every_strategy_is_counted_beside_the_baselines(
     ]
 
 
-async def test_strategies_share_judgments_where_the_question_is_the_same(
-    write_lines: Write, tmp_path: Path, quiet: Console
-) -> None:
+async def test_an_added_strategy_reuses_saved_judgments(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     judge, path, out = LongerIsBetter(), write_lines(ROWS), tmp_path / "run"
     await run(path, out, judge, quiet, strategies=["round_robin"])
     assert len(judge.asked) == 18
@@ -103,7 +99,7 @@ async def test_strategies_share_judgments_where_the_question_is_the_same(
 
 
 @pytest.mark.parametrize("fails_after", range(0, 9, 2))
-async def test_a_knockout_that_was_cut_off_asks_only_what_is_left(
+async def test_an_interrupted_knockout_makes_only_the_missing_judgments(
     write_lines: Write, tmp_path: Path, quiet: Console, fails_after: int
 ) -> None:
     path = write_lines(ROWS)
@@ -119,9 +115,7 @@ async def test_a_knockout_that_was_cut_off_asks_only_what_is_left(
     assert len(set(pairs)) == 9
 
 
-async def test_a_problem_that_we_failed_at_is_missing_and_not_scored(
-    write_lines: Write, tmp_path: Path, quiet: Console
-) -> None:
+async def test_a_failed_problem_is_missing_and_not_scored(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     judge = LongerIsBetter(fails_after=8)
     results = await run(write_lines(ROWS), tmp_path / "run", judge, quiet)
     assert (results["knockout"].num_problems, results["knockout"].num_missing) == (2, 1)
@@ -129,7 +123,7 @@ async def test_a_problem_that_we_failed_at_is_missing_and_not_scored(
     assert "knockout: EngineUnavailable: gone" in quiet.file.getvalue()  # type: ignore[attr-defined]
 
 
-async def test_a_grader_gives_answers_for_ties_and_votes(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
+async def test_answers_of_the_grader_break_ties_and_vote(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     rows = [
         {"id": 1, "problem": "x?", "answer": "025", "responses": ["so 7", "so 25", "it's 25", "so 7 or 8"]},
         {"id": 2, "problem": "y?", "answer": 3, "responses": ["so 3", "so 3", "so 4", "it's 3"]},
@@ -144,12 +138,12 @@ async def test_a_grader_gives_answers_for_ties_and_votes(write_lines: Write, tmp
     )
     assert results["majority"].solved == 2.0
     assert results["first"].solved == 1.0
-    assert (
-        results["pointwise"].solved == 1.0
-    )  # the longest of the first says 8; of the second all are as long, and 3 wins
+    # The longest response to the first problem ends with 8. All responses to the second are equally long, and 3 is the
+    # majority.
+    assert results["pointwise"].solved == 1.0
 
 
-async def test_a_problem_without_any_answer_leaves_the_majority_of_the_others(
+async def test_a_problem_without_answers_counts_as_unsolved_for_the_majority(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     rows = [
@@ -157,12 +151,12 @@ async def test_a_problem_without_any_answer_leaves_the_majority_of_the_others(
         {"id": 2, "problem": "y?", "answer": 3, "responses": ["cut", "off", "here"]},
     ]
     path, out = write_lines(rows), tmp_path / "run"
-    for _ in range(2):  # the second time from the grades that were kept
+    for _ in range(2):  # the second run reads saved grades
         results = await run(path, out, LongerIsBetter(), quiet, grading=Grading.AIME)
         assert (results["majority"].solved, results["majority"].num_problems) == (1.0, 2)
 
 
-async def test_grades_are_kept_and_read_again(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
+async def test_saved_grades_are_reused(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     path = write_lines([{"id": 1, "prompt": "x?", "answer": 5, "responses": ["5", "6"]}])
     await run(path, tmp_path / "run", LongerIsBetter(), quiet, grading=Grading.GSM8K)
     grades = tmp_path / "run" / "grades.jsonl"
@@ -173,18 +167,18 @@ async def test_grades_are_kept_and_read_again(write_lines: Write, tmp_path: Path
     assert len(grades.read_text().splitlines()) == 1
 
 
-async def test_a_problem_that_cannot_be_graded_is_left_out_and_named(
+async def test_a_problem_that_cannot_be_graded_is_left_out_and_reported(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path = write_lines([*ROWS, {"id": "bare", "prompt": "4", "responses": ["a", "b"]}])
     results = await run(path, tmp_path / "run", LongerIsBetter(), quiet)
     assert results["oracle"].num_problems == 3
-    said = quiet.file.getvalue()  # type: ignore[attr-defined]
-    assert "bare: not graded: the row has neither correct nor scores nor label" in said
-    assert "1 of 4 problems could not be graded and are left out" in said
+    shown = quiet.file.getvalue()  # type: ignore[attr-defined]
+    assert "bare: not graded: the row has no column correct, scores or label" in shown
+    assert "1 of 4 problems could not be graded and are left out" in shown
 
 
-async def test_a_grader_that_fits_no_problem_ends_in_one_line(
+async def test_a_grader_that_can_grade_no_problem_is_one_error(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     judge = LongerIsBetter()
@@ -193,16 +187,16 @@ async def test_a_grader_that_fits_no_problem_ends_in_one_line(
     assert judge.asked == []
 
 
-async def test_a_vote_without_answers_is_refused_before_anything_is_asked(
+async def test_a_vote_without_answers_is_refused_before_any_judgment(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     judge = LongerIsBetter()
-    with pytest.raises(InputError, match="verified_vote: the answers of p1 are not known"):
+    with pytest.raises(InputError, match="verified_vote: the answers of p1 are unknown; give --grader aime"):
         await run(write_lines(ROWS), tmp_path / "run", judge, quiet, strategies=["verified_vote"])
     assert judge.asked == []
 
 
-async def test_a_folder_of_another_configuration_is_refused_by_name(
+async def test_a_folder_with_other_settings_is_refused_and_the_setting_is_named(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path, out = write_lines(ROWS), tmp_path / "run"
@@ -215,7 +209,7 @@ async def test_a_folder_of_another_configuration_is_refused_by_name(
         await run(write_lines(ROWS[:2], name="other.jsonl"), out, LongerIsBetter(), quiet)
 
 
-async def test_a_sample_is_the_same_every_time(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
+async def test_a_sample_is_deterministic(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     rows = [{"id": n, "prompt": str(n), "responses": ["a", "a b"], "label": 1} for n in range(20)]
     path = write_lines(rows)
     first, second = LongerIsBetter(), LongerIsBetter()
@@ -225,7 +219,7 @@ async def test_a_sample_is_the_same_every_time(write_lines: Write, tmp_path: Pat
     assert {str(request.prompt) for request in first.asked} == {str(request.prompt) for request in second.asked}
 
 
-def test_a_folder_without_results_is_one_error(tmp_path: Path) -> None:
+def test_a_folder_without_valid_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no such run: results"):
         load_results(tmp_path)
     (tmp_path / "results.json").write_text("[{}]")

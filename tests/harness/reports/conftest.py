@@ -1,4 +1,4 @@
-"""Folders of small runs, written by the harness itself from judgments made by hand."""
+"""Small runs with hand-made judgments, written to folders by the harness itself."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ CREATED = 1_700_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A pair whose first response is right, and which one the judge names in each order in which it is shown it."""
+    """A pair whose first response is right, and the judge's choice in each order."""
 
     id: str
     subset: str = "math"
     named: tuple[int | None, ...] = (0,)
-    """Shown as 0, 1 first, then as 1, 0; None: no verdict."""
+    """The response chosen when shown in order 0, 1, then in order 1, 0. None: no verdict."""
     probability: float = 0.9
-    """Of the named one."""
+    """Probability of the chosen response."""
     outcome: Outcome | None = None
-    """Of the program that was run before the verdict; None: none was."""
+    """Outcome of a program that runs before the verdict. None: no program runs."""
 
 
 def judgment_of(pair: Pair) -> Judgment:
@@ -68,7 +68,7 @@ MakeRun = Callable[..., Path]
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Writes a run over pairs; those of `unjudged` are planned and have no judgment."""
+    """Writes a run over pairs. Pairs whose ids are in `unjudged` are planned but have no judgment."""
 
     def make(
         pairs: Sequence[Pair],

@@ -1,4 +1,4 @@
-"""The best-of-N table with a run of ours."""
+"""The best-of-N table with one of our runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOLVED = {"first": 3.0, "pass@1": 3.5, "oracle": 9.0, "knockout": 6.0, "verified
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ten problems; the knockout could not judge two of them, and solved six of the other eight."""
+    """A run over ten problems. The knockout failed on two of them and solved six of the others."""
     path = tmp_path / "run"
     path.mkdir()
     manifest = BestOfNManifest(
@@ -58,7 +58,7 @@ def our_row(table: ReportTable) -> dict[str, TableEntry]:
     return dict(zip((column.key for column in table.columns), row.entries, strict=True))
 
 
-def test_our_row_has_the_columns_of_the_paper_and_its_own(folder: Path) -> None:
+def test_our_row_has_the_columns_of_the_paper_and_of_its_strategies(folder: Path) -> None:
     row = our_row(best_of_n_table(results_in([folder])))
     assert {key: row[key].value for key in ("dataset", "num_problems", "policy", "judge")} == {
         "dataset": "AIME 2024",
@@ -76,13 +76,13 @@ def test_our_row_has_the_columns_of_the_paper_and_its_own(folder: Path) -> None:
     assert "first" not in row
 
 
-def test_intervals_are_in_problems_and_missing_ones_are_noted(folder: Path) -> None:
+def test_intervals_are_in_problems_and_missing_problems_are_noted(folder: Path) -> None:
     entry = our_row(best_of_n_table(results_in([folder])))["knockout"]
     assert entry.interval == (4.0, 7.0)
-    assert entry.notes == ("Not comparable. Over 8 problems: 2 could not be judged.",)
+    assert entry.notes == ("Not comparable. Over 8 problems; 2 could not be judged.",)
 
 
-def test_published_rows_are_by_judge(folder: Path) -> None:
+def test_published_rows_can_be_left_out(folder: Path) -> None:
     table = best_of_n_table(results_in([folder]), name="mine")
     assert len(table.rows) == 40
     first = json.loads(render(table, ReportFormat.JSON))["rows"][0]
@@ -97,13 +97,13 @@ def test_published_rows_are_by_judge(folder: Path) -> None:
     assert len(best_of_n_table(results_in([folder]), with_published=False).rows) == 1
 
 
-def test_folders_are_found_one_level_down_and_others_are_refused(folder: Path) -> None:
+def test_runs_are_found_one_level_below_and_other_folders_are_refused(folder: Path) -> None:
     assert [run.path for run in results_in([folder.parent])] == [folder]
-    with pytest.raises(InputError, match=r"holds no best-of-N run: no results.json in it"):
+    with pytest.raises(InputError, match=r"nothing: no best-of-N run found \(no results.json there"):
         results_in([folder.parent.parent / "nothing"])
 
 
-def test_a_damaged_manifest_is_named(folder: Path) -> None:
+def test_a_damaged_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest.json: no manifest of best-of-N: Field required"):
+    with pytest.raises(InputError, match=r"manifest.json: not a manifest of a best-of-N run: Field required"):
         results_in([folder])

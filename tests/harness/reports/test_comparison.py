@@ -1,4 +1,4 @@
-"""Differences of runs, worked by hand."""
+"""Tables of paired differences; expected values computed manually."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def values(table: ReportTable, *, figure: str = "overall") -> list[dict[str, obj
     return [{key: entry.value for key, entry in row.items()} for row in rows if row["figure"].value == figure]
 
 
-def test_three_runs_by_hand(make_scored) -> None:
+def test_two_runs_are_compared_with_the_first(make_scored) -> None:
     first: ScoredRun = make_scored("a", right=range(4))
     second: ScoredRun = make_scored("b", right=range(7))
     third: ScoredRun = make_scored("c", right=range(10))
     to_second, to_third = values(comparison_table([first, second, third]))
-    assert to_second["difference"] == pytest.approx(25.0)  # 7 of 12 less 4 of 12
+    assert to_second["difference"] == pytest.approx(25.0)  # 7/12 - 4/12
     assert (to_second["better"], to_second["worse"], to_second["p"]) == (3, 0, 0.25)  # 2 · (1/2)³
     assert to_third["difference"] == pytest.approx(50.0)
     assert (to_third["better"], to_third["worse"], to_third["p"]) == (6, 0, 0.03125)  # 2 · (1/2)⁶
-    assert (to_second["p_holm"], to_third["p_holm"]) == (0.25, 0.0625)  # the smaller one twice, then the other
+    assert (to_second["p_holm"], to_third["p_holm"]) == (0.25, 0.0625)  # 0.25 · 1 and 0.03125 · 2
 
 
-def test_what_one_run_gains_and_loses_is_counted_each(make_scored) -> None:
+def test_better_and_worse_comparisons_are_counted_separately(make_scored) -> None:
     table = comparison_table([make_scored("a", right=[0, 1, 2]), make_scored("b", right=[2, 3])])
     (row,) = values(table)
     assert (row["better"], row["worse"], row["p"]) == (1, 2, 1.0)
@@ -49,21 +49,21 @@ def test_what_one_run_gains_and_loses_is_counted_each(make_scored) -> None:
     assert interval[0] < -100 / 12 < interval[1]
 
 
-def test_only_what_both_have_is_compared_and_the_rest_is_counted(make_scored) -> None:
+def test_only_common_comparisons_are_compared_and_the_others_are_counted(make_scored) -> None:
     first = make_scored("a", right=range(12))
     second = make_scored("b", right=[8, 9], of=range(8, 15))
     table = comparison_table([first, second])
     (row,) = values(table)
     assert (row["n"], row["first"], row["this"]) == (4, 100.0, 50.0)
-    assert any("8 comparisons" in note and "and 3 of" in note for note in table.notes)
+    assert any("Left out: 8 comparisons only in" in note and "and 3 only in" in note for note in table.notes)
 
 
-def test_figures_of_which_nothing_is_common_are_left_out(make_scored) -> None:
+def test_figures_without_common_comparisons_are_left_out(make_scored) -> None:
     table = comparison_table([make_scored("a", right=[0]), make_scored("b", right=[1])])
     assert [row.entries[0].value for row in table.rows] == ["overall", "math"]
 
 
-def test_each_benchmark_has_its_own_first_run(make_scored) -> None:
+def test_runs_are_compared_with_the_first_run_of_their_benchmark(make_scored) -> None:
     runs = [
         make_scored("a1", right=[0]),
         make_scored("a2", right=[0], benchmark="codejudgebench"),
@@ -78,13 +78,13 @@ def test_each_benchmark_has_its_own_first_run(make_scored) -> None:
     ]
 
 
-def test_a_run_by_itself_is_nothing_to_compare(make_scored) -> None:
-    with pytest.raises(InputError, match=r"nothing to compare: no two runs of one benchmark in .*a \(judgebench\)"):
+def test_a_single_run_is_refused(make_scored) -> None:
+    with pytest.raises(InputError, match=r"give two runs of the same benchmark, got .*a \(judgebench\)"):
         comparison_table([make_scored("a", right=[0])])
 
 
-def test_runs_with_nothing_in_common_are_refused(make_scored) -> None:
-    with pytest.raises(InputError, match=r"a and .*b: runs: 2 and 2 comparisons given, none of which both have"):
+def test_runs_without_common_comparisons_are_refused(make_scored) -> None:
+    with pytest.raises(InputError, match=r"a and .*b: runs: no common comparisons among 2 and 2"):
         comparison_table([make_scored("a", right=[0], of=range(2)), make_scored("b", right=[2], of=range(2, 4))])
 
 
@@ -92,5 +92,5 @@ def test_another_protocol_and_other_examples_are_noted(make_run: MakeRun) -> Non
     first = score_run(make_run([Pair(id="a", named=(0, 0))], folder="a"))
     second = score_run(make_run([Pair(id="a", named=(0,))], folder="b"))
     notes = "\n".join(comparison_table([first, second]).notes)
-    assert "is scored by paper: part of the difference may be the protocol's" in notes
+    assert "is scored by paper: part of the difference may come from the protocol" in notes
     assert "other examples" not in notes

@@ -1,4 +1,4 @@
-"""One small table in each format, to the letter; and texts of strangers in it."""
+"""The exact text of one small table in each format, and untrusted texts in tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def text(table: ReportTable, format: ReportFormat) -> str:
 
 
 def named(name: str) -> ReportTable:
-    """The table with a row of a judge of that name alone."""
+    """A table with a single row, of a judge with this name."""
     return ReportTable(
         title=name, columns=COLUMNS, rows=(TableRow(entries=(TableEntry(value=name), *OURS.entries[1:]), ours=True),)
     )
@@ -102,7 +102,7 @@ def test_latex() -> None:
     )
 
 
-def test_csv_keeps_every_digit_and_both_ends_of_the_interval() -> None:
+def test_csv_has_every_digit_and_both_ends_of_the_interval() -> None:
     assert text(TABLE, ReportFormat.CSV) == (
         "ours,judge,math,math_low,math_high,math_n,ifeval,tokens,notes\n"
         "no,A & B_1,64.3,,,,50.0,,ifeval: Mixed.\n"
@@ -110,7 +110,7 @@ def test_csv_keeps_every_digit_and_both_ends_of_the_interval() -> None:
     )
 
 
-def test_json_has_the_rows_of_the_csv() -> None:
+def test_json_has_the_values_of_the_csv() -> None:
     read = json.loads(text(TABLE, ReportFormat.JSON))
     assert (read["title"], read["notes"]) == ("Judges at 95 %", ["In percent."])
     assert read["rows"][1] == {
@@ -126,7 +126,7 @@ def test_json_has_the_rows_of_the_csv() -> None:
     }
 
 
-def test_parquet_has_the_rows_of_the_json_with_their_types() -> None:
+def test_parquet_has_the_rows_of_the_json_and_their_types() -> None:
     import pyarrow.parquet as pq
 
     read = pq.read_table(io.BytesIO(render(TABLE, ReportFormat.PARQUET)), use_threads=False)
@@ -137,11 +137,11 @@ def test_parquet_has_the_rows_of_the_json_with_their_types() -> None:
 
 
 @pytest.mark.parametrize("format", ReportFormat)
-def test_a_table_without_rows_is_a_table(format: ReportFormat) -> None:
+def test_a_table_without_rows_can_be_written(format: ReportFormat) -> None:
     assert render(ReportTable(title="Nothing", columns=COLUMNS, rows=()), format)
 
 
-def test_special_characters_of_latex_are_escaped() -> None:
+def test_latex_special_characters_are_escaped() -> None:
     shown = text(named(r"\input{x} $1 & 2% #3 a_b ^~ <|>"), ReportFormat.LATEX)
     assert (
         "\n\\textbackslash{}input\\{x\\} \\$1 \\& 2\\% \\#3 a\\_b \\textasciicircum{}\\textasciitilde{} "
@@ -149,28 +149,28 @@ def test_special_characters_of_latex_are_escaped() -> None:
     )
 
 
-def test_markup_in_a_name_is_text_in_the_terminal() -> None:
+def test_rich_markup_in_a_name_is_not_interpreted() -> None:
     assert "[bold red]judge[/] [link=x]" in text(named("[bold red]judge[/] [link=x]"), ReportFormat.TERMINAL)
 
 
-def test_html_and_markdown_in_a_name_are_text_in_markdown() -> None:
+def test_html_and_markdown_in_a_name_are_escaped() -> None:
     shown = text(named("<img src=x> [a](b) | *c* `d` @e"), ReportFormat.MARKDOWN)
     assert "| &lt;img src=x&gt; \\[a\\](b) \\| \\*c\\* \\`d\\` &#64;e |" in shown
 
 
 @pytest.mark.parametrize("format", [ReportFormat.TERMINAL, ReportFormat.MARKDOWN, ReportFormat.LATEX, ReportFormat.CSV])
-def test_a_name_of_several_lines_stays_in_its_row(format: ReportFormat) -> None:
+def test_a_name_with_several_lines_becomes_one_line(format: ReportFormat) -> None:
     name, flat = "first\nsecond\r\n\u2028third\x1b]0;title\x07", "first second third ]0;title"
     assert len(text(named(name), format).splitlines()) == len(text(named(flat), format).splitlines())
     assert "\x1b" not in text(named(name), format)
 
 
 @pytest.mark.parametrize("format", ReportFormat)
-def test_half_a_surrogate_pair_can_be_written(format: ReportFormat) -> None:
+def test_an_unpaired_surrogate_can_be_written(format: ReportFormat) -> None:
     assert render(named("half \ud800 pair"), format)
 
 
-def test_a_name_that_a_spreadsheet_would_compute_is_text() -> None:
+def test_a_name_that_is_a_spreadsheet_formula_gets_an_apostrophe() -> None:
     rows = list(csv.DictReader(io.StringIO(text(named("=cmd()"), ReportFormat.CSV))))
     assert rows[0]["judge"] == "'=cmd()"
 
@@ -183,13 +183,13 @@ def test_a_long_name_is_cut() -> None:
 @pytest.mark.parametrize(
     "format", [ReportFormat.TERMINAL, ReportFormat.MARKDOWN, ReportFormat.LATEX, ReportFormat.JSON]
 )
-def test_notes_are_whole_lines(format: ReportFormat) -> None:
+def test_a_note_is_one_line(format: ReportFormat) -> None:
     note = "word " * 60 + "end"
     shown = text(ReportTable(title="", columns=COLUMNS[:1], rows=(), notes=(f"{note}\nof it",)), format)
     assert f"{note} of it" in shown
 
 
-def test_symbols_follow_the_order_of_the_notes_and_are_shared() -> None:
+def test_equal_footnotes_share_a_symbol() -> None:
     notes = [("a",), ("b", "a"), ("c",), ("d",), ("e",), ("f",)]
     rows = tuple(TableRow(entries=(TableEntry(value="x", notes=note),)) for note in notes)
     table = ReportTable(title="", columns=COLUMNS[:1], rows=rows)
@@ -197,11 +197,11 @@ def test_symbols_follow_the_order_of_the_notes_and_are_shared() -> None:
 
 
 def test_a_row_of_the_wrong_length_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a row of 1 entries, 4 columns"):
+    with pytest.raises(ValueError, match="a row has 1 entries for 4 columns"):
         ReportTable(title="T", columns=COLUMNS, rows=(TableRow(entries=(TableEntry(value="x"),)),))
 
 
-def test_a_file_gets_the_whole_width(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_has_the_full_width(capsys: pytest.CaptureFixture[str]) -> None:
     wide = tuple(Column(key=f"c{n}", title=f"Column number {n}") for n in range(20))
     table = ReportTable(
         title="Wide", columns=wide, rows=(TableRow(entries=tuple(TableEntry(value=50.0) for _ in wide)),)
@@ -212,7 +212,7 @@ def test_a_file_gets_the_whole_width(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[1].rstrip().endswith("Column number 19")
 
 
-def test_a_narrow_terminal_cuts_no_number() -> None:
+def test_a_narrow_terminal_does_not_cut_numbers() -> None:
     wide = tuple(Column(key=f"c{n}", title=f"c{n}") for n in range(20))
     table = ReportTable(
         title="Wide", columns=wide, rows=(TableRow(entries=tuple(TableEntry(value=50.0 + n) for n in range(20))),)

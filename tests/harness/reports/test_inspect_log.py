@@ -1,4 +1,4 @@
-"""Inspect's log of a run, read back by Inspect, and bundled by its viewer."""
+"""Inspect logs of runs, read by Inspect itself and bundled by its viewer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from inspect_ai.log import EvalLog, read_eval_log
-from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
 
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge.types import Outcome
@@ -26,12 +25,15 @@ PAIRS = [
     Pair(id="p2", subset="coding", named=(0, 1), outcome=Outcome.TIMEOUT),
     Pair(id="p3", subset="coding", named=(0, 0)),
 ]
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog
+
 SOURCES = {"math": "livebench-math", "coding": "livecodebench"}
 
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """The benchmark's rows of the pairs."""
+    """A file with the benchmark rows of the pairs."""
     path = tmp_path / "rows.jsonl"
     lines = [
         {
@@ -48,19 +50,21 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def shown_in(rows: Path) -> str:
+def sha256_in(rows: Path) -> str:
     return sha256_of(load_examples(BENCHMARKS.named("judgebench"), data=rows, on_bad=pytest.fail))
 
 
 def exported(path: Path, *, out: Path, rows: Path | None = None) -> EvalLog:
+    from inspect_ai.log import read_eval_log
+
     run = score_run(path)
     texts = {} if rows is None else texts_of(run, data=rows)
     write_inspect_log(inspect_log(run, planned=read_plan(path), texts=texts), out=out)
     return read_eval_log(str(out))
 
 
-def test_inspect_reads_back_samples_scores_and_figures(make_run: MakeRun, rows: Path, tmp_path: Path) -> None:
-    path = make_run(PAIRS, data={"sha256": shown_in(rows)})
+def test_inspect_reads_samples_scores_and_figures(make_run: MakeRun, rows: Path, tmp_path: Path) -> None:
+    path = make_run(PAIRS, data={"sha256": sha256_in(rows)})
     log = exported(path, out=tmp_path / "out" / "run.eval", rows=rows)
     assert (log.status, log.eval.task, log.eval.model) == ("success", "judgebench", "tirjudge/tiny")
     assert log.eval.metadata is not None
@@ -83,7 +87,9 @@ def test_inspect_reads_back_samples_scores_and_figures(make_run: MakeRun, rows: 
     assert log.stats.model_usage["tirjudge/tiny"].output_tokens == 60
 
 
-def test_messages_are_the_turns(make_run: MakeRun, tmp_path: Path) -> None:
+def test_turns_are_messages(make_run: MakeRun, tmp_path: Path) -> None:
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
+
     log = exported(make_run(PAIRS), out=tmp_path / "run.eval")
     first, second, third = log.samples or ()
     assert [message.role for message in first.messages] == ["user", "assistant", "tool", "assistant"] * 2
@@ -102,7 +108,7 @@ def test_messages_are_the_turns(make_run: MakeRun, tmp_path: Path) -> None:
     assert first.input == "p1 (the log was made without the texts)"
 
 
-def test_an_example_without_a_judgment_is_an_error_and_has_no_score(make_run: MakeRun, tmp_path: Path) -> None:
+def test_an_example_without_a_judgment_has_an_error_and_no_score(make_run: MakeRun, tmp_path: Path) -> None:
     log = exported(make_run(PAIRS, unjudged=["p2"]), out=tmp_path / "run.eval")
     assert log.status == "error"
     assert log.error is not None
@@ -114,33 +120,33 @@ def test_an_example_without_a_judgment_is_an_error_and_has_no_score(make_run: Ma
     assert (log.results.total_samples, log.results.completed_samples) == (3, 2)
 
 
-def test_rows_that_the_judge_was_not_shown_are_refused(make_run: MakeRun, rows: Path) -> None:
-    run = score_run(make_run(PAIRS, data={"sha256": shown_in(rows)}))
+def test_rows_that_differ_from_those_of_the_run_are_refused(make_run: MakeRun, rows: Path) -> None:
+    run = score_run(make_run(PAIRS, data={"sha256": sha256_in(rows)}))
     rows.write_text(rows.read_text().replace("question p1", "another question"))
-    with pytest.raises(InputError, match=r"rows.jsonl: other rows than those of .*run; .* or --no-texts"):
+    with pytest.raises(InputError, match=r"rows.jsonl: rows differ from the rows of .*run; .* or --no-texts"):
         texts_of(run, data=rows)
 
 
-def test_texts_are_looked_for_where_the_run_had_them(make_run: MakeRun, rows: Path) -> None:
-    kept = {"path": str(rows), "sha256": shown_in(rows)}
+def test_texts_are_read_from_the_data_of_the_run_by_default(make_run: MakeRun, rows: Path) -> None:
+    kept = {"path": str(rows), "sha256": sha256_in(rows)}
     assert set(texts_of(score_run(make_run(PAIRS, data=kept)), data=None)) == {"p1", "p2", "p3"}
     gone = {"path": str(rows.with_name("gone.jsonl"))}
-    with pytest.raises(InputError, match=r"gone.jsonl.*--no-texts makes a log without"):
+    with pytest.raises(InputError, match=r"gone.jsonl.*give --no-texts for a log without"):
         texts_of(score_run(make_run(PAIRS, folder="other", data=gone)), data=None)
 
 
 def test_a_run_under_an_attack_is_logged_without_texts(make_run: MakeRun, rows: Path) -> None:
-    run = score_run(make_run(PAIRS, attack="padding", data={"sha256": shown_in(rows)}))
+    run = score_run(make_run(PAIRS, attack="padding", data={"sha256": sha256_in(rows)}))
     assert texts_of(run, data=rows) == {}
 
 
-def test_a_name_that_inspect_does_not_read_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"names that end in \.eval"):
+def test_a_file_name_that_inspect_does_not_read_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a name that ends in \.eval"):
         exported(make_run(PAIRS), out=tmp_path / "run.json")
 
 
 @pytest.mark.slow
-def test_the_viewer_of_inspect_bundles_the_log(make_run: MakeRun, tmp_path: Path) -> None:
+def test_inspects_viewer_bundles_the_log(make_run: MakeRun, tmp_path: Path) -> None:
     exported(make_run(PAIRS), out=tmp_path / "logs" / "run.eval")
     bundle = tmp_path / "bundle"
     command = [sys.executable, "-m", "inspect_ai", "view", "bundle", "--log-dir", str(tmp_path / "logs")]

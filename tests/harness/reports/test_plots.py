@@ -1,4 +1,4 @@
-"""Plots of small runs: what is drawn, and that the files are what they say."""
+"""Plots of small runs: the data in them, and the format of the files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def runs(make_run: MakeRun) -> list[ScoredRun]:
     ]
 
 
-def test_every_plot_is_an_svg_and_a_png(runs: list[ScoredRun], tmp_path: Path) -> None:
+def test_every_plot_is_written_as_svg_and_png(runs: list[ScoredRun], tmp_path: Path) -> None:
     files = write_plots(runs, out=tmp_path / "plots")
     names = ("accuracy-tokens", "accuracy-seconds", "reliability", "orders")
     assert [file.name for file in files] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
@@ -35,28 +35,29 @@ def test_every_plot_is_an_svg_and_a_png(runs: list[ScoredRun], tmp_path: Path) -
             assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_runs_give_the_same_svg(runs: list[ScoredRun], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_plots_of_the_same_runs_are_identical(runs: list[ScoredRun], tmp_path: Path) -> None:
     first = write_plots(runs[:1], out=tmp_path / "a")
     second = write_plots(runs[:1], out=tmp_path / "b")
     assert first[0].read_bytes() == second[0].read_bytes()
 
 
-def test_accuracy_stands_over_the_tokens_of_a_judgment(runs: list[ScoredRun]) -> None:
+def test_accuracy_is_plotted_against_tokens_per_judgment(runs: list[ScoredRun]) -> None:
     canvas = accuracy_by_tokens(runs, labels_of(runs))
     assert canvas is not None
     points = [container.lines[0].get_xydata().tolist() for container in canvas.axes[0].containers]
     assert points == [[[20.0, 75.0]], [[20.0, 100.0]]]
 
 
-def test_reliability_is_a_point_a_bin(runs: list[ScoredRun]) -> None:
+def test_reliability_has_one_point_per_bin(runs: list[ScoredRun]) -> None:
     canvas = reliability(runs, labels_of(runs))
     assert canvas is not None
     points = [container.lines[0].get_xydata().tolist() for container in canvas.axes[0].containers]
-    # Of eight choices with 90 % confidence seven are right; of four with 60 % all.
+    # Seven of eight choices with 90 % confidence are right, and all of four with 60 %.
     assert points == [[[pytest.approx(90.0), 87.5]], [[pytest.approx(60.0), 100.0]]]
 
 
-def test_flips_are_shown_for_runs_in_both_orders_alone(runs: list[ScoredRun]) -> None:
+def test_flips_are_plotted_only_for_runs_in_both_orders(runs: list[ScoredRun]) -> None:
     canvas = orders(runs, labels_of(runs))
     assert canvas is not None
     flips, firsts = canvas.axes
@@ -64,7 +65,7 @@ def test_flips_are_shown_for_runs_in_both_orders_alone(runs: list[ScoredRun]) ->
     assert [container.lines[0].get_xydata().tolist() for container in firsts.containers] == [[[62.5, 0]], [[100.0, 1]]]
 
 
-def test_labels_of_runs_that_look_alike_name_their_folders(make_run: MakeRun) -> None:
+def test_equal_labels_get_the_folders_of_their_runs(make_run: MakeRun) -> None:
     runs = [score_run(make_run([Pair(id="a")], folder=f"{name}/judgebench")) for name in ("x", "y")]
     assert labels_of(runs) == [f"tiny, pairwise, JudgeBench ({name}/judgebench)" for name in ("x", "y")]
 
@@ -73,7 +74,7 @@ def test_a_run_without_judgments_has_no_plot(make_run: MakeRun, tmp_path: Path) 
     assert write_plots([score_run(make_run([Pair(id="a")], unjudged=["a"]))], out=tmp_path / "plots") == []
 
 
-def test_a_place_that_cannot_be_written_is_named(runs: list[ScoredRun], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(runs: list[ScoredRun], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file: .*a folder that can be written is needed"):
+    with pytest.raises(InputError, match=r"file: .*give a folder that can be written"):
         write_plots(runs, out=tmp_path / "file")

@@ -1,4 +1,4 @@
-"""The published rows: their averages are the averages of what stands beside them, unless a note says that they are not."""
+"""Published rows: each printed average is the average of the printed parts, or has a note that it is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def name_of(row: PublishedRow) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("table", "average", "weights"), AVERAGES)
-def test_averages_are_those_of_the_printed_parts_or_a_note_says_so(
+def test_averages_match_the_printed_parts_or_have_a_note(
     table: PublishedTable, average: str, weights: dict[str, int]
 ) -> None:
     off = []
@@ -59,7 +59,7 @@ def test_averages_are_those_of_the_printed_parts_or_a_note_says_so(
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_note_of_a_row_is_explained_and_every_figure_is_a_number(table: PublishedTable) -> None:
+def test_every_note_has_a_text_and_every_figure_is_a_number(table: PublishedTable) -> None:
     read = published(table)
     assert read.source.startswith("arXiv:2510.23038, Table")
     texts = {"judge", "mode", "dataset", "policy", "notes"}
@@ -72,7 +72,7 @@ def test_every_note_of_a_row_is_explained_and_every_figure_is_a_number(table: Pu
             assert not note.text.endswith(".")
 
 
-def test_numbers_of_rows() -> None:
+def test_tables_have_all_published_rows() -> None:
     assert [len(published(table).rows) for table in TABLES] == [36, 10, 37, 39]
 
 
@@ -84,12 +84,12 @@ def test_judgebench_figures_by_other_rules_are_not_comparable() -> None:
         assert not rows[judge, ""].notes_on("ppe_avg")
 
 
-def test_a_remark_does_not_take_a_figure_out_of_comparison() -> None:
+def test_a_figure_with_a_note_may_be_comparable() -> None:
     (row,) = (row for row in published("main").rows if name_of(row) == ("TIR-Judge-Zero 8B", "pairwise"))
     (note,) = row.notes_on("judgebench_avg")
     assert note.startswith("Does not fit the 350 pairs")
 
 
-def test_averages_of_six_tasks_are_marked() -> None:
+def test_averages_of_six_tasks_have_a_note() -> None:
     marked = [row.texts["judge"] for row in published("rewardbench2").rows if row.notes_on("avg")]
     assert marked == ["Claude-Opus-4", "GPT-4.1-mini", "GPT-4o"]

@@ -1,4 +1,4 @@
-"""The commands that make reports, from folders of runs to files and standard output."""
+"""The report commands: from folders of runs to files and standard output."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def folder(make_run: MakeRun) -> Path:
-    """Three of four right in both orders, the fourth in the first alone."""
+    """A run over four pairs: three are right in both orders, the fourth in the first order only."""
     named = [(0, 0)] * 3 + [(0, 1)]
     return make_run([Pair(id=f"p{n}", named=each) for n, each in enumerate(named)], model="[red]tiny[/]\n| &")
 
 
-def test_a_report_of_one_run_is_everything_about_it(folder: Path) -> None:
+def test_a_report_shows_the_figures_and_the_judge_of_a_run(folder: Path) -> None:
     done = run("report", folder)
     assert "overall" in done.stdout
     assert "75.0 (30.1 to 95.4)" in done.stdout
     assert "Judge: [red]tiny[/] | & (0123456789abcdef)" in done.stdout
 
 
-def test_another_protocol_counts_the_same_judgments_anew(folder: Path) -> None:
+def test_a_run_can_be_scored_by_another_protocol(folder: Path) -> None:
     done = run("report", folder, "--protocol", "paper", "--format", "json")
     assert json.loads(done.stdout)["rows"][0]["value"] == 100.0
 
 
-def test_a_table_of_the_paper_goes_to_a_file(folder: Path, tmp_path: Path) -> None:
+def test_a_table_of_the_paper_is_written_to_a_file(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "tables" / "main.md"
     done = run("report", folder, "--shape", "main", "--format", "markdown", "--out", out, "--name", "mine")
     assert done.stdout == ""
@@ -50,29 +50,27 @@ def test_a_table_of_the_paper_goes_to_a_file(folder: Path, tmp_path: Path) -> No
     assert "| TIR-Judge-Zero 8B | pairwise | 76.6 |" in text
 
 
-def test_without_the_published_rows_ours_stand_alone(folder: Path) -> None:
+def test_published_rows_can_be_left_out(folder: Path) -> None:
     done = run("report", folder, "--shape", "subsets", "--no-published", "--format", "csv")
     head, row = done.stdout.splitlines()
     assert head.startswith("judge,mode,rewardbench_chat,")
     assert row.startswith("[red]tiny[/] | &,pairwise,")
 
 
-def test_several_runs_are_several_tables_for_readers_and_refused_for_programs(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_formats_for_programs_take_only_one_run(make_run: MakeRun, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_run([Pair(id="p")], folder=f"all/{name}")
     assert run("report", tmp_path / "all").stdout.count("JudgeBench\n") == 2
-    with pytest.raises(InputError, match="--format csv takes one table, and there are 2"):
+    with pytest.raises(InputError, match="--format csv takes one table, got 2"):
         run("report", tmp_path / "all", "--format", "csv")
 
 
 def test_parquet_needs_a_file(folder: Path) -> None:
-    with pytest.raises(InputError, match="--format parquet is no text; give --out FILE"):
+    with pytest.raises(InputError, match="--format parquet is binary; give --out FILE"):
         run("report", folder, "--format", "parquet")
 
 
-def test_prices_give_the_cost(folder: Path) -> None:
+def test_a_report_with_prices_shows_the_cost(folder: Path) -> None:
     rows = json.loads(run("report", folder, "--format", "json", "--price-out", "5").stdout)["rows"]
     (cost,) = (row["value"] for row in rows if row["figure"] == "cost, all judgments")
     assert cost == pytest.approx(4 * 20 * 5 / 1e6)
@@ -84,7 +82,7 @@ def test_runs_are_compared(folder: Path, make_run: MakeRun) -> None:
     assert (rows[0]["difference"], rows[0]["better"], rows[0]["p_holm"]) == (25.0, 1, 1.0)
 
 
-def test_plots_are_named_as_they_are_written(folder: Path, tmp_path: Path) -> None:
+def test_the_plot_command_prints_the_files_it_writes(folder: Path, tmp_path: Path) -> None:
     done = run("plot", folder, "--out", tmp_path / "plots")
     assert set(done.stdout.split()) == {str(path) for path in (tmp_path / "plots").iterdir()}
     assert len(done.stdout.split()) == 8
@@ -93,12 +91,12 @@ def test_plots_are_named_as_they_are_written(folder: Path, tmp_path: Path) -> No
 def test_a_run_is_exported(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.eval"
     done = run("export", folder, "--out", out, "--no-texts")
-    assert done.stdout == f"{out}: 4 samples, 0 of them with their texts\n"
+    assert done.stdout == f"{out}: 4 samples, 0 of them with prompts and responses\n"
     assert out.stat().st_size > 0
 
 
-def test_only_one_run_is_exported_at_a_time(make_run: MakeRun, tmp_path: Path) -> None:
+def test_exporting_several_runs_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_run([Pair(id="p")], folder=f"all/{name}")
-    with pytest.raises(InputError, match=r"all holds 2 runs; give one, such as .*a"):
+    with pytest.raises(InputError, match=r"all contains 2 runs; give one, such as .*a"):
         run("export", tmp_path / "all", "--out", tmp_path / "run.eval")

@@ -1,4 +1,4 @@
-"""Everything about one run, counted by hand."""
+"""The table of one run; expected values computed manually."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def values(table: ReportTable) -> dict[str, object]:
 
 @pytest.fixture
 def table(make_run: MakeRun) -> ReportTable:
-    """Ten pairs in both orders: six right, two by order, one wrong, one without a verdict in the second order. Of the
-    first six a program ran in five, and failed in one of these."""
+    """The table of ten pairs in both orders: six right, two flipped, one wrong, one without a verdict in the second
+    order. A program ran for five of the first six pairs, and failed for one of these."""
     named: list[tuple[int | None, ...]] = [(0, 0)] * 6 + [(0, 1)] * 2 + [(1, 1), (0, None)]
     outcomes = [Outcome.OK] * 4 + [Outcome.TIMEOUT, None] + [None] * 4
     pairs = [
@@ -35,20 +35,20 @@ def table(make_run: MakeRun) -> ReportTable:
     return run_table(run, prices=Prices(input=1.0, output=10.0))
 
 
-def test_counts_tell_ties_and_missing_verdicts_from_wrong(table: ReportTable) -> None:
+def test_ties_and_missing_verdicts_are_not_counted_as_wrong(table: ReportTable) -> None:
     found = values(table)
     assert found["overall"] == pytest.approx(60.0)
     names = ("comparisons", "right", "wrong", "ties", "no verdict", "comparisons missing", "decisions")
     assert [found[name] for name in names] == [10, 6, 1, 2, 1, 0, 20]
-    assert found["rows of the data that are broken"] == 3
+    assert found["invalid rows of the data"] == 3
 
 
-def test_rates(table: ReportTable) -> None:
+def test_rates_of_verdicts_and_programs(table: ReportTable) -> None:
     found = values(table)
     assert found["decisions without a verdict"] == pytest.approx(5.0)  # 1 of 20
     assert found["rollouts that ran a program"] == pytest.approx(50.0)  # 10 of 20
-    assert found["accuracy where a program ran"] == 100.0
-    assert found["accuracy where none ran"] == pytest.approx(20.0)  # 1 of 5
+    assert found["accuracy with programs"] == 100.0
+    assert found["accuracy without programs"] == pytest.approx(20.0)  # 1 of 5
     assert found["programs that failed: timeout"] == pytest.approx(20.0)  # 2 of 10
     assert found["programs that failed: syntax"] == 0.0
     assert "programs that failed: oom" not in found
@@ -58,13 +58,13 @@ def test_bias_and_calibration(table: ReportTable) -> None:
     found = values(table)
     assert found["verdicts that flip with the order"] == pytest.approx(100 * 2 / 9)
     assert found["to the first shown, both times"] == 2
-    assert found["first of 2 shown is named"] == pytest.approx(100 * 12 / 19)
+    assert found["first of 2 shown is chosen"] == pytest.approx(100 * 12 / 19)
     assert found["mean confidence"] == pytest.approx(90.0)
-    # Right: 6 · 2, 2 · 1, 0, 1 of 19 choices.
+    # Of 19 choices, 6 · 2 + 2 · 1 + 0 + 1 are right.
     assert found["expected calibration error"] == pytest.approx(90 - 100 * 15 / 19)
 
 
-def test_costs(table: ReportTable) -> None:
+def test_costs_are_totals_over_judgments(table: ReportTable) -> None:
     found = values(table)
     assert (found["input tokens, all judgments"], found["output tokens, all judgments"]) == (1000.0, 200.0)
     assert found["latency, all judgments"] == 20.0
@@ -72,12 +72,12 @@ def test_costs(table: ReportTable) -> None:
     assert found["cost, all judgments"] == pytest.approx((1000 * 1 + 200 * 10) / 1e6)
 
 
-def test_money_is_left_out_where_no_price_is_known(make_run: MakeRun) -> None:
+def test_money_is_left_out_without_prices(make_run: MakeRun) -> None:
     table = run_table(score_run(make_run([Pair(id="a")])), prices=Prices())
     assert "cost, all judgments" not in values(table)
 
 
-def test_a_run_without_a_judgment_has_a_table(make_run: MakeRun) -> None:
+def test_a_run_without_judgments_has_a_table(make_run: MakeRun) -> None:
     table = run_table(score_run(make_run([Pair(id="a")], unjudged=["a"])))
     assert values(table)["overall"] is None
     assert values(table)["comparisons missing"] == 1
@@ -85,7 +85,7 @@ def test_a_run_without_a_judgment_has_a_table(make_run: MakeRun) -> None:
         assert render(table, format)
 
 
-def test_readers_see_both_ends_of_intervals_and_how_the_judge_was_asked(table: ReportTable) -> None:
+def test_the_text_shows_both_ends_of_intervals_and_the_settings(table: ReportTable) -> None:
     text = " ".join(render(table, ReportFormat.TERMINAL).decode().split())
     # Wilson for 6 of 10: (0.6 + 0.192) / 1.384 = 0.572, ± 0.260
     assert "overall 60.0 (31.3 to 83.2) % 10" in text

@@ -1,4 +1,4 @@
-"""Stored runs, scored by their own protocol and by others, and what is said where that cannot be done."""
+"""Scoring stored runs by their own protocol and by others, and the errors if that is not possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH_RIGHT, FLIPPED, BOTH_WRONG = (0, 0), (0, 1), (1, 1)
 
 @pytest.fixture
 def in_both_orders(make_run: MakeRun) -> Path:
-    """Of ten pairs six are right in both orders, two in the first alone, two in neither."""
+    """A run over ten pairs: six are right in both orders, two in the first order only, two in neither."""
     named = [BOTH_RIGHT] * 6 + [FLIPPED] * 2 + [BOTH_WRONG] * 2
     return make_run([Pair(id=f"p{n}", named=each) for n, each in enumerate(named)])
 
@@ -26,7 +26,7 @@ def in_both_orders(make_run: MakeRun) -> Path:
     ("protocol", "accuracy"),
     [(None, 0.6), ("both_orders", 0.6), ("paper", 0.8), ("official", 0.6)],
 )
-def test_one_run_is_scored_by_any_protocol_that_it_has_the_orders_for(
+def test_a_run_in_both_orders_is_scored_by_any_protocol(
     in_both_orders: Path, protocol: str | None, accuracy: float
 ) -> None:
     run = score_run(in_both_orders, protocol=protocol)
@@ -36,31 +36,31 @@ def test_one_run_is_scored_by_any_protocol_that_it_has_the_orders_for(
     assert low < accuracy < high
 
 
-def test_a_run_in_one_order_cannot_be_scored_by_two(make_run: MakeRun) -> None:
+def test_a_run_in_one_order_cannot_be_scored_by_both_orders(make_run: MakeRun) -> None:
     path = make_run([Pair(id="a"), Pair(id="b")])
     assert score_run(path).figures[0].value == 1.0
     with pytest.raises(InputError, match=r"run: protocol: both_orders needs two opposite orders .* none of 2"):
         score_run(path, protocol="both_orders")
 
 
-def test_votes_that_were_not_cast_are_not_made_up(make_run: MakeRun) -> None:
+def test_a_protocol_with_another_number_of_votes_is_refused(make_run: MakeRun) -> None:
     path = make_run([Pair(id="a")])
     with pytest.raises(
-        InputError, match="votes=3 counts 3 votes an order, and the run has 1; give paper, official or both"
+        InputError, match="votes=3 needs 3 votes per order, but the run has 1; give paper, official or both"
     ):
         score_run(path, protocol="votes=3")
     voted = make_run([Pair(id="a")], folder="voted", protocol="votes=3", votes=3)
-    with pytest.raises(InputError, match="paper counts 1 vote an order, and the run has 3; give votes=3"):
+    with pytest.raises(InputError, match="paper needs 1 vote per order, but the run has 3; give votes=3"):
         score_run(voted, protocol="paper")
 
 
-def test_examples_that_are_missing_are_counted_and_not_scored(make_run: MakeRun) -> None:
+def test_missing_examples_are_counted_and_not_scored(make_run: MakeRun) -> None:
     run = score_run(make_run([Pair(id="a"), Pair(id="b"), Pair(id="c")], unjudged=["b"]))
     assert (run.counts.marks, run.counts.missing, run.figures[0].value) == (2, 1, 1.0)
 
 
-def test_examples_of_which_nothing_was_asked_stand_behind_no_figure(make_run: MakeRun) -> None:
-    """Ties of RewardBench 2 is a formula over ratings: of a run that picked there is none."""
+def test_examples_without_requests_are_in_no_figure(make_run: MakeRun) -> None:
+    """The Ties figure of RewardBench 2 is a formula over ratings, and a listwise run has no ratings."""
     pairs = [Pair(id="a", subset="Math"), Pair(id="b", subset="Math")]
     path = make_run(pairs, benchmark="rewardbench2", mode=Mode.LISTWISE)
     tied = outline_of(Pair(id="tied:1", subset="Ties"))
@@ -75,20 +75,20 @@ def test_examples_of_which_nothing_was_asked_stand_behind_no_figure(make_run: Ma
     }
 
 
-def test_a_benchmark_that_is_not_installed_is_named(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match=r"run: benchmark: 'no-such' given; known are .*judgebench"):
+def test_a_run_of_an_unknown_benchmark_is_refused(make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match=r"run: .*'no-such'.*judgebench"):
         score_run(make_run([Pair(id="a")], benchmark="no-such"))
 
 
-def test_a_folder_of_runs_stands_for_the_runs_in_it(make_run: MakeRun, tmp_path: Path) -> None:
+def test_runs_are_found_one_level_below_a_folder(make_run: MakeRun, tmp_path: Path) -> None:
     second = make_run([Pair(id="a")], folder="all/judgebench")
     first = make_run([Pair(id="a")], folder="all/ifbench", benchmark="ifbench")
     assert run_folders([tmp_path / "all", second]) == [first, second, second]
-    with pytest.raises(InputError, match=r"holds no run: no manifest.json in it"):
+    with pytest.raises(InputError, match=r"no run found \(no manifest.json there"):
         run_folders([tmp_path])
 
 
-def test_best_of_n_among_runs_is_passed_over_and_alone_is_told_its_table(make_run: MakeRun, tmp_path: Path) -> None:
+def test_best_of_n_runs_are_skipped_among_others_and_refused_alone(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run([Pair(id="a")], folder="all/judgebench")
     for folder in (tmp_path / "all" / "aime", tmp_path / "alone" / "aime"):
         folder.mkdir(parents=True)
@@ -96,5 +96,5 @@ def test_best_of_n_among_runs_is_passed_over_and_alone_is_told_its_table(make_ru
         (folder / "selections.jsonl").touch()
     assert run_folders([tmp_path / "all"]) == [run]
     for path in (tmp_path / "alone", tmp_path / "alone" / "aime"):
-        with pytest.raises(InputError, match=r"holds best-of-N and no other run; .* --shape best_of_n"):
+        with pytest.raises(InputError, match=r"contains only best-of-N runs; .* --shape best_of_n"):
             run_folders([path])

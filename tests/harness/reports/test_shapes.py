@@ -1,4 +1,4 @@
-"""The paper's tables with rows of ours."""
+"""The paper's tables with rows of our runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names_in(nodes: Sequence[Node]) -> set[str]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_place_is_a_published_column_and_a_figure_of_a_benchmark(shape: Paper) -> None:
+def test_every_column_is_published_and_has_a_figure_of_a_benchmark(shape: Paper) -> None:
     for place in published(shape).columns:
         assert place.key in published(shape).rows[0].texts
         assert place.figure in names_in(BENCHMARKS.named(place.benchmark).sheet)
@@ -42,14 +42,14 @@ def test_every_place_is_a_published_column_and_a_figure_of_a_benchmark(shape: Pa
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_published_rows_stand_above_as_printed(shape: Paper) -> None:
+def test_a_table_without_runs_has_the_published_rows(shape: Paper) -> None:
     table = paper_table(shape, [])
     assert len(table.rows) == len(published(shape).rows)
     assert not ours(table)
     assert paper_table(shape, [], with_published=False).rows == ()
 
 
-def test_a_published_figure_is_where_it_belongs() -> None:
+def test_published_figures_are_in_their_columns() -> None:
     table = paper_table("subsets", [])
     (row,) = (row for row in table.rows if [e.value for e in row.entries[:2]] == ["TIR-Judge-Zero 8B", "pairwise"])
     assert entry(table, row, "rewardbench_reasoning").value == 95.7
@@ -58,7 +58,7 @@ def test_a_published_figure_is_where_it_belongs() -> None:
 
 @pytest.fixture
 def judgebench(make_run: MakeRun) -> ScoredRun:
-    """Math 3 of 4 right, coding 1 of 2, nothing else: 4 of 6."""
+    """A run with only two categories: math 3 of 4 right, coding 1 of 2 right."""
     pairs = [Pair(id=f"m{n}", subset="math", named=(int(n == 3),)) for n in range(4)]
     pairs += [Pair(id=f"c{n}", subset="coding", named=(n,)) for n in range(2)]
     return score_run(make_run(pairs, folder="judgebench"))
@@ -66,7 +66,7 @@ def judgebench(make_run: MakeRun) -> ScoredRun:
 
 @pytest.fixture
 def ppe(make_run: MakeRun) -> ScoredRun:
-    """MATH 1 of 2 right, GPQA 2 of 2: their mean is 75 %, three sets are missing."""
+    """A run with two of five sets: MATH 1 of 2 right, GPQA 2 of 2 right. Their mean is 75 %."""
     pairs = [Pair(id=f"m{n}", subset="math", named=(n,)) for n in range(2)]
     pairs += [Pair(id=f"g{n}", subset="gpqa") for n in range(2)]
     return score_run(make_run(pairs, folder="ppe", benchmark="ppe"))
@@ -85,22 +85,22 @@ def test_runs_of_one_judge_fill_one_row(judgebench: ScoredRun, ppe: ScoredRun) -
     assert entry(table, row, "ifbench").value is None
 
 
-def test_intervals_are_wilsons_in_percent(judgebench: ScoredRun) -> None:
+def test_intervals_are_in_percent(judgebench: ScoredRun) -> None:
     table = paper_table("main", [judgebench])
     low, high = entry(table, ours(table)[0], "judgebench_avg").interval or (0.0, 0.0)
     # (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n) with p = 4/6, n = 6, z = 1.96
     assert (round(low, 1), round(high, 1)) == (30.0, 90.3)
 
 
-def test_an_average_over_fewer_parts_says_which_are_missing(judgebench: ScoredRun, ppe: ScoredRun) -> None:
+def test_an_average_over_fewer_parts_lists_the_missing_ones(judgebench: ScoredRun, ppe: ScoredRun) -> None:
     table = paper_table("main", [judgebench, ppe])
     (row,) = ours(table)
     (note,) = entry(table, row, "ppe_avg").notes
-    assert note == "Not comparable. Without mmlu_pro, mbpp_plus, ifeval, of which nothing was judged."
+    assert note == "Not comparable. Without mmlu_pro, mbpp_plus, ifeval, which were not judged."
     assert entry(table, row, "ppe_math").notes == ()
 
 
-def test_what_keeps_a_run_from_comparison_is_noted(make_run: MakeRun) -> None:
+def test_figures_that_are_not_comparable_have_a_note(make_run: MakeRun) -> None:
     def notes(**given: object) -> tuple[str, ...]:
         run = score_run(make_run([Pair(id="a"), Pair(id="b")], folder=str(len(made)), **given))  # type: ignore[arg-type]
         made.append(run)
@@ -110,12 +110,12 @@ def test_what_keeps_a_run_from_comparison_is_noted(make_run: MakeRun) -> None:
     made: list[ScoredRun] = []
     assert notes() == ()
     assert notes(data={"limit": 2}) == ("Not comparable. A sample of 2 examples.",)
-    assert notes(shard="1/2") == ("Not comparable. Shard 1/2 alone.",)
+    assert notes(shard="1/2") == ("Not comparable. Shard 1/2 only.",)
     assert notes(attack="padding") == ("Not comparable. Under the attack padding.",)
     assert notes(unjudged=["b"]) == ("Not comparable. 1 comparisons of JudgeBench are missing.",)
 
 
-def test_another_protocol_than_the_papers_is_noted(make_run: MakeRun) -> None:
+def test_figures_by_another_protocol_have_a_note(make_run: MakeRun) -> None:
     run = score_run(make_run([Pair(id="a", named=(0, 0))]))
     table = paper_table("subsets", [run])
     assert entry(table, ours(table)[0], "judgebench_math").notes == ("Not comparable. Scored by both_orders.",)
@@ -123,7 +123,7 @@ def test_another_protocol_than_the_papers_is_noted(make_run: MakeRun) -> None:
     assert entry(table, ours(table)[0], "judgebench_math").notes == ()
 
 
-def test_other_judges_and_other_ways_of_asking_have_rows_of_their_own(make_run: MakeRun) -> None:
+def test_other_judges_and_other_settings_have_separate_rows(make_run: MakeRun) -> None:
     pairs = [Pair(id="a")]
     runs = [
         score_run(make_run(pairs, folder="a")),
@@ -134,12 +134,12 @@ def test_other_judges_and_other_ways_of_asking_have_rows_of_their_own(make_run: 
     assert {row.entries[0].value for row in ours(paper_table("main", runs, name="mine"))} == {"mine"}
 
 
-def test_two_runs_for_one_place_are_refused(make_run: MakeRun) -> None:
+def test_two_runs_of_one_benchmark_by_one_judge_are_refused(make_run: MakeRun) -> None:
     runs = [score_run(make_run([Pair(id="a")], folder=folder)) for folder in ("a", "b")]
-    with pytest.raises(InputError, match=r"a and .*b: both are judgebench by the same judge; give one"):
+    with pytest.raises(InputError, match=r"a and .*b are both runs of judgebench by the same judge; give one"):
         paper_table("main", runs)
 
 
-def test_runs_without_a_place_are_refused(judgebench: ScoredRun) -> None:
-    with pytest.raises(InputError, match="--shape rewardbench2: has rewardbench2, the runs given are of judgebench"):
+def test_runs_without_a_column_in_the_table_are_refused(judgebench: ScoredRun) -> None:
+    with pytest.raises(InputError, match="--shape rewardbench2: needs runs of rewardbench2; got runs of judgebench"):
         paper_table("rewardbench2", [judgebench])

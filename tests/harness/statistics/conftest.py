@@ -1,4 +1,4 @@
-"""Marks and decisions made by hand."""
+"""Builders of marks, decisions, judgments and examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def outline(
 
 @pytest.fixture
 def mark() -> MakeMark:
-    """The mark of response 0, which is right, against response 1."""
+    """Builds the mark of response 0, which is right, against response 1."""
 
     def make(
         id: str, credit: float, *, cluster: str | None = None, subset: str = "s", lengths: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ def mark() -> MakeMark:
 
 @pytest.fixture
 def chosen() -> MakeJudged:
-    """An example with decisions of a judge: pairs of what was shown and which was named."""
+    """Builds an example with decisions of a judge, each a pair of the responses shown and the response chosen."""
 
     def make(
         id: str,
@@ -78,7 +78,7 @@ def chosen() -> MakeJudged:
 
 @pytest.fixture
 def judgment() -> MakeJudgment:
-    """A judgment with one rollout for each list of outcomes and outputs of its programs."""
+    """Builds a judgment with one rollout for each list of outcomes and outputs of its programs."""
 
     def make(
         *rollouts: Sequence[tuple[Outcome, str]],
@@ -117,7 +117,7 @@ def judgment() -> MakeJudgment:
 
 @pytest.fixture
 def judged() -> MakeJudged:
-    """An example with judgments, each on the responses asked about."""
+    """Builds an example with judgments, each with the responses it is about."""
 
     def make(
         id: str, *asked: tuple[tuple[int, ...], Judgment], mode: Mode = Mode.PAIRWISE, cluster: str | None = None

@@ -1,3 +1,5 @@
+"""Position bias and length bias; expected values computed manually."""
+
 from __future__ import annotations
 
 import math
@@ -13,7 +15,7 @@ from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 AB, BA = (0, 1), (1, 0)
 
 
-def test_a_judge_that_names_the_first_each_time_flips(chosen) -> None:
+def test_choosing_the_same_position_in_both_orders_is_a_flip(chosen) -> None:
     judged = [
         chosen("first", (AB, 0), (BA, 1)),
         chosen("second", (AB, 1), (BA, 0)),
@@ -27,7 +29,7 @@ def test_a_judge_that_names_the_first_each_time_flips(chosen) -> None:
     assert (flips.num_first, flips.num_second, flips.num_undecided) == (1, 1, 1)
 
 
-def test_votes_on_an_order_are_one_majority(chosen) -> None:
+def test_votes_on_one_order_count_as_their_majority(chosen) -> None:
     judged = [
         chosen("1", (AB, 0), (AB, 0), (AB, 1), (BA, 1), (BA, 1), (BA, 0)),
         chosen("split", (AB, 0), (AB, 1), (BA, 0), (BA, 0)),
@@ -36,8 +38,8 @@ def test_votes_on_an_order_are_one_majority(chosen) -> None:
     assert (flips.rate.value, flips.rate.num, flips.num_first, flips.num_undecided) == (1.0, 1, 1, 1)
 
 
-def test_position_of_single_orders_by_hand(chosen) -> None:
-    """Eight of ten name the first. Response 0 is right: it stood first in six, and was named in five of these."""
+def test_position_bias_of_single_orders(chosen) -> None:
+    """Eight of ten choose the first. Response 0 is right; six show it first, and five of these choose it."""
     judged = [chosen(f"a{n}", (AB, 0 if n < 5 else 1)) for n in range(6)]
     judged += [chosen(f"b{n}", (BA, 1 if n < 3 else 0)) for n in range(4)]
     (found,) = positions_of(judged)
@@ -48,7 +50,7 @@ def test_position_of_single_orders_by_hand(chosen) -> None:
 
 
 def test_two_orders_of_a_comparison_are_one_trial(chosen) -> None:
-    """Three that name the first both times speak for a bias; seven that are steady say nothing about it."""
+    """Three pairs that choose the first position twice are trials; seven consistent pairs are not."""
     judged = [chosen(f"f{n}", (AB, 0), (BA, 1)) for n in range(3)]
     judged += [chosen(f"s{n}", (AB, 0), (BA, 0)) for n in range(7)]
     (found,) = positions_of(judged)
@@ -56,7 +58,7 @@ def test_two_orders_of_a_comparison_are_one_trial(chosen) -> None:
     assert found.p_value == 0.25
 
 
-def test_lists_have_their_own_places(chosen) -> None:
+def test_position_bias_of_lists(chosen) -> None:
     judged = [
         chosen("1", ((2, 0, 1), 2), num_responses=3),
         chosen("2", ((2, 1, 0), 2), num_responses=3),
@@ -68,12 +70,12 @@ def test_lists_have_their_own_places(chosen) -> None:
     assert found.p_value == pytest.approx(1 / 27)
 
 
-def test_what_decided_nothing_has_no_place(chosen) -> None:
+def test_undecided_comparisons_have_no_position(chosen) -> None:
     assert positions_of([chosen("1", (AB, None))]) == []
 
 
-def test_length_by_hand(mark) -> None:
-    """The longer is named in three of four unequal ones, and right in two."""
+def test_length_bias_counts_decided_comparisons_of_unequal_lengths(mark) -> None:
+    """The longer response is chosen in three of four comparisons, and right in two."""
     marks = [
         mark("1", 1.0, lengths=(20, 10)),
         mark("2", 0.0, lengths=(20, 10)),
@@ -88,9 +90,10 @@ def test_length_by_hand(mark) -> None:
     assert found.longer_right.value == 0.5
 
 
-def test_the_slope_is_that_of_a_saturated_model(mark) -> None:
-    """Two lengths alone: skill and slope fit both shares. log(1+5) - log(1+1) = log 3, and the right one is named in 3 of
-    4 where it is the longer and 1 of 4 where it is the shorter: the log-odds are log 3 and -log 3, so the slope is 1."""
+def test_the_slope_of_a_saturated_model(mark) -> None:
+    """With two length ratios, skill and slope fit both shares exactly. The log ratio is log(1+5) - log(1+1) = log 3.
+    The right response is chosen in 3 of 4 comparisons if it is longer, and in 1 of 4 if it is shorter. The log-odds are
+    log 3 and -log 3, so the slope is 1."""
     marks = [mark(f"long{n}", float(n % 4 > 0), lengths=(5, 1)) for n in range(40)]
     marks += [mark(f"short{n}", float(n % 4 == 0), lengths=(1, 5)) for n in range(40)]
     slope = length_of(marks).slope
@@ -101,7 +104,7 @@ def test_the_slope_is_that_of_a_saturated_model(mark) -> None:
     assert slope.interval == (pytest.approx(1 - error), pytest.approx(1 + error))
 
 
-def test_a_fair_judge_has_no_slope_although_the_longer_is_often_right(mark) -> None:
+def test_the_slope_is_zero_for_a_fair_judge_if_longer_responses_are_often_right(mark) -> None:
     marks = [mark(f"long{n}", float(n % 4 > 0), lengths=(5, 1)) for n in range(60)]
     marks += [mark(f"short{n}", float(n % 4 > 0), lengths=(1, 5)) for n in range(20)]
     found = length_of(marks)
@@ -110,7 +113,7 @@ def test_a_fair_judge_has_no_slope_although_the_longer_is_often_right(mark) -> N
     assert found.slope.value == pytest.approx(0.0, abs=1e-9)
 
 
-def test_marks_of_one_prompt_widen_the_interval_of_the_slope(mark) -> None:
+def test_the_interval_of_the_slope_is_clustered_by_prompt(mark) -> None:
     def marks(prompts: int) -> list:
         return [
             mark(f"{n}", float(n % 4 > 0) if n % 8 < 4 else float(n % 4 == 0), cluster=str(n // 8 % prompts),
@@ -123,14 +126,18 @@ def test_marks_of_one_prompt_widen_the_interval_of_the_slope(mark) -> None:
     assert alone is not None
     assert together is not None
     assert together.value == pytest.approx(alone.value)
-    # Each prompt has the same shares, so its scores cancel: prompts explain it all, and nothing is left to chance.
+    # Each prompt has the same shares, so its scores cancel and the variance between prompts is 0.
     assert together.interval[1] - together.interval[0] == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("credits", "why"), [([1.0, 1.0, 1.0, 1.0], "all right"), ([1.0, 1.0, 0.0, 0.0], "length tells all")]
+    "credits",
+    [
+        pytest.param([1.0, 1.0, 1.0, 1.0], id="all right"),
+        pytest.param([1.0, 1.0, 0.0, 0.0], id="length predicts every verdict"),
+    ],
 )
-def test_a_slope_that_nothing_bounds_is_none(mark, credits, why) -> None:
+def test_an_unbounded_slope_is_none(mark, credits) -> None:
     lengths = [(5, 1), (9, 1), (1, 5), (1, 9)]
     marks = [mark(str(n), c, lengths=l) for n, (c, l) in enumerate(zip(credits, lengths, strict=True))]  # noqa: E741
     assert length_of(marks).slope is None
@@ -143,7 +150,7 @@ def test_a_slope_that_nothing_bounds_is_none(mark, credits, why) -> None:
         max_size=30,
     )
 )
-def test_a_slope_is_a_number_in_its_interval_or_none(found: list[tuple[bool, int, int, str]]) -> None:
+def test_a_slope_is_none_or_lies_in_a_finite_interval(found: list[tuple[bool, int, int, str]]) -> None:
     marks = [
         ComparisonScore(
             outline=ExampleMetadata(
@@ -161,6 +168,6 @@ def test_a_slope_is_a_number_in_its_interval_or_none(found: list[tuple[bool, int
         assert math.isfinite(slope.interval[0])
 
 
-def test_no_marks_have_no_length_bias() -> None:
+def test_length_bias_without_marks_is_none() -> None:
     found = length_of([])
     assert (found.longer_named.value, found.slope) == (None, None)

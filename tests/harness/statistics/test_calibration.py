@@ -1,3 +1,5 @@
+"""Calibration and selective accuracy; expected values computed manually."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,8 +14,8 @@ def said(*found: tuple[float, bool]) -> list[Confidence]:
     return [Confidence(value=value, is_right=is_right) for value, is_right in found]
 
 
-def test_reliability_by_hand() -> None:
-    """(0.6, 1], with 0.95 and 0.85: two of two. (0.5, 0.6] with 0.6, 0.6: one of two."""
+def test_calibration_of_two_bins() -> None:
+    """Bin (0.8, 1] has 0.95 and 0.85: two of two right. Bin (0.4, 0.6] has 0.6 and 0.6: one of two right."""
     found = calibration_of(said((0.95, True), (0.85, True), (0.6, True), (0.6, False)), num_bins=5)
     assert [(b.low, b.high, b.num, b.accuracy) for b in found.bins] == [(0.4, 0.6, 2, 0.5), (0.8, 1.0, 2, 1.0)]
     assert [b.confidence for b in found.bins] == [pytest.approx(0.6), pytest.approx(0.9)]
@@ -24,36 +26,36 @@ def test_reliability_by_hand() -> None:
     assert found.bins[1].interval == (pytest.approx(2 / (2 + 1.959964**2), abs=1e-6), 1.0)
 
 
-def test_nothing_has_no_calibration() -> None:
+def test_calibration_without_choices_is_none() -> None:
     found = calibration_of([])
     assert (found.bins, found.expected_error, found.brier) == ((), None, None)
     assert (selective_of([]).curve, selective_of([]).area) == ((), None)
 
 
-def test_the_surest_come_first() -> None:
+def test_selective_accuracy_starts_with_the_highest_confidence() -> None:
     found = selective_of(said((0.6, False), (0.9, True), (0.7, True)))
     assert [(c.threshold, c.accuracy) for c in found.curve] == [(0.9, 1.0), (0.7, 1.0), (0.6, pytest.approx(2 / 3))]
     assert [c.share for c in found.curve] == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     assert found.area == pytest.approx((1 + 1 + 2 / 3) / 3)
 
 
-def test_equally_sure_choices_come_together_in_no_order() -> None:
-    """One right and one wrong, equally sure: right, then 1/2, or wrong, then 1/2; on the average 1/2 each time."""
+def test_choices_with_equal_confidence_count_in_every_order() -> None:
+    """One right and one wrong with equal confidence: accuracy 1 then 1/2, or 0 then 1/2. The mean is 1/2 each time."""
     forth, back = said((0.8, True), (0.8, False)), said((0.8, False), (0.8, True))
     assert selective_of(forth) == selective_of(back)
     assert len(selective_of(forth).curve) == 1
     assert selective_of(forth).area == 0.5
 
 
-def test_a_decision_is_as_sure_as_the_probability_of_what_it_names(chosen) -> None:
+def test_the_confidence_of_a_decision_is_the_probability_of_its_choice(chosen) -> None:
     judged = chosen(
         "1", ((0, 1), 0), ((1, 0), 1), ((0, 1), None), probabilities=[(0.75, 0.25), (0.625, 0.375), (0.5, 0.5)]
     )
     assert confidences_of([judged]) == said((0.75, True), (0.625, False))
 
 
-def test_two_scores_are_as_sure_as_one_lies_above_the_other(mark, judged, judgment) -> None:
-    """7 or 5, even, against 5 or 2, even: above in 3 of 4 cases, equal in one: 3/4 + 1/8."""
+def test_the_confidence_of_two_scores_is_the_probability_that_one_is_higher(mark, judged, judgment) -> None:
+    """Scores 7 or 5 against 5 or 2, all equally likely: higher in 3 of 4 cases, equal in one: 3/4 + 1/8."""
     right = judgment([], id="1", mode=Mode.POINTWISE, scores={"7": 0.5, "5": 0.5})
     wrong = judgment([], id="2", mode=Mode.POINTWISE, scores={"5": 0.5, "2": 0.5})
     run = judged("e", ((0,), right), ((1,), wrong), mode=Mode.POINTWISE)
@@ -64,8 +66,8 @@ def test_two_scores_are_as_sure_as_one_lies_above_the_other(mark, judged, judgme
     assert confidences_of([same], marks=[mark("e", 0.5)]) == []
 
 
-def test_votes_on_a_score_are_one_distribution(mark, judged, judgment) -> None:
-    """7 or 3, one vote each, against 5: above once in two."""
+def test_votes_on_a_score_are_averaged_to_one_distribution(mark, judged, judgment) -> None:
+    """Scores 7 or 4, equally likely in both votes, against 5: higher in half of the cases."""
     split = judgment([], [], id="1", mode=Mode.POINTWISE, scores={"7": 0.5, "4": 0.5})
     five = judgment([], id="2", mode=Mode.POINTWISE, scores={"5": 1.0})
     run = judged("e", ((0,), split), ((1,), five), mode=Mode.POINTWISE)
@@ -74,7 +76,7 @@ def test_votes_on_a_score_are_one_distribution(mark, judged, judgment) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))
-def test_bins_hold_every_choice_once_and_errors_stay_between_0_and_1(found: list[tuple[float, bool]]) -> None:
+def test_every_choice_is_in_one_bin_and_errors_are_between_0_and_1(found: list[tuple[float, bool]]) -> None:
     calibration = calibration_of(said(*found))
     assert sum(b.num for b in calibration.bins) == len(found)
     assert all(b.low - 1e-12 <= b.confidence <= b.high + 1e-12 for b in calibration.bins)

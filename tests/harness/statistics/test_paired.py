@@ -1,3 +1,5 @@
+"""Paired differences of two runs, McNemar's test and Holm's correction; expected values computed manually."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,7 +14,7 @@ from tirjudge_harness.statistics.binomial import binomial_test
 from tirjudge_harness.statistics.paired import EVERYTHING, Common, common_of, differences_of, holm, mcnemar
 
 
-def test_the_difference_is_over_what_both_have(mark) -> None:
+def test_the_difference_is_over_the_common_comparisons(mark) -> None:
     first = [mark("1", 1.0), mark("2", 0.0), mark("3", 0.0), mark("only", 1.0)]
     second = [mark("3", 1.0), mark("2", 1.0), mark("1", 1.0)]
     common = common_of(first, second)
@@ -25,18 +27,18 @@ def test_the_difference_is_over_what_both_have(mark) -> None:
     assert found.interval[0] <= 2 / 3 <= found.interval[1]
 
 
-def test_runs_without_a_comparison_in_common_are_refused(mark) -> None:
-    with pytest.raises(ValueError, match="1 and 2 comparisons given, none of which both have"):
+def test_runs_without_common_comparisons_are_refused(mark) -> None:
+    with pytest.raises(ValueError, match="no common comparisons among 1 and 2;"):
         common_of([mark("1", 1.0)], [mark("2", 1.0), mark("3", 1.0)])
 
 
-def test_a_run_with_a_comparison_twice_is_refused(mark) -> None:
-    with pytest.raises(ValueError, match="'1' has two"):
+def test_two_different_marks_for_one_comparison_are_refused(mark) -> None:
+    with pytest.raises(ValueError, match="'1' has two different marks"):
         common_of([mark("1", 1.0), mark("1", 0.0)], [mark("1", 1.0)])
 
 
-def test_a_comparison_that_counts_several_times_does_so_in_both_runs(mark) -> None:
-    """PPE's sampled pairs may repeat within a prompt: two of three comparisons are one pair."""
+def test_a_repeated_comparison_counts_each_time(mark) -> None:
+    """PPE's sampled pairs may repeat within a prompt. Here, two of three comparisons are the same pair."""
     first = [mark("1", 1.0), mark("1", 1.0), mark("2", 0.0)]
     second = [mark("2", 0.0), mark("1", 0.0), mark("1", 0.0)]
     (found,) = differences_of([EVERYTHING], common_of(first, second))
@@ -44,8 +46,8 @@ def test_a_comparison_that_counts_several_times_does_so_in_both_runs(mark) -> No
     assert (found.first, found.second) == (pytest.approx(2 / 3), 0.0)
 
 
-def test_both_runs_are_drawn_alike(mark) -> None:
-    """The second run is better by a half on every prompt: so it is in every resample, whatever the prompts."""
+def test_both_runs_share_resamples(mark) -> None:
+    """The second run is better by 1/2 on every prompt, so the difference is 1/2 in every resample."""
     first = [mark(str(n), n % 2 / 2) for n in range(20)]
     second = [mark(str(n), n % 2 / 2 + 0.5) for n in range(20)]
     (found,) = differences_of([EVERYTHING], common_of(first, second))
@@ -53,8 +55,8 @@ def test_both_runs_are_drawn_alike(mark) -> None:
     assert found.p_value == 2 / 2**20
 
 
-def test_both_runs_are_drawn_alike_under_other_names_of_their_clusters(mark) -> None:
-    """A cluster is called after the first example of its prompt, which may be of a part that the other run left out."""
+def test_both_runs_share_resamples_if_their_cluster_names_differ(mark) -> None:
+    """A cluster has the name of the first loaded example of its prompt, and the other run may not have loaded it."""
     first = [mark(str(n), n % 2 / 2, cluster=f"{n:02}") for n in range(20)]
     second = [mark(str(n), n % 2 / 2 + 0.5, cluster=f"{19 - n:02}") for n in range(20)]
     (found,) = differences_of([EVERYTHING], common_of(first, second))
@@ -91,7 +93,7 @@ def test_formulas_are_compared_over_examples_of_both_runs(mark) -> None:
 
 
 def test_a_mean_of_formulas_alone_has_no_p_value() -> None:
-    """There is no comparison among them of which one run could earn more: that is no evidence that they are alike."""
+    """Formulas have no comparisons to test. A p-value of 1 would wrongly suggest that the runs are equal."""
     about = ExampleMetadata(id="1", subset="s", num_responses=2, correct=(0,), cluster="1")
     judged = [JudgedExample(outline=about, mode=Mode.POINTWISE, decisions=())]
     mean = Mean(name="mean", parts=(FormulaMetric(name="f", compute=lambda found: 0.5),))
@@ -99,28 +101,28 @@ def test_a_mean_of_formulas_alone_has_no_p_value() -> None:
     assert (found.num_common, found.difference, found.p_value) == (1, 0.0, None)
 
 
-def test_mcnemars_test_by_hand() -> None:
-    """Of ten changes two are for the better: twice (1 + 10 + 45) of 1024."""
+def test_mcnemars_test_of_ten_changes() -> None:
+    """Two of ten changes are improvements: p = 2 (1 + 10 + 45) / 1024."""
     assert mcnemar(num_better=2, num_worse=8) == 112 / 1024
     assert mcnemar(num_better=8, num_worse=2) == 112 / 1024
     assert mcnemar(num_better=5, num_worse=5) == 1.0
     assert mcnemar(num_better=0, num_worse=0) == 1.0
 
 
-def test_thousands_of_changes_are_counted_exactly() -> None:
-    """Of 12,000 fair throws 5,900 or fewer, or 6,100 or more, come 7 times in 100: z = 199 / sqrt(12,000) = 1.817."""
+def test_mcnemars_test_of_thousands_of_changes() -> None:
+    """P(at most 5,900 or at least 6,100 of 12,000 fair coins) is 0.07: z = 199 / sqrt(12,000) = 1.817."""
     assert mcnemar(num_better=5900, num_worse=6100) == pytest.approx(0.0693, abs=2e-4)
     assert mcnemar(num_better=0, num_worse=12_000) == 0.0
 
 
-def test_a_test_against_a_third_by_hand() -> None:
-    """Three of three at 1/3: 1/27 for that, and nothing is as unlikely. None of three: 8/27, and so is 1/27."""
+def test_a_binomial_test_against_one_third() -> None:
+    """Three of three at 1/3 has probability 1/27, the least likely outcome. Zero of three has 8/27."""
     assert binomial_test(3, num_trials=3, share=1 / 3) == pytest.approx(1 / 27)
     assert binomial_test(0, num_trials=3, share=1 / 3) == pytest.approx(8 / 27 + 6 / 27 + 1 / 27)
     assert binomial_test(1, num_trials=3, share=1 / 3) == pytest.approx(1.0)
 
 
-def test_holm_by_hand() -> None:
+def test_holms_correction() -> None:
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
@@ -128,7 +130,7 @@ def test_holm_by_hand() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holm_keeps_the_order_and_makes_nothing_likelier(p_values: list[float]) -> None:
+def test_holms_correction_keeps_the_order_and_never_lowers_a_p_value(p_values: list[float]) -> None:
     adjusted = holm(p_values)
     assert all(p <= q <= 1 for p, q in zip(p_values, adjusted, strict=True))
     by_p = [q for _, q in sorted(zip(p_values, adjusted, strict=True))]

@@ -1,9 +1,14 @@
+"""Rates of verdicts, programs and failures, and costs; expected values computed manually."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
+from tests.judgments import build_turn
 from tirjudge.right import Decision
-from tirjudge.types import Mode, Outcome, TurnRecord
+from tirjudge.types import Mode, Outcome
 from tirjudge_harness.prices import Prices
 from tirjudge_harness.statistics.rates import (
     CodeError,
@@ -18,15 +23,14 @@ from tirjudge_harness.statistics.rates import (
 OK, ERROR, REFUSED, TIMEOUT = Outcome.OK, Outcome.ERROR, Outcome.REFUSED, Outcome.TIMEOUT
 
 
-def test_what_is_no_plain_verdict_is_counted_by_its_name(chosen, judged, judgment) -> None:
+def test_ties_missing_and_forced_verdicts_are_counted_separately(chosen, judged, judgment) -> None:
     decisions = (
         Decision(shown=(0, 1), best=0),
         Decision(shown=(1, 0), tied=True),
         Decision(shown=(0, 1)),
         Decision(shown=(1, 0), best=1, forced=True),
     )
-    by_hand = chosen("1")
-    found = verdicts_of([type(by_hand)(outline=by_hand.outline, mode=Mode.PAIRWISE, decisions=decisions)])
+    found = verdicts_of([replace(chosen("1"), decisions=decisions)])
     assert (found.tied.value, found.no_verdict.value, found.forced.value) == (0.25, 0.25, 0.25)
     assert (found.ties.num, found.abstained.num) == (0, 0)
     runs = [judged(str(n), ((0, 1), judgment((), status=status))) for n, status in enumerate(("tie", "abstained"))]
@@ -49,7 +53,7 @@ def test_accuracy_is_split_by_whether_a_program_ran(mark, judged, judgment) -> N
     assert (found.without_programs.value, found.without_programs.num) == (0.75, 2)
 
 
-def test_scores_were_made_with_programs_if_one_ran_for_either(mark, judged, judgment) -> None:
+def test_a_comparison_of_scores_used_programs_if_either_judgment_did(mark, judged, judgment) -> None:
     alone = judgment([(OK, "1")], id="1", mode=Mode.POINTWISE, scores={"7": 1.0})
     thought = judgment([], id="2", mode=Mode.POINTWISE, scores={"3": 1.0})
     run = judged("e", ((0,), alone), ((1,), thought), mode=Mode.POINTWISE)
@@ -57,7 +61,7 @@ def test_scores_were_made_with_programs_if_one_ran_for_either(mark, judged, judg
     assert (found.with_programs.num, found.without_programs.num) == (1, 0)
 
 
-def test_programs_fail_by_kind(judged, judgment) -> None:
+def test_failed_calls_are_counted_by_kind(judged, judgment) -> None:
     """Ten calls in three judgments; a fourth judgment has none."""
     first = judgment(
         [(OK, "1"), (ERROR, "SyntaxError: invalid syntax"), (ERROR, "ValueError: SyntaxError")],
@@ -81,12 +85,12 @@ def test_programs_fail_by_kind(judged, judgment) -> None:
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.SANDBOX_ERROR])
-def test_every_way_to_end_has_a_kind(outcome: Outcome) -> None:
-    kind = kind_of(TurnRecord(text="", code="", output="", outcome=outcome))
+def test_every_failed_outcome_has_a_kind(outcome: Outcome) -> None:
+    kind = kind_of(build_turn(outcome))
     assert (kind is None) == outcome.is_ok
 
 
-def test_a_judgment_that_two_questions_share_costs_once(judged, judgment) -> None:
+def test_a_shared_judgment_counts_once_in_costs(judged, judgment) -> None:
     shared = judgment([(OK, "")], id="1", input_tokens=1000, output_tokens=100, total_s=2.0)
     other = judgment([], id="2", input_tokens=3000, output_tokens=300, total_s=4.0)
     runs = [judged("a", ((0, 1), shared)), judged("b", ((0, 1), shared)), judged("c", ((0, 1), other))]
@@ -101,7 +105,7 @@ def test_a_judgment_that_two_questions_share_costs_once(judged, judgment) -> Non
     assert costs_of(runs).money is None
 
 
-def test_percentiles_are_values_that_were_seen() -> None:
+def test_percentiles_are_observed_values() -> None:
     found = spread_of(list(range(1, 101)))
     assert found is not None
     assert (found.mean, found.median, found.p90, found.p99) == (50.5, 50, 90, 99)

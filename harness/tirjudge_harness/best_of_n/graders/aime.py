@@ -1,4 +1,4 @@
-"""Grades by an integer from 0 to 999, such as the answers of the AIME: the last `\\boxed{}`, or else the last number."""
+"""Grade integers from 0 to 999, such as AIME answers: the last `\\boxed{}`, or the last number without a box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECORATION = re.compile(r"\\text\s*\{[^{}]*\}|\\[,;!: ]|\^\{?\\circ\}?|\\\(|\\\
 
 
 def _digits(value: object) -> object:
-    """Gold answers come as numbers, and as texts with leading zeros."""
+    """Gold answers are numbers, or texts that may have leading zeros."""
     return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
@@ -26,7 +26,7 @@ class _Facts(BaseModel):
 
 
 class AimeGrader:
-    """Facts: `answer`. What is voted on is the integer without leading zeros."""
+    """Facts: `answer`, an integer from 0 to 999. Votes count integers, without leading zeros."""
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:
         gold = read_facts(_Facts, facts).answer
@@ -35,8 +35,11 @@ class AimeGrader:
 
 
 def integer_answer(response: str) -> int | None:
-    """The integer that a response ends with. None: its last box holds something else, or there is no box and its last number
-    is no integer."""
+    """Return the final integer of a response.
+
+    None: the content of the last box is not an integer, or the response has no box and its last number is not an
+    integer.
+    """
     boxed = last_boxed(response)
     if boxed is None:
         number = last_number(response)

@@ -1,11 +1,14 @@
-"""Grades programs by running them with their tests in the sandbox.
+"""Grade programs by running them with their tests in the sandbox.
 
-Three kinds of tests are known by their facts: `assertion`, statements that follow the program; `test` with a function
-`check`, which is given the function `entry_point` (HumanEval); and `test` with unittest's `TestCases` (BigCodeBench), where
-`code_prompt` is put before the program as its calibrated figures want it.
+The facts determine the kind of test:
 
-A program passes if the line that stands after all of its tests was reached, so one that leaves early has not passed. Not
-protected against: programs that are written to deceive the grader, for they share an interpreter with their tests.
+- `assertion`: statements that run after the program.
+- `test` with a function `check` (HumanEval): `check` is called with the function named by `entry_point`.
+- `test` with a unittest class `TestCases` (BigCodeBench): `code_prompt` precedes the program, as in BigCodeBench's
+  calibrated figures.
+
+A program passes if the line after all of its tests is reached, so a program that exits early does not pass. There is no
+protection against programs that are written to deceive the grader, because they share an interpreter with their tests.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from tirjudge_sandbox.packages import find_packages
 LIMITS = Limits(
     cpu_s=30.0, wall_s=300.0, memory_mb=2048, file_mb=16, scratch_mb=128, source_bytes=1 << 20, error_chars=500
 )
-"""Of one program with its tests; wide, as those of the benchmarks' own evaluations are."""
+"""Limits of one program with its tests. They are as wide as in the benchmarks' own evaluations."""
 
 PACKAGES: Mapping[str, str] = MappingProxyType(
     dict(
@@ -41,12 +44,12 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         for line in resources.files(__package__ or "").joinpath("code_packages.txt").read_text().splitlines()
     )
 )
-"""Import name -> distribution of what BigCodeBench's programs and tests use. Those that are not installed are missing."""
+"""Import name -> distribution of the packages that BigCodeBench uses. The sandbox offers the installed ones."""
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_LACKS = re.compile(r"(?:No module named|Missing optional dependency) ['\"]([\w.]+)")
+_MISSING_MODULE = re.compile(r"(?:No module named|Missing optional dependency) ['\"]([\w.]+)")
 _BINDINGS = {"__name__": "__test__", "__file__": "__test__.py"}
-"""Programs are imported by their tests, not run: what stands under `if __name__ == "__main__"` stays undone."""
+"""Tests import a program instead of running it, so code under `if __name__ == "__main__"` does not run."""
 
 _REACHED_END = """
 __import__("os").write(1, b"\\n{token}[]\\n")
@@ -73,37 +76,42 @@ _run_unit_tests()
 
 
 class Tests(BaseModel):
-    """What a program is tested with."""
+    """The tests of a program. At least one of `assertion` and `test` is given."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     entry_point: str | None = None
-    """The function that is asked for; needed where `test` has a `check`, and to find the program in prose."""
+    """Name of the requested function. Required if `test` has a function `check`; it also helps to find the program in a
+    response with several code blocks."""
     assertion: str | None = None
+    """Statements to run after the program."""
     test: str | None = None
+    """Source with a function `check` or a unittest class `TestCases`."""
     code_prompt: str | None = None
+    """Source to put before the program, up to the body of a function; used with `TestCases` only."""
 
     @model_validator(mode="after")
     def _has_tests(self) -> Tests:
         if self.assertion is None and self.test is None:
-            raise ValueError("test: not given, and neither is assertion; one of them is needed")
+            raise ValueError("test: missing; give test or assertion")
         if self.entry_point is not None and not self.entry_point.isidentifier():
-            raise ValueError(f"entry_point: {self.entry_point!r} given, the name of a function is needed")
+            raise ValueError(f"entry_point: expected the name of a function, got {self.entry_point!r}")
         if self.assertion is None and not self.is_unit_test and self.entry_point is None:
-            raise ValueError("entry_point: not given, the test has no class TestCases and needs a function to check")
+            raise ValueError("entry_point: missing; a test without a class TestCases needs the name of a function")
         return self
 
     @property
     def is_unit_test(self) -> bool:
+        """Whether `test` has a unittest class `TestCases`."""
         return self.test is not None and re.search(r"^class TestCases\b", self.test, re.MULTILINE) is not None
 
     def mention(self, name: str) -> bool:
-        """Whether the tests, or what the prompt begins with, speak of a module."""
+        """Whether the tests or the code prompt contain the name of a module."""
         given = "\n".join(filter(None, (self.code_prompt, self.test, self.assertion)))
         return re.search(rf"\b{re.escape(name)}\b", given) is not None
 
     def program(self, solution: str, *, token: str) -> str:
-        """A solution with its tests, which writes the token, and a list of failed tests, when all of them were run."""
+        """Return a program that runs a solution and its tests, then prints the token and the failed tests as JSON."""
         if self.assertion is not None:
             return f"{solution}\n{self.assertion}\n{_REACHED_END.format(token=token)}"
         if not self.is_unit_test:
@@ -113,18 +121,18 @@ class Tests(BaseModel):
 
 
 class CodeGrader:
-    """Facts: those of `Tests`. Programs are not voted on.
+    """Facts: the fields of `Tests`. Grades have no answers, so majority votes over programs are not possible.
 
     async with open_code_grader() as grader:
         grades = await grader.grade(["def one(): return 1"], facts={"assertion": "assert one() == 1"})
     """
 
     def __init__(self, pool: SandboxPool, *, concurrency: int) -> None:
-        """Runs programs in a pool that is open.
+        """Create a grader that runs programs in an open pool.
 
         Args:
-            pool: offers those of `PACKAGES` that are installed.
-            concurrency: programs at a time, no more than its slots.
+            pool: sandbox pool with the installed packages of `PACKAGES`.
+            concurrency: maximum number of concurrent programs, at most the number of slots of the pool.
         """
         self._pool = pool
         self._free = asyncio.Semaphore(concurrency)
@@ -148,7 +156,7 @@ class CodeGrader:
         complaints = [line for _, line in failed or []] + ([result.error] if result.error else [])
         detail: dict[str, Any] = {
             "outcome": str(result.outcome),
-            "error": complaints[0] if complaints else "it left before its tests",
+            "error": complaints[0] if complaints else "the program exited before its tests",
         }
         if failed:
             detail["failed"] = [name.rpartition(".")[2] for name, _ in failed]
@@ -158,25 +166,30 @@ class CodeGrader:
         return Grade(correct=False, detail=detail)
 
     def _not_graded(self, result: ExecResult, *, complaints: Sequence[str], tests: Tests) -> str | None:
-        """Why a program that did not pass may still be right: a package that it may count on is not here. One that nobody but
-        the program has heard of is its own fault."""
+        """Return why a failed program cannot be graded on this machine; None if it can.
+
+        A program is not graded if a package is missing that is in `PACKAGES` or that its tests mention. A missing
+        package that only the program imports is an error of the program.
+        """
         if result.outcome is Outcome.REFUSED:
             return f"refused by the sandbox: {result.error}"
-        lacking = {match[1].partition(".")[0] for complaint in complaints for match in _LACKS.finditer(complaint)}
-        expected = {name for name in lacking - self._modules if name in PACKAGES or tests.mention(name)}
-        return f"missing here: {', '.join(sorted(expected))}" if expected else None
+        missing = {
+            match[1].partition(".")[0] for complaint in complaints for match in _MISSING_MODULE.finditer(complaint)
+        }
+        expected = {name for name in missing - self._modules if name in PACKAGES or tests.mention(name)}
+        return f"packages not installed: {', '.join(sorted(expected))}" if expected else None
 
 
 @asynccontextmanager
 async def open_code_grader(*, slots: int | None = None, allow_unsafe: bool = False) -> AsyncIterator[CodeGrader]:
-    """A grader with a sandbox of its own.
+    """Open a grader with a new sandbox pool.
 
     Args:
-        slots: programs at a time; None: one a processor.
-        allow_unsafe: run without isolation where nothing better works.
+        slots: maximum number of concurrent programs. None: one per core.
+        allow_unsafe: run programs without isolation if the machine offers no isolation.
 
     Raises:
-        SandboxUnavailable: no isolation that is allowed works here.
+        SandboxUnavailable: none of the allowed isolation levels works on this machine.
     """
     packages = [*PACKAGES.values()]
     async with SandboxPool(slots=slots, limits=LIMITS, packages=packages, allow_unsafe=allow_unsafe) as pool:
@@ -184,8 +197,11 @@ async def open_code_grader(*, slots: int | None = None, allow_unsafe: bool = Fal
 
 
 def program_of(response: str, *, entry_point: str | None) -> str:
-    """The program in a response: all of it if that is Python; or else its first code block that defines the function, or its
-    longest one."""
+    """Return the program in a response.
+
+    A response that is valid Python is the program. Otherwise it is the first code block that defines `entry_point`, or
+    the longest code block if none does.
+    """
     blocks = _FENCED.findall(response)
     if not blocks or _is_python(response):
         return response
@@ -205,7 +221,7 @@ def _is_python(text: str) -> bool:
 
 
 def _failed_tests(result: ExecResult, *, token: str) -> list[tuple[str, str]] | None:
-    """Name and last line of each test that failed; None if the end of the tests was not reached."""
+    """Return the name and the error line of each failed test; None if the end of the tests was not reached."""
     line = result.stdout.rpartition(token)[2].partition("\n")[0] if token in result.stdout else ""
     try:
         return [(name, complaint) for name, complaint in json.loads(line)]

@@ -1,4 +1,4 @@
-"""Finds the final answer in a response: what the last `\\boxed{}` holds, or the last number."""
+"""Find the final answer in a response: the content of the last `\\boxed{}`, or the last number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$]+)")
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])-?\.\d+")
 MAX_DIGITS = 400
-"""A longer number is a loop of the model's, and no answer."""
+"""Maximum number of digits of an answer. Longer numbers are repetition loops of a model."""
 
 
 def last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` that is closed holds, without blanks around it; also `\\boxed 5`. None: there is none."""
+    """Return the content of the last closed `\\boxed{...}` or `\\boxed 5`, stripped of whitespace. None: no box."""
     opened: list[tuple[int, bool]] = []
     start, content = -1, None
     for brace in _BRACES.finditer(text):
@@ -28,7 +28,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in decimal digits, thousands perhaps parted by commas. None: there is none, or it is endless."""
+    """Return the last decimal number; commas may separate thousands. None: no number, or one longer than MAX_DIGITS."""
     numbers = _NUMBER.findall(text)
     if not numbers or len(numbers[-1]) > MAX_DIGITS:
         return None
@@ -36,7 +36,7 @@ def last_number(text: str) -> Decimal | None:
 
 
 def number_text(number: Decimal) -> str:
-    """One text for each value: 18, 18.0 and 0018 are `18`."""
+    """Return the canonical text of a number: 18, 18.0 and 0018 are `18`."""
     if number == number.to_integral_value():
         return str(int(number))
     return format(number, "f").rstrip("0")

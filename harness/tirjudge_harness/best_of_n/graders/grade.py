@@ -1,4 +1,4 @@
-"""What grading gives, whatever grades."""
+"""The interface of graders: `Grader`, `Grade`, and helpers that read facts and check dependencies."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ Facts = TypeVar("Facts", bound=BaseModel)
 
 
 class GraderUnavailable(TirjudgeError):
-    """A grader that does not work: no fault of what it was to grade."""
+    """A grader does not work. The cause is not the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """Of one response."""
+    """The grade of one response."""
 
     correct: bool | None
-    """None: it cannot be told here, for a reason that is not the response's; `detail["not_graded"]` names it."""
+    """Whether the response is right. None: it could not be graded here; `detail["not_graded"]` is the reason."""
     answer: str | None = None
-    """The final answer, for majority votes: two responses of one problem that say the same have the same text here. None:
-    it gives none, or its answers cannot be voted on."""
+    """The final answer, for majority votes. Equivalent answers to one problem have the same text. None: the response
+    has no answer, or the grader does not extract answers."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What the grade rests on; JSON."""
+    """Explanation of the grade; JSON values."""
 
 
 class Grader(Protocol):
-    """Tells which responses to a problem are right."""
+    """Decides which responses to a problem are right."""
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:
-        """One grade a response, in their order.
+        """Return one grade per response, in order.
 
         Args:
-            responses: to one problem, all of them, so that equal answers can be found.
-            facts: what the problem's right answer is, or how to test for it; fields that are not needed are left alone.
+            responses: all responses to one problem, so that equivalent answers can be found.
+            facts: the right answer to the problem, or its tests. Unknown fields are ignored.
 
         Raises:
-            InputError: a fact is missing, or is of the wrong kind.
+            InputError: a fact is missing or has the wrong type.
+            GraderUnavailable: the grader does not work.
         """
         ...
 
 
 def read_facts(model: type[Facts], facts: Mapping[str, Any]) -> Facts:
-    """Facts of the kind that a grader needs.
+    """Validate the facts of a problem.
 
     Raises:
-        InputError: there are none such; it names the field.
+        InputError: a fact is missing or invalid; the message names it.
     """
     try:
         return model.model_validate(dict(facts))
@@ -62,11 +63,11 @@ def read_facts(model: type[Facts], facts: Mapping[str, Any]) -> Facts:
 
 
 def require(*modules: str) -> None:
-    """Sees that what a grader imports later is installed.
+    """Check that the modules that a grader imports later are installed.
 
     Raises:
-        InputError: it is not.
+        InputError: a module is not installed.
     """
-    lacking = [module for module in modules if find_spec(module) is None]
-    if lacking:
-        raise InputError(f"{', '.join(lacking)}: not installed; run pip install 'tirjudge[bench]'")
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise InputError(f"{', '.join(missing)}: not installed; run pip install 'tirjudge[bench]'")

@@ -1,4 +1,4 @@
-"""Grades by the last number, as is usual for GSM8K."""
+"""Grade by the last number in a response, as usual for GSM8K."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Facts(BaseModel):
     @model_validator(mode="after")
     def _ends_with_a_number(self) -> _Facts:
         if last_number(self.answer) is None:
-            raise ValueError(f"answer: {self.answer!r} given, a number is needed, or a solution that ends with one")
+            raise ValueError(f"answer: expected a number, or a solution that ends with one, got {self.answer!r}")
         return self
 
 
 class Gsm8kGrader:
-    """Facts: `answer`, a number or a solution that ends with it. What is voted on is the number, 18.0 being 18."""
+    """Facts: `answer`, a number or a solution that ends with one. Votes count numbers; 18.0 and 18 are equal."""
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:
         gold = last_number(read_facts(_Facts, facts).answer)

@@ -1,8 +1,8 @@
-"""Grades mathematical answers of any form by math-verify, in processes of their own.
+"""Grade mathematical answers of any form with math-verify, in worker processes.
 
-What a model wrote may keep a computer algebra system busy for ever, take all memory, or crash it. So each question goes to a
-worker process and has a time limit; a worker that does not answer is killed and replaced. An answer that cannot be read or
-compared in time is not right, as with math-verify itself; `detail["problem"]` names the reason.
+A response can make a computer algebra system loop forever, use up all memory, or crash. So each question goes to a
+worker process and has a time limit. A worker that does not answer in time is killed and replaced. An answer that cannot
+be parsed or compared in time counts as wrong, as in math-verify itself; `detail["problem"]` is the reason.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ class _Facts(BaseModel):
 
 
 class _NotAnswered(Exception):
-    """A question was not answered; says why."""
+    """A worker did not answer a question. The message is the reason."""
 
 
 class MathGrader:
-    """Facts: `answer`, in LaTeX or plain. Answers that mean the same are voted on under the text of the first of them.
+    """Facts: `answer`, in LaTeX or plain text. Votes count equivalent answers together.
 
     async with MathGrader(workers=2) as grader:
         grades = await grader.grade([r"It is \\boxed{0.5}."], facts={"answer": r"\\frac{1}{2}"})
     """
 
     def __init__(self, *, workers: int = 2, timeout_s: float = 20.0) -> None:
-        """Starts nothing yet.
+        """Create a grader. Each worker process starts with its first question.
 
         Args:
-            workers: processes, about 200 MB each.
-            timeout_s: for reading one response, and for comparing two answers; on the clock.
+            workers: number of worker processes; each needs about 200 MB.
+            timeout_s: wall-clock limit for parsing one response, and for comparing two answers, in seconds.
 
         Raises:
-            ValueError: no workers, or no time.
+            ValueError: `workers` is less than 1, or `timeout_s` is not positive.
             InputError: math-verify is not installed.
         """
         require("math_verify")
         if workers < 1:
-            raise ValueError(f"workers: {workers} given, at least 1 is needed")
+            raise ValueError(f"workers: expected at least 1, got {workers}")
         if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} given, a number greater than 0 is needed")
+            raise ValueError(f"timeout_s: expected a positive number, got {timeout_s}")
         self._workers = [_Worker(timeout_s=timeout_s) for _ in range(workers)]
         self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
         for worker in self._workers:
@@ -72,29 +72,29 @@ class MathGrader:
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:
         gold = read_facts(_Facts, facts).answer.strip()
-        read = await asyncio.gather(*(self._read(response) for response in responses))
-        texts = list(dict.fromkeys(text for text, _ in read if text is not None))
+        answers = await asyncio.gather(*(self._final_answer(response) for response in responses))
+        texts = list(dict.fromkeys(text for text, _ in answers if text is not None))
         compared = await asyncio.gather(*(self._compare(text, gold=gold) for text in texts))
         verdicts = dict(zip(texts, compared, strict=True))
-        voted = await self._classes(verdicts)
+        representatives = await self._representatives(verdicts)
         grades = []
-        for text, problem in read:
+        for text, problem in answers:
             if text is None:
                 grades.append(Grade(correct=False, detail=_detail(problem)))
             else:
                 is_right, problem = verdicts[text]
-                grades.append(Grade(correct=is_right, answer=voted[text], detail=_detail(problem)))
+                grades.append(Grade(correct=is_right, answer=representatives[text], detail=_detail(problem)))
         return grades
 
-    async def _read(self, response: str) -> tuple[str | None, str | None]:
-        """The final answer, and why it could not be read; None and None if there is none."""
+    async def _final_answer(self, response: str) -> tuple[str | None, str | None]:
+        """Return the final answer and the reason why it could not be read; both None if the response has no answer."""
         try:
             return (await self._ask({"response": response}))["answer"], None
         except _NotAnswered as error:
             return None, str(error)
 
     async def _compare(self, text: str, *, gold: str) -> tuple[bool, str | None]:
-        """Whether an answer means what the gold one does, and why that could not be told."""
+        """Return whether an answer equals the gold answer, and the reason if the two could not be compared."""
         if text == gold:
             return True, None
         try:
@@ -102,19 +102,22 @@ class MathGrader:
         except _NotAnswered as error:
             return False, str(error)
 
-    async def _classes(self, verdicts: Mapping[str, tuple[bool, str | None]]) -> dict[str, str]:
-        """Text -> the first text that means the same. All right ones do; one that could not be compared is alone."""
+    async def _representatives(self, verdicts: Mapping[str, tuple[bool, str | None]]) -> dict[str, str]:
+        """Map each answer to the first equivalent answer.
+
+        All right answers are equivalent. An answer that could not be compared is equivalent to itself only.
+        """
         first_of: dict[str, str] = {}
         for text, (is_right, problem) in verdicts.items():
-            heads = dict.fromkeys(head for head in first_of.values() if verdicts[head] == (is_right, None))
-            alike = None if problem else await self._first_alike(text, heads=list(heads), are_right=is_right)
-            first_of[text] = alike or text
+            firsts = dict.fromkeys(first for first in first_of.values() if verdicts[first] == (is_right, None))
+            equivalent = None if problem else await self._equivalent(text, firsts=list(firsts), are_right=is_right)
+            first_of[text] = equivalent or text
         return first_of
 
-    async def _first_alike(self, text: str, *, heads: Sequence[str], are_right: bool) -> str | None:
-        for head in heads:
-            if are_right or (await self._compare(text, gold=head))[0]:
-                return head
+    async def _equivalent(self, text: str, *, firsts: Sequence[str], are_right: bool) -> str | None:
+        for first in firsts:
+            if are_right or (await self._compare(text, gold=first))[0]:
+                return first
         return None
 
     async def _ask(self, question: dict[str, str]) -> dict[str, Any]:
@@ -126,18 +129,18 @@ class MathGrader:
 
 
 class _Worker:
-    """One process, started when it is asked something."""
+    """One worker process. It starts with its first question."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._process: Process | None = None
 
     async def ask(self, question: dict[str, str]) -> dict[str, Any]:
-        """Its answer.
+        """Send a question to the process and return its answer.
 
         Raises:
-            _NotAnswered: the process did not answer in time, or ended; the next question gets a new one.
-            GraderUnavailable: no process can be started.
+            _NotAnswered: the process did not answer in time, or ended. The next question starts a new process.
+            GraderUnavailable: the process cannot be started.
         """
         try:
             if self._process is None:
@@ -160,7 +163,9 @@ class _Worker:
         try:
             await asyncio.wait_for(self._line(), _START_S)
         except (TimeoutError, *_ENDED) as error:
-            raise GraderUnavailable(f"the grader's process did not start; `python -m {_WORKER}` says why") from error
+            raise GraderUnavailable(
+                f"the grader's process did not start; run `python -m {_WORKER}` to see why"
+            ) from error
 
     async def _exchange(self, question: dict[str, str]) -> dict[str, Any]:
         assert self._process is not None

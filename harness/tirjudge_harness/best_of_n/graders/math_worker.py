@@ -1,7 +1,8 @@
-"""The process in which mathematical answers are parsed and compared: questions in, answers out, one JSON object a line.
+"""Worker process that parses and compares mathematical answers. It reads and writes one JSON object per line.
 
-`{"response": ...}` is answered by `{"answer": ...}`, the final answer in it or null; `{"gold": ..., "answer": ...}` by
-`{"same": ...}`. A question may take for ever, or all the memory that a process is allowed: whoever asks ends the process.
+To `{"response": ...}` it answers `{"answer": ...}`: the final answer of the response, or null. To `{"gold": ...,
+"answer": ...}` it answers `{"same": ...}`. A question may loop forever or use up the memory limit; the parent then
+kills this process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from tirjudge_harness.best_of_n.graders.final_answer import last_boxed
 
 MAX_ANSWER_CHARS = 2000
-"""A longer answer is a loop of the model's: the response is taken to have none."""
+"""Maximum length of an answer. Longer answers are repetition loops of a model and count as no answer."""
 
 _MEMORY_BYTES = 4 << 30
 
@@ -24,7 +25,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    same_answer("1", gold="1")  # loads what the first question would wait for
+    same_answer("1", gold="1")  # loads math-verify now, outside the time limit of the first question
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
@@ -37,7 +38,7 @@ def _answer(question: dict[str, str]) -> dict[str, Any]:
 
 
 def final_answer(response: str) -> str | None:
-    """What the last box holds, or else the last expression that can be read. None: there is none."""
+    """Return the content of the last box, or the last expression that math-verify can parse. None: neither exists."""
     from math_verify import parse
 
     answer = last_boxed(response)
@@ -48,7 +49,7 @@ def final_answer(response: str) -> str | None:
 
 
 def same_answer(answer: str, *, gold: str) -> bool:
-    """Whether an answer means what the gold one does, by math-verify."""
+    """Whether math-verify finds an answer equal to the gold answer."""
     from math_verify import parse, verify
 
     first, second = (

@@ -1,8 +1,8 @@
-"""Published tables, as printed, with what a reader has to know before setting a figure beside them.
+"""Published tables as printed, with notes on the comparability of their figures.
 
-A table is a CSV whose first line names its source; `columns.csv` says which figure of ours belongs in which column. Its
-`notes` are keys of `notes.csv`, where each note says which figures it speaks of (`judgebench_*`: all whose names begin so)
-and whether they can be compared with figures measured here.
+Each table is a CSV file whose first line names its source. `columns.csv` maps its columns to figures of our benchmarks.
+Its column `notes` has keys of `notes.csv`. Each note lists the figures it applies to (`judgebench_*`: all figures with
+this prefix) and whether they are comparable with our figures.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ SOURCE = "# source: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a reader has to know about some figures of a row."""
+    """A note on figures of a row."""
 
     figures: tuple[str, ...]
-    """Column names; `name_*` is all that begin so."""
+    """Column names; `name_*` is a prefix."""
     comparable: bool
-    """Whether the figures can be set beside others in their column all the same."""
+    """Whether the figures are comparable with others in their column despite the note."""
     text: str
+    """The note, without a final full stop."""
 
-    def speaks_of(self, figure: str) -> bool:
+    def applies_to(self, figure: str) -> bool:
+        """Whether the note is about a column."""
         return any(figure == name or (name.endswith("*") and figure.startswith(name[:-1])) for name in self.figures)
 
     def __str__(self) -> str:
@@ -41,31 +43,34 @@ class PublishedRow:
     """One row of a published table."""
 
     texts: Mapping[str, str]
-    """By column; empty where nothing is printed."""
+    """Text by column; empty where the paper prints nothing."""
     notes: tuple[Note, ...]
+    """Notes on the row."""
 
     def number(self, figure: str) -> float | None:
-        """As printed; None: nothing is."""
+        """Return the number in a column. None: the paper prints nothing there."""
         text = self.texts.get(figure, "")
         return float(text) if text else None
 
     def notes_on(self, figure: str) -> tuple[str, ...]:
-        return tuple(str(note) for note in self.notes if note.speaks_of(figure))
+        """Return the texts of the notes on a column."""
+        return tuple(str(note) for note in self.notes if note.applies_to(figure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedColumn:
-    """A column of a published table, and which figure of ours belongs there."""
+    """A column of a published table, and the figure of our runs that belongs in it."""
 
     key: str
-    """Of the published column."""
+    """Name of the column in the CSV file."""
     title: str
+    """Title for readers."""
     group: str
-    """What several neighbouring columns have over their titles; empty: nothing."""
+    """Heading above the titles of adjacent columns. Empty: no heading."""
     benchmark: str
-    """Empty: best-of-N."""
+    """Name of our benchmark. Empty: best-of-N."""
     figure: str
-    """Of the benchmark; of best-of-N a strategy or a baseline."""
+    """Name of the benchmark's figure; for best-of-N, of a strategy or baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +78,14 @@ class Published:
     """One published table."""
 
     source: str
+    """The paper and the number of the table."""
     columns: tuple[PublishedColumn, ...]
     rows: tuple[PublishedRow, ...]
 
 
 @cache
 def published(table: PublishedTable) -> Published:
-    """A published table."""
+    """Return a published table."""
     notes = _notes()
     head, *lines = _lines(f"{table}.csv")
     rows = (

@@ -1,4 +1,4 @@
-"""Every kind of instruction by hand, and the strict and loose rules."""
+"""Hand-written cases for every kind of instruction, and the strict and loose rules."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def instructions(*each: tuple[str, dict[str, Any]]) -> Instructions:
 
 
 @pytest.mark.parametrize(("kind", "given", "followed", "broken"), CASES)
-def test_a_response_that_follows_an_instruction_is_told_from_one_that_does_not(
+def test_a_check_accepts_a_good_response_and_rejects_a_bad_one(
     kind: str, given: dict[str, Any], followed: str, broken: str
 ) -> None:
     one = instructions((kind, given))
@@ -83,12 +83,12 @@ def test_a_response_that_follows_an_instruction_is_told_from_one_that_does_not(
     assert following(broken, one).strict == (False,)
 
 
-def test_every_kind_is_among_the_cases() -> None:
+def test_every_kind_has_a_case() -> None:
     assert len(CHECKS) == 25
     assert {kind for kind, *_ in CASES} == set(CHECKS)
 
 
-def test_keywords_are_text_and_no_patterns() -> None:
+def test_keywords_are_plain_text() -> None:
     one = instructions(
         ("keywords:existence", {"keywords": ["c++"]}), ("keywords:forbidden_words", {"forbidden_words": ["a.b"]})
     )
@@ -96,12 +96,12 @@ def test_keywords_are_text_and_no_patterns() -> None:
 
 
 def test_contractions_count_as_two_words_in_capitals() -> None:
-    """The Treebank rules part DO from N'T."""
+    """The Treebank rules split DON'T into DO and N'T."""
     one = instructions(("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"}))
     assert following("Please DON'T go.", one).strict == (True,)
 
 
-def test_a_text_of_no_language_is_taken_to_be_in_any() -> None:
+def test_a_text_without_a_language_passes_for_every_language() -> None:
     assert following("12345", instructions(("language:response_language", {"language": "sw"}))).strict == (True,)
 
 
@@ -115,17 +115,17 @@ def test_a_text_of_no_language_is_taken_to_be_in_any() -> None:
         ('Sure:\n**"quoted"**', "startend:quotation"),
     ],
 )
-def test_loosely_a_first_line_a_last_line_and_stars_are_forgiven(response: str, kind: str) -> None:
+def test_loose_checks_ignore_the_first_line_the_last_line_and_asterisks(response: str, kind: str) -> None:
     followed = following(response, instructions((kind, {})))
     assert (followed.strict, followed.loose) == ((False,), (True,))
 
 
-def test_loosely_a_fault_in_the_middle_is_not_forgiven() -> None:
+def test_loose_checks_do_not_ignore_a_middle_line() -> None:
     assert following("first\nmiddle, here\nlast", instructions(("punctuation:no_comma", {}))).loose == (False,)
 
 
-def test_variants_are_chosen_for_each_instruction_by_itself() -> None:
-    """Without its first line it has no comma, with it two words: each holds in one variant, none holds both."""
+def test_each_instruction_may_hold_in_another_variant() -> None:
+    """Without its first line, the response has no comma. With it, it has three words. No variant follows both."""
     two = instructions(
         ("punctuation:no_comma", {}), ("length_constraints:number_words", {"num_words": 3, "relation": "at least"})
     )
@@ -134,7 +134,7 @@ def test_variants_are_chosen_for_each_instruction_by_itself() -> None:
 
 
 @pytest.mark.parametrize("response", ["", " \n "])
-def test_an_empty_response_follows_nothing(response: str) -> None:
+def test_an_empty_response_follows_no_instruction(response: str) -> None:
     followed = following(response, instructions(("punctuation:no_comma", {})))
     assert (followed.strict, followed.loose) == ((False,), (False,))
 
@@ -168,11 +168,14 @@ async def test_a_response_is_right_if_it_follows_all_instructions_strictly() -> 
     [
         (
             {"instruction_id_list": ["a:b"], "kwargs": [{}]},
-            "instruction_id_list: 'a:b' given; known are keywords:existence",
+            "instruction_id_list: unknown instruction 'a:b'; expected one of keywords:existence",
         ),
-        ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": []}, "kwargs: 0 given for 1 instructions"),
+        (
+            {"instruction_id_list": ["punctuation:no_comma"], "kwargs": []},
+            r"kwargs: expected one per instruction \(1\), got 0",
+        ),
         ({"instruction_id_list": [], "kwargs": []}, "instruction_id_list: empty"),
-        ({"kwargs": []}, "instruction_id_list: not given"),
+        ({"kwargs": []}, "instruction_id_list: "),
         ({"instruction_id_list": ["keywords:existence"], "kwargs": [None]}, "keywords:existence: keywords"),
         (
             {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["a" * 201]}]},
@@ -183,17 +186,17 @@ async def test_a_response_is_right_if_it_follows_all_instructions_strictly() -> 
                 "instruction_id_list": ["length_constraints:number_words"],
                 "kwargs": [{"num_words": 3, "relation": "at most"}],
             },
-            'length_constraints:number_words: relation: "at most" given',
+            'length_constraints:number_words: relation: .*"at most"',
         ),
     ],
 )
-async def test_broken_instructions_are_named(facts: dict[str, Any], message: str) -> None:
+async def test_invalid_instructions_are_refused(facts: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         await IfevalGrader().grade(["x"], facts=facts)
 
 
 @given(response=st.text(alphabet='aB ,.*-"<>[]\n', max_size=60))
-def test_what_is_followed_strictly_is_followed_loosely(response: str) -> None:
+def test_strictly_followed_instructions_are_loosely_followed(response: str) -> None:
     every = instructions(
         ("punctuation:no_comma", {}),
         ("startend:quotation", {}),

@@ -1,4 +1,4 @@
-"""AIME and GSM8K: answers that are numbers."""
+"""The AIME and GSM8K graders, whose answers are numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_leading_zeros_make_no_difference(gold: str | int) -> None:
         ("I do not know.", None),
     ],
 )
-def test_the_integer_in_the_last_box_counts_and_else_the_last_number(response: str, answer: int | None) -> None:
+def test_the_answer_is_the_last_box_or_the_last_number(response: str, answer: int | None) -> None:
     assert integer_answer(response) == answer
 
 
@@ -56,13 +56,13 @@ async def test_every_answer_is_found_boxed_and_in_prose(answer: int) -> None:
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({}, "answer: not given"),
+        ({}, "answer: "),
         ({"answer": "1000"}, "answer: .*1000"),
-        ({"answer": "x"}, 'answer: "x" given'),
+        ({"answer": "x"}, 'answer: .*"x"'),
         ({"answer": None}, "answer: "),
     ],
 )
-async def test_a_gold_answer_that_is_no_aime_answer_is_named(facts: dict[str, Any], message: str) -> None:
+async def test_an_invalid_aime_gold_answer_is_refused(facts: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         await AimeGrader().grade(["1"], facts=facts)
 
@@ -75,15 +75,15 @@ async def test_gsm8k_compares_the_last_numbers_by_value() -> None:
 
 
 @pytest.mark.parametrize("answer", ["70,000", 70000, "7 * 10000 = 70000\n#### 70000"])
-async def test_gsm8k_takes_a_gold_number_or_a_gold_solution(answer: str | int) -> None:
+async def test_gsm8k_accepts_a_gold_number_or_a_gold_solution(answer: str | int) -> None:
     (grade,) = await Gsm8kGrader().grade(["A: 70000"], facts={"answer": answer})
     assert grade.correct
 
 
 @pytest.mark.parametrize(
     ("facts", "message"),
-    [({}, "answer: not given"), ({"answer": "none"}, "answer: 'none' given, a number is needed")],
+    [({}, "answer: "), ({"answer": "none"}, "answer: expected a number, .* got 'none'")],
 )
-async def test_gsm8k_names_a_gold_answer_without_a_number(facts: dict[str, Any], message: str) -> None:
+async def test_gsm8k_refuses_a_gold_answer_without_a_number(facts: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         await Gsm8kGrader().grade(["1"], facts=facts)

@@ -1,4 +1,4 @@
-"""Programs in what a model wrote around them."""
+"""Finding the program in a response."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ DOUBLE = "def double(x):\n    return 2 * x\n"
         ("double = lambda x: 2 * x", None),
     ],
 )
-def test_the_program_is_found_in_prose(response: str, program: str | None) -> None:
+def test_the_program_is_found_in_a_response(response: str, program: str | None) -> None:
     assert program_of(response, entry_point="double") == (program or response)

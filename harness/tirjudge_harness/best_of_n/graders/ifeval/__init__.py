@@ -1,7 +1,7 @@
-"""Grades by what can be checked: a response is right if it follows every instruction of its prompt, strictly.
+"""Grade by verifiable instructions: a response is right if it strictly follows every instruction of its prompt.
 
-The rules are those of IFEval (arXiv 2311.07911), at the level of prompts; a grade's detail has each instruction by itself,
-strictly and loosely.
+The rules are IFEval's (arXiv 2311.07911); a grade is prompt-level strict accuracy. The detail of a grade says for each
+instruction whether it is followed strictly and loosely.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Following", "FollowingRates", "IfevalGrader", "Instructions", "follo
 
 
 class IfevalGrader:
-    """Facts: `instruction_id_list` and `kwargs`, as in the data set. There is no answer to vote on."""
+    """Facts: `instruction_id_list` and `kwargs`, as in the dataset. Grades have no answers to vote on."""
 
     def __init__(self) -> None:
-        """Raises InputError: a package that it needs is not installed."""
+        """Raises InputError if langdetect, nltk or punkt is not installed."""
         require("langdetect", "nltk", "punkt")
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:

@@ -1,4 +1,4 @@
-"""Which instructions of an IFEval prompt a response follows, strictly and loosely."""
+"""Check which instructions of an IFEval prompt a response follows, strictly and loosely."""
 
 from __future__ import annotations
 
@@ -14,57 +14,64 @@ from tirjudge_harness.items import InputError
 
 
 class Instructions(BaseModel):
-    """The instructions of one prompt, as the data set has them."""
+    """The instructions of one prompt, in the format of the dataset."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     instruction_id_list: list[str]
     """Kinds, such as `punctuation:no_comma`."""
     kwargs: list[dict[str, Any] | None]
-    """What each leaves open; a null stands for what it does not have."""
+    """Arguments of each instruction, such as the number of words. Arguments that are null are ignored."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Instructions:
         kinds, kwargs = self.instruction_id_list, self.kwargs
         if not kinds:
-            raise ValueError("instruction_id_list: empty, at least one instruction is needed")
+            raise ValueError("instruction_id_list: empty; give at least one instruction")
         if len(kinds) != len(kwargs):
-            raise ValueError(f"kwargs: {len(kwargs)} given for {len(kinds)} instructions, one for each is needed")
+            raise ValueError(f"kwargs: expected one per instruction ({len(kinds)}), got {len(kwargs)}")
         for kind in kinds:
             if kind not in CHECKS:
-                raise ValueError(f"instruction_id_list: {kind!r} given; known are {', '.join(CHECKS)}")
+                raise ValueError(
+                    f"instruction_id_list: unknown instruction {kind!r}; expected one of {', '.join(CHECKS)}"
+                )
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Of one response: an entry an instruction, in the prompt's order."""
+    """The instructions that one response follows: one entry per instruction, in the order of the prompt."""
 
     strict: tuple[bool, ...]
-    """Whether the response follows it as it is."""
+    """Whether the unchanged response follows the instruction."""
     loose: tuple[bool, ...]
-    """Whether one of eight variants does: with and without its first line, its last line, and its stars."""
+    """Whether one of eight variants of the response follows the instruction: with and without the first line, the last
+    line, and asterisks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowingRates:
-    """The four figures that IFEval is cited by, as counts."""
+    """IFEval's four accuracy figures, as counts."""
 
     num_prompts: int
+    """Number of prompts."""
     num_instructions: int
+    """Number of instructions in all prompts."""
     prompt_strict: int
-    """Prompts all of whose instructions are followed."""
+    """Prompts whose instructions are all followed strictly."""
     inst_strict: int
-    """Instructions that are followed, whatever their prompts."""
+    """Instructions that are followed strictly."""
     prompt_loose: int
+    """Prompts whose instructions are all followed loosely."""
     inst_loose: int
+    """Instructions that are followed loosely."""
 
 
 def following(response: str, instructions: Instructions) -> Following:
-    """Which instructions a response follows. An empty one follows none.
+    """Return which instructions a response follows. An empty response follows none.
 
     Raises:
-        InputError: an instruction lacks what its kind needs; it names both.
+        InputError: an argument of an instruction is missing or invalid; the message names both.
     """
     strict, loose = [], []
     for kind, kwargs in zip(instructions.instruction_id_list, instructions.kwargs, strict=True):
@@ -76,7 +83,7 @@ def following(response: str, instructions: Instructions) -> Following:
 
 
 def tally(responses: Iterable[Following]) -> FollowingRates:
-    """Counts over responses, one a prompt."""
+    """Count followed prompts and instructions over responses, one response per prompt."""
     every = list(responses)
     return FollowingRates(
         num_prompts=len(every),
@@ -98,7 +105,7 @@ def _follows(response: str, kind: str, given: dict[str, Any]) -> bool:
 
 
 def _variants(response: str) -> Iterator[str]:
-    """The seven beside the response itself."""
+    """Yield the seven loose variants other than the response itself."""
     lines = response.split("\n")
     without_lines: Sequence[str] = [
         response,

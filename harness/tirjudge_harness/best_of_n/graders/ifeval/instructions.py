@@ -1,7 +1,7 @@
-"""The 25 kinds of instruction of IFEval, each a question about a response that a program can answer.
+"""The 25 kinds of IFEval instructions. Each is a check that a program can run on a response.
 
-They are written from the paper's description (arXiv 2311.07911, Table 1) and agree with the published figures; where the
-description leaves something open, the docstring says what holds. Keywords are plain text, never patterns.
+The checks follow the paper's description (arXiv 2311.07911, Table 1) and agree with the published figures. Where the
+description is ambiguous, the docstring of the check states the rule. Keywords are plain text, not patterns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 Check = Callable[..., bool]
 OneText = Annotated[str, Field(min_length=1)]
 MAX_KEYWORD_CHARS = 200
-"""Longest keyword: where case does not count, the search takes the product of its length and the response's."""
+"""Maximum length of a keyword. A case-insensitive search takes time proportional to it."""
 
 Keyword = Annotated[str, Field(min_length=1, max_length=MAX_KEYWORD_CHARS)]
 Keywords = Annotated[Sequence[Keyword], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
@@ -43,11 +43,12 @@ _FENCE = re.compile(r"\A```(?:json|Json|JSON)?")
 _CHECKS: dict[str, Check] = {}
 
 CHECKS: Mapping[str, Check] = MappingProxyType(_CHECKS)
-"""Kind -> whether a response follows it; what the kind leaves open (a number, a word) comes as keyword arguments."""
+"""Kind -> function that checks whether a response follows it. Keyword arguments are the kind's parameters, such as a
+number or a word."""
 
 
 def _check(kind: str) -> Callable[[Check], Check]:
-    """The function below is the check of this kind."""
+    """Register the decorated function as the check of a kind."""
 
     def add(check: Check) -> Check:
         _CHECKS[kind] = validate_call(check)
@@ -65,19 +66,19 @@ def _holds(count: int, relation: Relation, limit: int) -> bool:
 
 @_check("keywords:existence")
 def _existence(response: str, *, keywords: Keywords) -> bool:
-    """All keywords occur, whatever their case, also inside longer words."""
+    """All keywords occur, in any case, also inside longer words."""
     return all(re.search(re.escape(keyword), response, re.IGNORECASE) for keyword in keywords)
 
 
 @_check("keywords:frequency")
 def _frequency(response: str, *, keyword: Keyword, frequency: Count, relation: Relation) -> bool:
-    """Occurrences that do not overlap, whatever their case, also inside longer words."""
+    """Non-overlapping occurrences are counted, in any case, also inside longer words."""
     return _holds(len(re.findall(re.escape(keyword), response, re.IGNORECASE)), relation, frequency)
 
 
 @_check("keywords:forbidden_words")
 def _forbidden_words(response: str, *, forbidden_words: Keywords) -> bool:
-    """None occurs as a word of its own, whatever its case."""
+    """No forbidden word occurs as a whole word, in any case."""
     return not any(re.search(rf"\b{re.escape(word)}\b", response, re.IGNORECASE) for word in forbidden_words)
 
 
@@ -89,7 +90,7 @@ def _letter_frequency(
     let_frequency: Count,
     let_relation: Relation,
 ) -> bool:
-    """The character, whatever its case. Some prompts ask for one that is no letter; that very one is counted."""
+    """Occurrences of the character are counted, in any case. Some prompts name a character that is not a letter."""
     return _holds(response.lower().count(letter.lower()), let_relation, let_frequency)
 
 
@@ -131,13 +132,13 @@ def _number_words(response: str, *, num_words: Count, relation: Relation) -> boo
 
 @_check("length_constraints:number_paragraphs")
 def _number_paragraphs(response: str, *, num_paragraphs: Count) -> bool:
-    """Paragraphs are parted by `***`; nothing but the first and the last may be blank, and then does not count."""
+    """Paragraphs are separated by `***`. Only the first and the last may be blank; blank ones are not counted."""
     return _num_parts(response.split("***")) == num_paragraphs
 
 
 @_check("length_constraints:nth_paragraph_first_word")
 def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_paragraph: int, first_word: OneText) -> bool:
-    """Paragraphs are parted by a blank line. Blank ones do not count, but take a place in the order."""
+    """Paragraphs are separated by a blank line. Blank paragraphs are not counted but are included in the numbering."""
     paragraphs = response.split("\n\n")
     num_filled = sum(bool(paragraph.strip()) for paragraph in paragraphs)
     if num_filled != num_paragraphs or not 1 <= nth_paragraph <= num_filled:
@@ -154,14 +155,14 @@ def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_parag
 
 @_check("detectable_content:number_placeholders")
 def _number_placeholders(response: str, *, num_placeholders: Count) -> bool:
-    """At least so many texts in square brackets, each on one line."""
+    """At least `num_placeholders` texts are in square brackets, each on one line."""
     found = sum("[" in part for line in response.split("\n") for part in line.split("]")[:-1])
     return found >= num_placeholders
 
 
 @_check("detectable_content:postscript")
 def _postscript(response: str, *, postscript_marker: OneText) -> bool:
-    """The marker occurs, whatever its case; in P.S. and P.P.S a space may stand between the letters."""
+    """The marker occurs, in any case. P.S. and P.P.S may have a space between the letters."""
     pattern = _POSTSCRIPTS.get(postscript_marker.strip())
     if pattern is None:
         return postscript_marker.strip().lower() in response.lower()
@@ -170,32 +171,32 @@ def _postscript(response: str, *, postscript_marker: OneText) -> bool:
 
 @_check("detectable_format:number_bullet_lists")
 def _number_bullet_lists(response: str, *, num_bullets: Count) -> bool:
-    """Exactly so many lines that begin with one `*`, or with `-`."""
+    """Exactly `num_bullets` lines begin with a single `*` or with `-`."""
     return len(_STARRED_ITEM.findall(response)) + len(_DASHED_ITEM.findall(response)) == num_bullets
 
 
 @_check("detectable_format:constrained_response")
 def _constrained_response(response: str) -> bool:
-    """One of three sentences occurs."""
+    """One of the three allowed sentences occurs."""
     return any(sentence in response for sentence in _CONSTRAINED_RESPONSES)
 
 
 @_check("detectable_format:number_highlighted_sections")
 def _number_highlighted_sections(response: str, *, num_highlights: Count) -> bool:
-    """At least so many texts between stars, or between double stars, each on one line and not blank."""
+    """At least `num_highlights` texts are between `*` or between `**`, each on one line and not blank."""
     found = [*_HIGHLIGHT.findall(response), *_BOLD.findall(response)]
     return sum(bool(text.strip()) for text in found) >= num_highlights
 
 
 @_check("detectable_format:multiple_sections")
 def _multiple_sections(response: str, *, section_spliter: OneText, num_sections: Count) -> bool:
-    """At least so many times the word with a number behind it."""
+    """The section word followed by a number occurs at least `num_sections` times."""
     return len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", response)) >= num_sections
 
 
 @_check("detectable_format:json_format")
 def _json_format(response: str) -> bool:
-    """All of it is JSON, perhaps in a code block."""
+    """The whole response is JSON, optionally in a code block."""
     text = _FENCE.sub("", response.strip(), count=1).removesuffix("```").strip()
     try:
         json.loads(text)
@@ -206,7 +207,7 @@ def _json_format(response: str) -> bool:
 
 @_check("detectable_format:title")
 def _title(response: str) -> bool:
-    """A line has `<<a title>>`, not a blank one."""
+    """A line contains `<<title>>` with a title that is not blank."""
     for line in response.split("\n"):
         start, end = line.find("<<"), line.rfind(">>")
         if start >= 0 and end > start + 2 and line[start:end].lstrip("<").rstrip(">").strip():
@@ -219,7 +220,7 @@ def _title(response: str) -> bool:
 
 @_check("combination:two_responses")
 def _two_responses(response: str) -> bool:
-    """Two different texts parted by six stars; what stands before the first stars or after the last may be blank."""
+    """Two different texts are separated by `******`. Blank text before the first or after the last one is ignored."""
     parts = response.split("******")
     filled = [part.strip() for part in parts if part.strip()]
     return _num_parts(parts) == 2 and filled[0] != filled[1]
@@ -227,13 +228,13 @@ def _two_responses(response: str) -> bool:
 
 @_check("combination:repeat_prompt")
 def _repeat_prompt(response: str, *, prompt_to_repeat: OneText) -> bool:
-    """The response begins with the request, whatever its case."""
+    """The response begins with the prompt, in any case."""
     return response.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
 @_check("startend:end_checker")
 def _end_checker(response: str, *, end_phrase: OneText) -> bool:
-    """The response ends with the phrase, whatever its case, perhaps in quotation marks."""
+    """The response ends with the phrase, in any case, optionally followed by quotation marks."""
     return response.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
@@ -249,7 +250,7 @@ def _no_comma(response: str) -> bool:
 
 
 def _num_parts(parts: Sequence[str]) -> int:
-    """How many are not blank; -1 if one in the middle is."""
+    """Return the number of parts that are not blank; -1 if a part other than the first and the last is blank."""
     if not all(part.strip() for part in parts[1:-1]):
         return -1
     return sum(bool(part.strip()) for part in parts)

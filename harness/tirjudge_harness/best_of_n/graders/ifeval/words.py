@@ -1,8 +1,8 @@
-"""What the rules of IFEval call a word, a sentence and a language.
+"""Words, sentences and languages as IFEval's rules define them.
 
-Sentences are those of the English Punkt model and words in capitals those of the Treebank rules, as in the published figures;
-both come with the packages and nothing is downloaded. The language is guessed with a fixed seed: the same text is always
-given the same one.
+The English Punkt model splits sentences, and the Treebank rules split words in capitals, as in the published figures.
+Both are part of installed packages; nothing is downloaded. Language detection uses a fixed seed, so the result for a
+text is always the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORD = re.compile(r"\w+")
 
 
 def count_words(text: str) -> int:
-    """Runs of letters, digits and underscores."""
+    """Count runs of letters, digits and underscores."""
     return len(_WORD.findall(text))
 
 
@@ -24,15 +24,17 @@ def count_sentences(text: str) -> int:
 
 
 def count_capital_words(text: str) -> int:
-    """Words without a small letter and with at least one capital."""
+    """Count words with at least one uppercase letter and no lowercase letter."""
     words = _word_splitter()
     return sum(word.isupper() for sentence in _sentence_splitter().tokenize(text) for word in words.tokenize(sentence))
 
 
 @lru_cache(maxsize=1024)
 def is_in_language(text: str, language: str) -> bool:
-    """Whether a text seems to be in a language (an ISO 639-1 code). A text of which nothing can be told, such as one of
-    digits alone, is taken to be in any."""
+    """Whether the detected language of a text is `language` (an ISO 639-1 code).
+
+    True for texts without a detectable language, such as digits only.
+    """
     from langdetect.lang_detect_exception import LangDetectException
 
     detector = _language_detector().create()
@@ -59,7 +61,7 @@ def _word_splitter() -> Any:
 
 @cache
 def _language_detector() -> Any:
-    """One of our own: the seed of the package's is global, and unset."""
+    """Return a factory with a seed. The global factory of the package has none."""
     from langdetect.detector_factory import PROFILES_DIRECTORY, DetectorFactory
 
     factory = DetectorFactory()
