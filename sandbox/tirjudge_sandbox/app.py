@@ -1,4 +1,5 @@
-"""The HTTP interface: run programs in tirjudge's format or in other projects' formats, and report health and metrics."""
+"""The HTTP interface: run programs in tirjudge's format or in other projects' formats, and report health and
+metrics."""
 
 from __future__ import annotations
 
@@ -201,8 +202,8 @@ async def _encoded(result: ExecResult) -> bytes:
 async def _execute_item(asked: ExecuteRequest, *, service: SandboxService) -> bytes:
     """Run one program of a batch and return its result as JSON.
 
-    The result is encoded immediately, so that a batch holds one copy of each result in memory. A failure is returned in the
-    form of a result, so that all items have one form."""
+    The result is encoded immediately, so that a batch holds one copy of each result in memory. A failure is returned in
+    the form of a result, so that all items have one form."""
     try:
         return await _encoded(await service.execute_request(asked))
     except Refused as error:

@@ -28,8 +28,8 @@ class SandboxAttack:
     name: str
     """Short description of the attack."""
     code: str
-    """Python source. The variables `path`, `pid` and `port` name a file, a process and a TCP port of the host. An exception
-    means that the attack was blocked."""
+    """Python source. The variables `path`, `pid` and `port` name a file, a process and a TCP port of the host. An
+    exception means that the attack was blocked."""
     ends: frozenset[Outcome] = frozenset({Outcome.OK, Outcome.ERROR})
     """Outcomes that count as blocked, provided that the output does not contain BREACH."""
 
@@ -121,7 +121,8 @@ ATTACKS = (
 
 
 async def problem_with(attack: SandboxAttack, *, pool: SandboxPool) -> str:
-    """Run an attack. Return an empty string if it was blocked, else a description of the breach or unexpected outcome."""
+    """Run an attack. Return an empty string if it was blocked, else a description of the breach or unexpected
+    outcome."""
     async with _targets() as bindings:
         result = await pool.run(attack.code, bindings=bindings)
     if "BREACH" in result.stdout:

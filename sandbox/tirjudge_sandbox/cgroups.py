@@ -1,9 +1,9 @@
 """Control groups (cgroups): limits on the total use of all processes of one slot.
 
-A slot's process joins its group once. The programs that it forks start in the same group. Groups are created below the group
-of this process (version 1), or below the nearest ancestor that delegates the memory and pids controllers (version 2). Limits
-set on this process therefore apply to them too. A group's name is `tirjudge-<pid>-<start of that process>-<number>`, so that
-the next pool can recognize and remove the groups of dead processes.
+A slot's process joins its group once. The programs that it forks start in the same group. Groups are created below the
+group of this process (version 1), or below the nearest ancestor that delegates the memory and pids controllers (version
+2). Limits set on this process therefore apply to them too. A group's name is `tirjudge-<pid>-<start of that
+process>-<number>`, so that the next pool can recognize and remove the groups of dead processes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Cgroup:
 
         Args:
             pid: process id in the pid namespace of this process.
-            base_bytes: memory of the warm interpreter. A program that writes to all of it gets a private copy of this size.
+            base_bytes: memory of the warm interpreter. A program that writes to all of it gets a private copy of this
+                size.
         """
         self.hold(pid)
         self._base_bytes, self._memory_bytes = base_bytes, 0
@@ -279,8 +280,8 @@ def _upwards(own: Path, *, top: Path) -> Iterator[Path]:
 
 
 def _make_room(own: Path) -> None:
-    """Move this process into a child group if it is the only process of its group: a group that delegates controllers must
-    not contain processes."""
+    """Move this process into a child group if it is the only process of its group: a group that delegates controllers
+    must not contain processes."""
     if (own / "cgroup.procs").read_text().split() == [str(os.getpid())]:
         inner = own / f"{_PREFIX}-server"
         inner.mkdir(exist_ok=True)

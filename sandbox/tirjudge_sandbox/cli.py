@@ -37,13 +37,16 @@ ChosenLevel = Annotated[
 MinLevel = Annotated[IsolationLevel, typer.Option(help="Weakest level allowed; the sandbox does not start below it.")]
 Image = Annotated[str | None, typer.Option(help="Docker image for the levels gvisor and docker.")]
 AllowUnsafe = Annotated[
-    bool, typer.Option(help="If no isolation level works, run programs with only the seccomp filter and resource limits.")
+    bool,
+    typer.Option(help="If no isolation level works, run programs with only the seccomp filter and resource limits."),
 ]
 
 
 @app.command()
 def run(
-    program: Annotated[Path, typer.Argument(help="Python file to run.", exists=True, dir_okay=False, metavar="PROGRAM.py")],
+    program: Annotated[
+        Path, typer.Argument(help="Python file to run.", exists=True, dir_okay=False, metavar="PROGRAM.py")
+    ],
     bind: Annotated[list[str] | None, typer.Option(help="A variable of the program, as name=text. Repeatable.")] = None,
     stdin: Annotated[
         typer.FileText | None, typer.Option(help="File for the program's standard input; - for this command's own.")
@@ -153,8 +156,8 @@ def serve(
 ) -> None:
     """Run programs over HTTP: POST /v1/execute, and the protocols of SandboxFusion's and verl-tool's clients.
 
-    Once ready, the command prints a line of JSON with its address. On SIGTERM it takes no new programs and waits for the
-    running ones.
+    Once ready, the command prints a line of JSON with its address. On SIGTERM it takes no new programs and waits for
+    the running ones.
     """
     from tirjudge_sandbox.serving import serve_pool
     from tirjudge_web.binding import check_bind

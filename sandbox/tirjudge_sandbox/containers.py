@@ -1,9 +1,9 @@
 """Fork servers in containers: each has a container that is started once and controlled over its standard streams.
 
-A program may take over the inside of its container. The container's output is therefore bounded and checked. The container
-has no network, no host directory and no writable file system except a small /tmp. It ends when this process ends, because
-its standard input is then closed. The sandbox code is sent over standard input too, so the Docker daemon needs no access to
-this process's files: it may run outside the container of this process, or on another machine.
+A program may take over the inside of its container. The container's output is therefore bounded and checked. The
+container has no network, no host directory and no writable file system except a small /tmp. It ends when this process
+ends, because its standard input is then closed. The sandbox code is sent over standard input too, so the Docker daemon
+needs no access to this process's files: it may run outside the container of this process, or on another machine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ START_S = 60.0
 """Timeout for the start of a container, seconds."""
 
 DAEMON_S = 30.0
-"""Timeout of requests to the Docker daemon, seconds. The daemon hangs if a runtime hangs, as gVisor does on some virtual
-machines."""
+"""Timeout of requests to the Docker daemon, seconds. The daemon hangs if a runtime hangs, as gVisor does on some
+virtual machines."""
 
 RELAY_S = 2.0
 """Seconds added to the slot's own timeout, so that the slot in the container reports an overdue program first."""
@@ -311,7 +311,8 @@ class ContainedSlot(SlotProcess):
 
 
 class _Output:
-    """The standard output of a container, read from the stream that the daemon multiplexes it with standard error in."""
+    """The standard output of a container, read from the stream that the daemon multiplexes it with standard error
+    in."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -394,7 +395,8 @@ class _Container:
         container.start()
 
     def remove(self) -> None:
-        """Wait for the container to end, which closing its standard input causes. Kill it if it does not end in time."""
+        """Wait for the container to end, which closing its standard input causes. Kill it if it does not end in
+        time."""
         errors = importlib.import_module("docker").errors
         try:
             with contextlib.suppress(errors.DockerException, OSError):
@@ -415,7 +417,8 @@ class _Container:
 
 
 def _options(plan: ContainerPlan) -> dict[str, Any]:
-    """Return the options of a container that can only compute: no network, no privileges, no writable files but /tmp."""
+    """Return the options of a container that can only compute: no network, no privileges, no writable files but
+    /tmp."""
     docker_types = importlib.import_module("docker").types
     memory_bytes = _BASE_BYTES + plan.num_slots * (plan.memory_bytes + _BYTES_PER_SLOT)
     num_tasks = (NUM_THREADS + 8) * plan.num_slots + 64
@@ -442,8 +445,8 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         "log_config": docker_types.LogConfig(type="none"),  # the default keeps all output on the host's disk
     }
     if plan.level is IsolationLevel.GVISOR:
-        # These capabilities apply to gVisor's kernel, not to the host's. They are needed to hide the image's files and to
-        # give each slot its user. Programs do not have them.
+        # These capabilities apply to gVisor's kernel, not to the host's. They are needed to hide the image's files and
+        # to give each slot its user. Programs do not have them.
         options |= {
             "runtime": GVISOR_RUNTIME,
             "user": "0:0",
@@ -492,7 +495,8 @@ def _sweep(client: Any) -> None:
 
 
 def _is_stale(owner: str) -> bool:
-    """Whether the owner process is dead. False for an owner in another pid namespace, which cannot be checked from here."""
+    """Whether the owner process is dead. False for an owner in another pid namespace, which cannot be checked from
+    here."""
     namespace, _, process = owner.partition(" ")
     pid, _, start = process.partition(" ")
     return namespace == _pid_namespace() and pid.isdecimal() and start_of(int(pid)) != start

@@ -43,7 +43,8 @@ GRACE_S = 5.0
 """Seconds that a process has to end before it is killed."""
 
 WATCHDOG_S = 5.0
-"""Seconds past a program's wall time limit until its slot is killed. On an overloaded machine a working slot answers late."""
+"""Seconds past a program's wall time limit until its slot is killed. On an overloaded machine a working slot answers
+late."""
 
 _POLL_S = 0.002
 """Seconds between checks whether a fork server has ended. Polling is needed because not every kernel has pidfds."""
@@ -63,17 +64,19 @@ importlib.import_module("tirjudge_sandbox." + sys.argv[2]).main()
 """Imports one module without its package's `__init__`, which would import the whole judge."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", **ONE_THREAD}
-"""The complete environment of a fork server. A fixed hash seed makes a repeated program print its sets in the same order.
-With one malloc arena, a thread takes only its stack of address space."""
+"""The complete environment of a fork server. A fixed hash seed makes a repeated program print its sets in the same
+order. With one malloc arena, a thread takes only its stack of address space."""
 
 
 def base_python() -> str:
-    """Return the interpreter that the virtual environment was created from. It does not find the environment's packages."""
+    """Return the interpreter that the virtual environment was created from. It does not find the environment's
+    packages."""
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
 def isolated_python(module: str) -> list[str]:
-    """Return the command that runs `main` of a module of this package in an interpreter with only the standard library."""
+    """Return the command that runs `main` of a module of this package in an interpreter with only the standard
+    library."""
     package = os.path.dirname(os.path.abspath(__file__))
     return [base_python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _BOOTSTRAP, package, module]
 
@@ -143,7 +146,8 @@ class ForkedSlot(SlotProcess):
         return replace(ending, stopped_by=StoppedBy.MEMORY) if memory_kill is MemoryKill.OWN_LIMIT else ending
 
     def _memory_kill(self, ending: Ending) -> MemoryKill:
-        """Return why the kernel killed the program, if it did. Without a cgroup, the reason is never the program's limit."""
+        """Return why the kernel killed the program, if it did. Without a cgroup, the reason is never the program's
+        limit."""
         if self._cgroup is not None:
             return self._cgroup.memory_kill()
         was_killed = ending.was_killed and self._server.memory_ran_out()
@@ -378,8 +382,8 @@ def _spawn(level: IsolationLevel, *, packages: Packages, stderr: int) -> ForkSer
 
 
 def _greeting(slot: socket.socket) -> tuple[int, int | None]:
-    """Return the pid of a slot's process, translated by the kernel to our pid namespace, and its pidfd. The pidfd is None
-    on kernels without pidfds. Raises OSError."""
+    """Return the pid of a slot's process, translated by the kernel to our pid namespace, and its pidfd. The pidfd is
+    None on kernels without pidfds. Raises OSError."""
     num_bytes = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
     packet, messages, _, _ = slot.recvmsg(PACKET_BYTES, num_bytes)
     if not packet:
@@ -392,7 +396,8 @@ def _greeting(slot: socket.socket) -> tuple[int, int | None]:
 
 @contextlib.contextmanager
 def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
-    """Create memory files for a program's source and output. Unlike pipes, they need no reader, and a kill loses nothing."""
+    """Create memory files for a program's source and output. Unlike pipes, they need no reader, and a kill loses
+    nothing."""
     names = Descriptors._fields if can_fetch else Descriptors._fields[:-1]
     descriptors = [os.memfd_create(name) for name in names]
     try:
@@ -404,7 +409,8 @@ def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
 
 
 def _read_ends(descriptor: int, *, limit: int) -> Printed:
-    """Read a file. If it is longer than `limit`, read the first three quarters and the last quarter of `limit` bytes."""
+    """Read a file. If it is longer than `limit`, read the first three quarters and the last quarter of `limit`
+    bytes."""
     num_bytes = os.fstat(descriptor).st_size
     if num_bytes <= limit:
         return Printed(num_bytes, os.pread(descriptor, limit, 0) if num_bytes else b"", b"")

@@ -1,7 +1,7 @@
 """The messages between the pool and the relay in a container: a JSON header followed by binary data.
 
-A frame consists of two big-endian lengths of four bytes, the header, and the data. Each request has a number, and its single
-answer has the same number. Standard library only: the relay imports this file too.
+A frame consists of two big-endian lengths of four bytes, the header, and the data. Each request has a number, and its
+single answer has the same number. Standard library only: the relay imports this file too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def report_frame(request: int, report: ProgramReport) -> bytes:
 
 
 def report_from(header: dict[str, Any], body: bytes) -> ProgramReport:
-    """Decode a frame of `report_frame`. The frame may be hostile: raises ValueError if a field has an impossible value."""
+    """Decode a frame of `report_frame`. The frame may be hostile: raises ValueError if a field has an impossible
+    value."""
     try:
         ending = Ending.from_packet(header["ending"].encode())
         (stdout, stderr), rest = header["lengths"], body

@@ -13,7 +13,8 @@ from tirjudge_sandbox.cgroups import limits_around
 from tirjudge_sandbox.limits import Limits
 
 _KERNEL_BYTES = 80 << 20
-"""Upper bound on kernel memory that one program uses besides its own: socket buffers, mappings, page tables, threads."""
+"""Upper bound on kernel memory that one program uses besides its own: socket buffers, mappings, page tables,
+threads."""
 _NUM_OUTPUTS = 2
 """Output files of a program: standard output and standard error."""
 
@@ -34,7 +35,8 @@ class HostLimits:
 
 
 def host_limits() -> HostLimits:
-    """Return the limits of the machine and of all control groups of this process. Raises OSError if /proc is unreadable."""
+    """Return the limits of the machine and of all control groups of this process. Raises OSError if /proc is
+    unreadable."""
     around = limits_around()
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return HostLimits(memory_bytes=min(machine, around.get("memory", machine)), num_tasks=around.get("pids"))

@@ -33,8 +33,8 @@ NUM_THREADS = 64
 _SCRATCH_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 _KEPT = "/.kept"
-"""Directory in the new root for the parts of Python that are below `SCRATCH` on the host. They are mounted from here into each
-private `SCRATCH`."""
+"""Directory in the new root for the parts of Python that are below `SCRATCH` on the host. They are mounted from here
+into each private `SCRATCH`."""
 
 _NAMESPACES = (
     kernel.CLONE_NEWUSER
@@ -62,7 +62,8 @@ _NEEDED_IN_GVISOR = {
 """Capabilities over gVisor's own kernel that isolating programs needs."""
 
 _FIRST_HOST_ID, _NUM_IDS = 200_000, 65_536
-"""Range of host ids to which the user ids inside are mapped when root starts the pool. No user of the host has these ids."""
+"""Range of host ids to which the user ids inside are mapped when root starts the pool. No user of the host has these
+ids."""
 _FIRST_PROGRAM_ID = 1000
 """User id of the programs of slot 0, if each slot has a user."""
 
@@ -100,8 +101,8 @@ class Jail:
 
 
 def enter(level: IsolationLevel, *, packages: Sequence[str]) -> Jail:
-    """Isolate the fork server. At the levels with namespaces, return in a new process, the first of its pid namespace. The old
-    process waits for the new one and then ends.
+    """Isolate the fork server. At the levels with namespaces, return in a new process, the first of its pid namespace.
+    The old process waits for the new one and then ends.
 
     Args:
         level: isolation level.
@@ -240,8 +241,8 @@ def clear_away(jail: Jail, setup: ProgramSetup, *, job: ProgramJob) -> None:
 
 
 def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
-    """Apply to the calling process the restrictions that are the same for all programs of a slot. The process still runs
-    trusted code while it waits for its program. `shut` must follow before untrusted code runs.
+    """Apply to the calling process the restrictions that are the same for all programs of a slot. The process still
+    runs trusted code while it waits for its program. `shut` must follow before untrusted code runs.
 
     Raises:
         JailError: an isolation step failed, so no program may run.
@@ -297,8 +298,9 @@ def shut(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, has_thread_limit: 
 
 
 def die_first_of_memory() -> None:
-    """Make the OOM killer prefer the calling process and its children over the service. This is the last line of defense:
-    the limits come first, and the OOM killer does not count socket buffers, which belong to no process's resident memory."""
+    """Make the OOM killer prefer the calling process and its children over the service. This is the last line of
+    defense: the limits come first, and the OOM killer does not count socket buffers, which belong to no process's
+    resident memory."""
     with contextlib.suppress(OSError):  # a container may have no writable /proc
         _write("/proc/self/oom_score_adj", "1000")
 
@@ -344,8 +346,8 @@ def _enter_namespaces_as_root(python: Sequence[str], packages: Sequence[str], *,
 
 
 def _enter_namespaces_as_user(python: Sequence[str], packages: Sequence[str], *, may_fork: bool) -> int:
-    """Build the new root as root of a new user namespace. The old process keeps its view of the host: it is the only process
-    that both sees the host's files and may mount. Return a socket to it."""
+    """Build the new root as root of a new user namespace. The old process keeps its view of the host: it is the only
+    process that both sees the host's files and may mount. Return a socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with _step("user namespace"):
         uid, gid = os.geteuid(), os.getegid()
@@ -385,8 +387,8 @@ def _serve_mounts(pool: socket.socket, *, until_end_of: int) -> NoReturn:
 
 
 def _is_root_of_the_host() -> bool:
-    """Whether this process is root with a range of unused ids to map. Root in a container with mapped users has none, and is
-    treated as an ordinary user."""
+    """Whether this process is root with a range of unused ids to map. Root in a container with mapped users has none,
+    and is treated as an ordinary user."""
     with open("/proc/self/uid_map") as file:
         first, _, num_ids = map(int, file.readline().split())
     has_spare_ids = first == 0 and num_ids >= _FIRST_HOST_ID + _NUM_IDS
@@ -394,8 +396,8 @@ def _is_root_of_the_host() -> bool:
 
 
 def _start_id_mapper() -> Callable[[], None]:
-    """Start a helper process outside the user namespace, which alone may map a range of ids. Return a function that makes the
-    helper write the maps."""
+    """Start a helper process outside the user namespace, which alone may map a range of ids. Return a function that
+    makes the helper write the maps."""
     target = os.getpid()
     wait_end, go_end = os.pipe()
     helper = os.fork()
@@ -422,9 +424,9 @@ def _start_id_mapper() -> Callable[[], None]:
 def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
     """Change to a root with only Python and without /proc. Return in the first process of a new pid namespace.
 
-    This process is root of gVisor's kernel, which serves this container only. gVisor of 2022 supports neither mount namespaces
-    nor read-only bind mounts. The old process therefore stays outside and removes the mounts after the new process ends. Files
-    are protected by ownership: none belongs to a user that programs run as."""
+    This process is root of gVisor's kernel, which serves this container only. gVisor of 2022 supports neither mount
+    namespaces nor read-only bind mounts. The old process therefore stays outside and removes the mounts after the new
+    process ends. Files are protected by ownership: none belongs to a user that programs run as."""
     with _step("gvisor"):
         if not kernel.is_gvisor():
             raise OSError(errno.ENOSYS, "this kernel is not gVisor")
@@ -465,7 +467,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _fork_first_process() -> int:
-    """Fork the first process of the new pid namespace. When it dies, the kernel kills all other processes of the namespace."""
+    """Fork the first process of the new pid namespace. When it dies, the kernel kills all others of the namespace."""
     kernel.set_parent_death_signal(signal.SIGKILL)
     child = os.fork()
     if not child:
@@ -474,7 +476,8 @@ def _fork_first_process() -> int:
 
 
 def _change_root(python: Sequence[str], packages: Sequence[str], *, may_fork: bool) -> None:
-    """Change to a read-only root with Python's standard library, packages, five devices and an empty /tmp, without /proc."""
+    """Change to a read-only root with Python's standard library, packages, five devices and an empty /tmp, without
+    /proc."""
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     root = _mount_point((*python, *packages))
     kernel.mount("tmpfs", root, kind="tmpfs", flags=kernel.MS_NOSUID | kernel.MS_NODEV, options="size=4m,mode=755")
@@ -515,7 +518,9 @@ def _mount_point(visible: Sequence[str]) -> str:
     for candidate in _MOUNT_POINTS:
         if os.path.isdir(candidate) and not any(path.startswith(f"{candidate}/") for path in visible):
             return candidate
-    raise OSError(errno.ENOENT, f"none of the directories {', '.join(_MOUNT_POINTS)} exists and contains no part of Python")
+    raise OSError(
+        errno.ENOENT, f"none of the directories {', '.join(_MOUNT_POINTS)} exists and contains no part of Python"
+    )
 
 
 def _bind(source: str, target: str, *, flags: int) -> None:
@@ -538,7 +543,8 @@ def _make_mount_target(source: str, *, at: str) -> None:
 
 
 def _python_directories() -> tuple[str, ...]:
-    """Return the directories of the standard library. Shared libraries are loaded before, so their files are not needed."""
+    """Return the directories of the standard library. Shared libraries are loaded before, so their files are not
+    needed."""
     return tuple(_outermost([os.path.realpath(path) for path in sys.path if os.path.isdir(path)]))
 
 

@@ -91,4 +91,5 @@ class SlotServer(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End the server and all processes forked from it. Slots that were hung up before have then reaped their programs."""
+        """End the server and all processes forked from it. Slots that were hung up before have then reaped their
+        programs."""

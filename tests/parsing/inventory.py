@@ -123,7 +123,7 @@ def _printed(text: str) -> ProgramReport:
     """What a program printed: bytes that end no character, and a complaint."""
     tail, stderr = b"\x80" * len(text), text.encode("utf-8", "surrogatepass")
     return ProgramReport(
-        ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NOBODY, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
+        ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NONE, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
         stdout=Printed(1 << 40, b"x", tail),
         stderr=Printed(len(stderr), stderr, b""),
         files={},

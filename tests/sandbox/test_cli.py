@@ -103,7 +103,7 @@ def test_the_doctors_json_holds_the_same(level):
 def test_the_doctor_tells_what_is_wrong_with_a_level_apart_from_what_would_help(level):
     report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     container = next(finding for finding in report["levels"] if finding["name"] == "docker")
-    assert container["problem"] == "no image was named to run in"
+    assert container["problem"] == "no image was given"
     assert "docker build" in container["remedy"]
 
 

@@ -246,7 +246,7 @@ def test_a_daemon_that_is_not_there_is_explained(image, tmp_path):
 
 @pytest.mark.parametrize("level", ["gvisor", "docker"])
 async def test_without_an_image_no_container_is_tried(level):
-    with pytest.raises(SandboxUnavailable, match="no image was named"):
+    with pytest.raises(SandboxUnavailable, match="no image was given"):
         await SandboxPool(level=level).start()
 
 
