@@ -334,7 +334,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_sandbox.packages:_normal": _OPERATOR,
     "tirjudge_sandbox.presets:_IMPORT": Case(
         imported,
-        runs(" ", "\n", ";", "; ", "import ", "from ", ";import\t", "import numpy;", "  \n", before="numpy\n")
+        runs(" ", "\n", ":", "; ", "import ", "from ;", ";import\t", "import sympy,", "\nimport\n", before="numpy\n")
         | runs(" ", " \t", before="numpy;import", after="#"),
     ),
     "tirjudge_sandbox.presets:_MENTION": FIXED,

@@ -197,7 +197,8 @@ async def test_a_socket_pair_cannot_reach_other_sockets(pool):
 
 
 async def test_dangerous_system_calls_are_refused(pool):
-    """io_uring, bpf, ptrace, namespaces and others: the filter refuses them before the kernel looks at the arguments."""
+    """io_uring, bpf, ptrace, namespaces and others: the filter refuses them before the kernel looks at the
+    arguments."""
     code = """
         import ctypes, errno, platform
         x86 = platform.machine() == "x86_64"
