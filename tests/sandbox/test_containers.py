@@ -12,7 +12,7 @@ import textwrap
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tirjudge.errors import SandboxUnavailable
@@ -301,6 +301,7 @@ JSON = st.recursive(
 ENDING = json.loads(REPORT.ending.to_packet())
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     changes=st.dictionaries(st.sampled_from([*ENDING, "extra"]), JSON),
     lengths=JSON | st.just([[100, 4, 4], [2, 2, 0]]),

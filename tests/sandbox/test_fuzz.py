@@ -87,7 +87,7 @@ async def test_cancelled_programs_free_their_slots(pool):
 # -------------------------------------------------------------------------------------------------- parsing random texts
 
 
-unhurried = settings(deadline=None)
+unhurried = settings(deadline=None, max_examples=40)
 """Without hypothesis's time limit, because the machine may be busy."""
 
 IMPORT_LINES = st.sampled_from(
@@ -155,7 +155,7 @@ def test_random_fields_are_refused_or_give_valid_limits(value, name):
             assert isinstance(limits_of(asked.limits, base=LIMITS), Limits)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 2000), st.sampled_from(["[", '{"code":', '{"limits":{"cpu_s":']))
 def test_deeply_nested_json_is_refused(depth, opening):
     with pytest.raises(Refused):

@@ -56,7 +56,6 @@ def start_without(*calls: tuple[int, int], **options: object) -> dict[str, objec
 
 
 async def test_the_strongest_working_level_is_chosen(level):
-    assert start_without()["level"] in list(IsolationLevel)
     async with SandboxPool(slots=1) as pool:
         assert IsolationLevel(pool.level).at_least(level)
 
@@ -86,6 +85,7 @@ def test_a_pool_does_not_start_without_any_isolation():
     assert "landlock: " in error
 
 
+@pytest.mark.slow
 def test_level_unsafe_is_named_in_results_and_warned_about():
     answer = start_without(UNSHARE, LANDLOCK, allow_unsafe=True)
     assert answer["level"] == answer["of result"] == "unsafe"

@@ -56,11 +56,24 @@ def test_packages_are_found_with_their_requirements_only():
             "numpy",
             "[1. 0.] 1.0\n",
         ),
-        ("from sympy import *; x = Symbol('x'); print(factor(x**3 - 1))", "sympy", "(x - 1)*(x**2 + x + 1)\n"),
-        ("import numpy, sympy; print(sympy.Matrix(numpy.eye(1, dtype=int)))", "sci", "Matrix([[1]])\n"),
+        pytest.param(
+            "from sympy import *; x = Symbol('x'); print(factor(x**3 - 1))",
+            "sympy",
+            "(x - 1)*(x**2 + x + 1)\n",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "import numpy, sympy; print(sympy.Matrix(numpy.eye(1, dtype=int)))",
+            "sci",
+            "Matrix([[1]])\n",
+            marks=pytest.mark.slow,
+        ),
         ("n = __import__('num' + 'py'); print(n.linalg.det(n.eye(3)))", "stdlib", "1.0\n"),
-        ("s = __import__('sym' + 'py'); print(s.integrate('x'))", "stdlib", "x**2/2\n"),
+        pytest.param(
+            "s = __import__('sym' + 'py'); print(s.integrate('x'))", "stdlib", "x**2/2\n", marks=pytest.mark.slow
+        ),
     ],
+    ids=["numpy", "sympy", "numpy and sympy", "hidden numpy", "hidden sympy"],
 )
 async def test_programs_can_import_packages_in_any_preset(pool, code, preset, stdout):
     before = pool.stats().num_by_preset.get(preset, 0)
