@@ -32,7 +32,7 @@ class SandboxMetrics:
         self._programs = Counter(
             "tirjudge_sandbox_programs", "Programs by outcome.", ["outcome", "preset"], registry=self._registry
         )
-        self._rejected = Counter(
+        self._turned_away = Counter(
             "tirjudge_sandbox_turned_away", "Programs rejected because the queue was full.", registry=self._registry
         )
         self._run_s = Histogram(
@@ -62,7 +62,7 @@ class SandboxMetrics:
 
     def add_turned_away(self) -> None:
         """Count a program rejected because the queue was full."""
-        self._rejected.inc()
+        self._turned_away.inc()
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

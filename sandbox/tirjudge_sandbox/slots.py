@@ -19,11 +19,6 @@ class ProgramSlot:
         self.number = number
         self.processes: dict[Preset, SlotProcess] = {}
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a program is running."""
-        return any(process.is_running for process in self.processes.values())
-
     def process_for(self, preset: Preset) -> SlotProcess | None:
         """Return the slot's process for a preset. None: the slot has none that is open."""
         process = self.processes.get(preset)
