@@ -1,4 +1,4 @@
-"""Which processes there are, as seen from outside."""
+"""Inspect processes from outside."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import psutil
 
 
 def family(pid: int) -> dict[int, int]:
-    """pid -> its parent's, of all processes below one; zombies too. None if it has ended."""
+    """Return pid -> parent's pid of all descendants of a process, including zombies. Empty if the process has ended."""
     found: dict[int, int] = {}
     try:
         for process in psutil.Process(pid).children(recursive=True):
             found[process.pid] = process.ppid()
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # the process, or one of its descendants, ended meanwhile
         return family(pid) if psutil.pid_exists(pid) else {}
     return found
 
 
 def descendants(pid: int, *, containing: str = "") -> set[int]:
-    """The processes below one, with that in their command lines."""
+    """Return the descendants of a process whose command line contains a text."""
     return {below for below in family(pid) if containing in command_of(below)}
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: whoever adopts what was left need not be quick."""
+    """Whether a process runs. A zombie does not: its new parent may take time to reap it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """Its command line; empty once it has ended."""
+    """Return the command line of a process. Empty if the process has ended."""
     try:
         return " ".join(psutil.Process(pid).cmdline())
     except psutil.Error:

@@ -1,4 +1,5 @@
-"""The HTTP interface: programs in our own format and in those that trainers speak, and what tells load balancers about it."""
+"""The HTTP interface: run programs in tirjudge's format or in other projects' formats, and report health and
+metrics."""
 
 from __future__ import annotations
 
@@ -42,10 +43,10 @@ from tirjudge_web.openapi import BARE, describe_requests
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The largest request that is read."""
+"""Default maximum size of a request body, bytes."""
 
 OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
-"""Those that run nothing need no key."""
+"""Paths that need no API key, because they run no program."""
 
 REQUESTS: dict[str, type[BaseModel]] = {
     EXECUTE_PATH: ExecuteRequest,
@@ -55,10 +56,10 @@ REQUESTS: dict[str, type[BaseModel]] = {
 }
 
 ERROR_STATUSES = {
-    "400": "The request is wrong; `param` names the field.",
-    "401": "A key is needed.",
-    "413": "The body is too large, or the answer could become too large.",
-    "429": "The queue is full; `retry-after` says when to ask again.",
+    "400": "The request is invalid; `param` names the field.",
+    "401": "The API key is missing or invalid.",
+    "413": "The request body is too large, or the response could become too large.",
+    "429": "The queue is full; `retry-after` says when to retry.",
     "503": "The sandbox failed, or the service is shutting down; `started` says whether the program may have run.",
 }
 
@@ -70,13 +71,13 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     hosts: AllowedHosts | None = None,
 ) -> FastAPI:
-    """The application around a pool that is open; closing it is left to whoever opened it.
+    """Build the application around an open pool. The caller closes the pool.
 
     Args:
         service: runs the programs.
-        keys: one of them is needed to run a program; none: everybody may.
-        max_body_bytes: the largest request that is read.
-        hosts: names by which callers reach it; None: any.
+        keys: API keys that may run programs. Empty: no key is needed.
+        max_body_bytes: maximum size of a request body.
+        hosts: allowed values of the Host header. None: any.
     """
 
     app = FastAPI(title="tirjudge sandbox", version=version("tirjudge"), lifespan=partial(_examined, service), **BARE)
@@ -102,7 +103,7 @@ async def _examined(service: SandboxService, app: FastAPI) -> AsyncIterator[None
 
 
 def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
-    """What runs programs, each in its own format."""
+    """Routes that run programs, one per request format."""
     router = APIRouter()
 
     async def read(request: Request, model: type[Model]) -> Model:
@@ -120,17 +121,17 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
 
     @router.post(BATCH_PATH)
     async def execute_batch(request: Request) -> Response:
-        """Run several programs; the results come in their order, and one that fails does not stop the others."""
+        """Run several programs. Results are in the order of the programs. A failed program does not stop the others."""
         asked = await read(request, ProgramBatchRequest)
         service.check_answer(asked.programs, param="programs")
         works = [partial(_execute_item, program, service=service) for program in asked.programs]
         results = await while_connected(request.receive, service.side_by_side(works))
-        # Sent piece by piece, so that no second copy of all of them is made.
+        # Streamed result by result: joining all results would hold a second copy in memory.
         return StreamingResponse(_listed(results), media_type="application/json")
 
     @router.post(RUN_CODE_PATH)
     async def sandbox_fusion(request: Request) -> Response:
-        """Run a program, in SandboxFusion's format."""
+        """Run a program given in SandboxFusion's format."""
         asked = await read(request, RunCodeRequest)
         if asked.language != "python":
             message = f'language: {shown(asked.language)} given, this sandbox runs "python"'
@@ -144,12 +145,12 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
 
     @router.get(PING_PATH)
     async def ping() -> str:
-        """As SandboxFusion."""
+        """Liveness check of SandboxFusion's clients."""
         return "pong"
 
     @router.post(GET_OBSERVATION_PATH)
     async def get_observation(request: Request) -> Response:
-        """Run the programs in what models wrote, in verl-tool's format."""
+        """Run the programs in model outputs, in verl-tool's format."""
         asked = await read(request, ObservationRequest)
         return _json(to_json(await while_connected(request.receive, observe(asked, service=service))))
 
@@ -157,26 +158,26 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
 
 
 def _status(service: SandboxService) -> APIRouter:
-    """What load balancers, dashboards and people ask."""
+    """Routes for health, readiness and metrics."""
     router = APIRouter()
 
     @router.get("/health")
     @router.head("/health", include_in_schema=False)
     async def health() -> Response:
-        """How the service is, and what the doctor found when it started."""
+        """State of the service, and the diagnosis made at its start."""
         return JSONResponse(service.health())
 
     @router.get("/ready")
     @router.head("/ready", include_in_schema=False)
     async def ready() -> Response:
-        """Whether a program would run: 200, or 503 with the reason."""
+        """Readiness: 200 if a program can run, else 503 with the reason."""
         problem = await service.problem()
         body = {"ready": problem is None, "problem": problem, "level": service.pool.level}
         return JSONResponse(body, status_code=200 if problem is None else 503)
 
     @router.get("/metrics")
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Metrics in the Prometheus text format."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     return router
@@ -194,24 +195,26 @@ async def _listed(results: list[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _encoded(result: ExecResult) -> bytes:
-    """A result as JSON. Files take a while, so that it is done in a thread if there are any."""
+    """Encode a result as JSON. A result with files is encoded in a thread, because base64 of large files takes long."""
     return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
 
 
 async def _execute_item(asked: ExecuteRequest, *, service: SandboxService) -> bytes:
-    """The result of one of several programs, as JSON at once, which is all that is kept of it. What fails is told in the form
-    of a result, so that they all have one form."""
+    """Run one program of a batch and return its result as JSON.
+
+    The result is encoded immediately, so that a batch holds one copy of each result in memory. A failure is returned in
+    the form of a result, so that all items have one form."""
     try:
         return await _encoded(await service.execute_request(asked))
     except Refused as error:
         return await _encoded(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
     except SandboxUnavailable as error:
-        told = body_of(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
-        return to_json(told | {"outcome": SANDBOX_ERROR, "started": not isinstance(error, SandboxBusy)})
+        body = body_of(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
+        return to_json(body | {"outcome": SANDBOX_ERROR, "started": not isinstance(error, SandboxBusy)})
 
 
 def _not_run(request: Request, error: Exception, *, status: int | None = None) -> Response:
-    """The answer when a program was not run, or got lost, through no fault of its own."""
+    """Response for a program that was not run, or was lost, for a reason outside the program."""
     own_status, problem, headers = problem_from(error)
     started = error.started if isinstance(error, ShuttingDown) else not isinstance(error, SandboxBusy)
     body = {"error": problem.model_dump(), "outcome": SANDBOX_ERROR, "started": started}

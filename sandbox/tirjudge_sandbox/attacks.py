@@ -1,6 +1,6 @@
-"""A few attacks that `doctor` runs for real: each prints BREACH only if it got through.
+"""Attack programs that `tirjudge sandbox doctor` runs: each prints BREACH only if the attack succeeded.
 
-They are a sample that takes well under a second, to show on this very machine that the walls stand; the tests hold more.
+They are a quick sample that checks the isolation of this machine. The tests contain more attacks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.pool import SandboxPool
 
 ATTACK_LIMITS = Limits(cpu_s=1.0, wall_s=10.0, memory_mb=128)
-"""For the pool that the attacks are run in: small, so that those which use things up are done soon."""
+"""Limits of the pool that runs the attacks. They are small, so that attacks that exhaust a resource end soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAttack:
+    """An attack program, and the outcomes that count as blocked."""
+
     name: str
-    """What is tried, in words."""
+    """Short description of the attack."""
     code: str
-    """Finds `path`, `pid` and `port` of things on the host; any exception means that it was held off."""
+    """Python source. The variables `path`, `pid` and `port` name a file, a process and a TCP port of the host. An
+    exception means that the attack was blocked."""
     ends: frozenset[Outcome] = frozenset({Outcome.OK, Outcome.ERROR})
-    """How it may end. What may not happen at all is that it prints BREACH."""
+    """Outcomes that count as blocked, provided that the output does not contain BREACH."""
 
 
 _HELD_BY_LIMITS = frozenset({Outcome.OK, Outcome.ERROR, Outcome.OOM, Outcome.TIMEOUT})
@@ -65,14 +68,14 @@ ATTACKS = (
     SandboxAttack(name="read a file of the host", code="print('BREACH', open(path).read())"),
     SandboxAttack(name="read the password file", code="print('BREACH', open('/etc/passwd').read(9))"),
     SandboxAttack(name="read the server's environment", code="print('BREACH', open(f'/proc/{pid}/environ').read(9))"),
-    SandboxAttack(name="write outside its own directory", code="open('/usr/planted', 'w'); print('BREACH')"),
+    SandboxAttack(name="write outside the working directory", code="open('/usr/planted', 'w'); print('BREACH')"),
     SandboxAttack(name="change the interpreter", code="import os; open(os.__file__, 'a'); print('BREACH')"),
     SandboxAttack(
         name="connect to a port of the host",
         code="import socket; socket.create_connection(('127.0.0.1', int(port)), 1); print('BREACH')",
     ),
     SandboxAttack(
-        name="signal a process of the host",  # whose number may also be the program's own, in a pid namespace
+        name="signal a process of the host",  # in a pid namespace, the program itself may have the same number
         code="import os; os.getpid() == int(pid) or os.kill(int(pid), 0) or print('BREACH')",
     ),
     SandboxAttack(
@@ -93,18 +96,18 @@ ATTACKS = (
         code="import ctypes\nif ctypes.CDLL(None).ptrace(16, int(pid), 0, 0) == 0: print('BREACH')",
     ),
     SandboxAttack(
-        name="take more memory than it may",
+        name="exceed the memory limit",
         code="kept = bytearray(1 << 30); kept[::4096] = b'x' * len(kept[::4096]); print('BREACH')",
         ends=frozenset({Outcome.OOM}),
     ),
-    SandboxAttack(name="run for ever", code="while True: pass", ends=frozenset({Outcome.TIMEOUT})),
+    SandboxAttack(name="loop without end", code="while True: pass", ends=frozenset({Outcome.TIMEOUT})),
     SandboxAttack(
         name="start a hundred processes",
         code="import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(60)\nprint('BREACH')",
-        ends=frozenset({Outcome.ERROR, Outcome.TIMEOUT}),  # what a slow machine has forked by then is killed
+        ends=frozenset({Outcome.ERROR, Outcome.TIMEOUT}),  # on a slow machine, the time limit ends the forking
     ),
     SandboxAttack(
-        name="a table of descriptors of a thread's own",  # each would hold as many sockets again
+        name="unshare the descriptor table of a thread",  # each table could hold the full number of sockets again
         code="import ctypes\nif ctypes.CDLL(None).syscall(436, 60, 64, 2) == 0: print('BREACH')",
     ),
     SandboxAttack(name="hold memory in sockets of many tables", code=_SOCKETS, ends=_HELD_BY_LIMITS),
@@ -118,7 +121,8 @@ ATTACKS = (
 
 
 async def problem_with(attack: SandboxAttack, *, pool: SandboxPool) -> str:
-    """What the attack got through, or how else it ended than it may; empty if it was held off."""
+    """Run an attack. Return an empty string if it was blocked, else a description of the breach or unexpected
+    outcome."""
     async with _targets() as bindings:
         result = await pool.run(attack.code, bindings=bindings)
     if "BREACH" in result.stdout:
@@ -128,7 +132,7 @@ async def problem_with(attack: SandboxAttack, *, pool: SandboxPool) -> str:
 
 @asynccontextmanager
 async def _targets() -> AsyncIterator[dict[str, str]]:
-    """Something of the host for an attack to reach: a file that everybody may read, a port, this process."""
+    """Create targets on the host for the attacks: a world-readable file, a TCP port, and this process's pid."""
     with tempfile.NamedTemporaryFile("w") as file, socket.create_server(("127.0.0.1", 0)) as server:
         os.chmod(file.name, 0o644)
         await asyncio.to_thread(file.write, "secret")

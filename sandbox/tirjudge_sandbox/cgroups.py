@@ -1,9 +1,9 @@
-"""Control groups: what all processes of one slot may use together.
+"""Control groups (cgroups): limits on the total use of all processes of one slot.
 
-A slot's process is put into its group once; the programs that it forks are born there. Groups are made beneath the one
-that this process is in itself (version 1), or beneath the nearest that hands memory and pids down (version 2), so that
-whoever limits us limits them. They are called `tirjudge-<pid>-<start of that process>-<number>`: what a killed server left
-behind is told apart from what belongs to a living one, and removed by the next pool that starts.
+A slot's process joins its group once. The programs that it forks start in the same group. Groups are created below the
+group of this process (version 1), or below the nearest ancestor that delegates the memory and pids controllers (version
+2). Limits set on this process therefore apply to them too. A group's name is `tirjudge-<pid>-<start of that
+process>-<number>`, so that the next pool can recognize and remove the groups of dead processes.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ _PREFIX = "tirjudge"
 _V1_CONTROLLERS = ("memory", "pids", "cpuacct")
 _V2_CONTROLLERS = frozenset({"memory", "pids"})
 _NUM_TASKS = 64
-"""Processes and threads of a program."""
+"""Maximum number of processes and threads of a program."""
 _SLACK_BYTES = 16 << 20
-"""For what a program does not know that it uses: page tables, pipes, pages of the interpreter that it writes to."""
+"""Memory added to the limit for kernel overhead: page tables, pipes, copied pages of the interpreter."""
 _REMOVAL_S = 2.0
-"""How long the kernel may take to let go of processes that are dead."""
+"""How long the kernel may take to release the dead processes of a group, seconds."""
 
 _numbers = itertools.count()
 
 
 class CgroupError(Exception):
-    """There are no control groups that we may use."""
+    """This process cannot create control groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """What the two versions call the same thing."""
+    """File names of one cgroup version."""
 
     memory: str
+    """Memory limit."""
     swap: tuple[tuple[str, str], ...]
-    """Files, and what to write there, so that memory is not had by swapping; where they exist."""
+    """Files that disable swapping, each with the value to write. Skipped where they do not exist."""
     kills: str
-    """Holds a line `oom_kill <number>`, of processes in the group, for whichever group's lack of memory."""
+    """Contains a line `oom_kill <number>`: processes of the group that the kernel killed, whichever group was out of
+    memory."""
     full: str
-    """Says how often the group reached its own limit: a line `max <number>`, or the number alone."""
+    """Number of times the group reached its own limit: a line `max <number>`, or the number alone."""
     clock: str
+    """CPU time used by the group."""
 
 
 _V1 = _Files(
@@ -64,25 +67,25 @@ _LIMIT_FILES = (
     ("", "memory", _V2.memory),
     ("", "pids", "pids.max"),
 )
-"""Hierarchy, what it limits, and in which file."""
+"""Hierarchy, controller, and the file with its limit."""
 
 
 class MemoryKill(Enum):
-    """Why the kernel killed something in a group."""
+    """Why the kernel killed a process of a group."""
 
     NONE = "none"
-    """It did not."""
+    """No process was killed."""
     OWN_LIMIT = "own limit"
-    """The group had reached its limit."""
+    """The group reached its own limit."""
     LIMIT_AROUND = "limit around"
-    """A group around it, or the machine, was full: its processes may be blamed for nothing."""
+    """A parent group or the machine was out of memory. The group's processes did not cause it."""
 
 
 class Cgroup:
-    """Around one process of a slot, and all programs that it runs."""
+    """The control group of one process of a slot and of all programs that this process runs."""
 
     def __init__(self, directories: Mapping[str, Path], *, files: _Files) -> None:
-        """Raises OSError."""
+        """Create the group, one directory per controller. Raises OSError."""
         self._directories = directories
         self._files = files
         self._base_bytes = self._memory_bytes = 0
@@ -96,42 +99,43 @@ class Cgroup:
         self._kills = os.open(directories["memory"] / files.kills, os.O_RDONLY | os.O_CLOEXEC)
         self._full = os.open(directories["memory"] / files.full, os.O_RDONLY | os.O_CLOEXEC)
         self.clock = os.open(directories["cpuacct"] / files.clock, os.O_RDONLY | os.O_CLOEXEC)
-        """Descriptor of the file that tells the processor time used."""
+        """Descriptor of the file with the CPU time used."""
 
     def add(self, pid: int, *, base_bytes: int) -> None:
-        """Takes in a slot's process. Raises OSError.
+        """Move a slot's process into the group. Raises OSError.
 
         Args:
-            pid: as we see it.
-            base_bytes: of the warm interpreter, which a program may come to have all to itself by writing to it.
+            pid: process id in the pid namespace of this process.
+            base_bytes: memory of the warm interpreter. A program that writes to all of it gets a private copy of this
+                size.
         """
         self.hold(pid)
         self._base_bytes, self._memory_bytes = base_bytes, 0
-        self.memory_kill()  # what was killed in here before is not this one's
+        self.memory_kill()  # reset the counters: earlier kills belong to the group's previous process
 
     def hold(self, pid: int) -> None:
-        """Takes in any process. Raises OSError."""
+        """Move a process into the group. Raises OSError."""
         for directory in set(self._directories.values()):
             (directory / "cgroup.procs").write_text(str(pid))
 
     def set_limits(self, *, memory_bytes: int, num_tasks: int) -> None:
-        """In sum, whatever is in here. Raises OSError."""
+        """Limit the total of all processes in the group. Raises OSError."""
         self._write("memory", self._files.memory, str(memory_bytes))
         self._write("pids", "pids.max", str(num_tasks))
 
     @property
     def memory_folder(self) -> Path:
-        """Where the kernel tells of the memory used."""
+        """Directory with the kernel's memory statistics of the group."""
         return self._directories["memory"]
 
     def limit(self, memory_bytes: int) -> None:
-        """For the next program. Raises OSError."""
+        """Set the memory limit of the next program. Raises OSError."""
         if memory_bytes != self._memory_bytes:
             self._write("memory", self._files.memory, str(self._base_bytes + memory_bytes + _SLACK_BYTES))
             self._memory_bytes = memory_bytes
 
     def memory_kill(self) -> MemoryKill:
-        """Whether the kernel has killed a process in here since this was asked last, and for whose lack of memory."""
+        """Return why the kernel killed a process of the group since the last call."""
         num_kills, num_full = _count(self._kills, b"oom_kill"), _count(self._full, b"max")
         was_killed, was_full = num_kills > self._num_kills, num_full > self._num_full
         self._num_kills, self._num_full = num_kills, num_full
@@ -140,11 +144,12 @@ class Cgroup:
         return MemoryKill.OWN_LIMIT if was_full else MemoryKill.LIMIT_AROUND
 
     def close(self) -> None:
-        """`remove` must follow, when the processes are dead."""
+        """Close the descriptors. Call `remove` once the processes are dead."""
         for descriptor in (self._kills, self._full, self.clock):
             os.close(descriptor)
 
     async def remove(self) -> None:
+        """Remove the group's directories. Raises TimeoutError if the kernel does not release them within 2 s."""
         async with asyncio.timeout(_REMOVAL_S):
             for directory in set(self._directories.values()):
                 while not _is_removed(directory):  # noqa: ASYNC110 - the kernel sets no asyncio.Event
@@ -155,25 +160,25 @@ class Cgroup:
 
 
 def _count(descriptor: int, name: bytes) -> int:
-    """The number behind a name in a file, or the only thing in it."""
+    """Return the number after a name in a file, or the file's only number."""
     words = os.pread(descriptor, 1024, 0).split()
     return int(words[words.index(name) + 1] if name in words else words[0])
 
 
 class CgroupTree:
-    """Where groups can be made. Found by `open_tree`."""
+    """The parent directories in which groups can be created. Returned by `open_tree`."""
 
     def __init__(self, parents: Mapping[str, Path], *, files: _Files) -> None:
         self._parents = parents
         self._files = files
 
     def make(self) -> Cgroup:
-        """Raises OSError."""
+        """Create a group. Raises OSError."""
         name = f"{_PREFIX}-{os.getpid()}-{start_of(os.getpid())}-{next(_numbers)}"
         return Cgroup({controller: parent / name for controller, parent in self._parents.items()}, files=self._files)
 
     def sweep(self) -> None:
-        """Removes what pools of dead processes left behind. Groups with processes in them cannot be removed."""
+        """Remove the groups of dead processes' pools. A group that still contains processes stays."""
         for parent in set(self._parents.values()):
             for directory in parent.glob(f"{_PREFIX}-*-*-*"):
                 if not _is_alive(directory.name):
@@ -181,10 +186,10 @@ class CgroupTree:
 
 
 def open_tree() -> CgroupTree:
-    """The control groups of this machine, after trying to make one.
+    """Return the place for this process's control groups, after creating one as a test.
 
     Raises:
-        CgroupError: there are none that we may use; says why.
+        CgroupError: this process cannot create control groups; the message has the reason.
     """
     try:
         tree = _find_tree()
@@ -199,8 +204,8 @@ def open_tree() -> CgroupTree:
 
 
 def limits_around(process: int | str = "self") -> dict[str, int]:
-    """The tightest limits of the groups that a process is in and of those above: "memory" in bytes, "pids" in processes and
-    threads; without those that nothing limits. Raises OSError where /proc cannot be read."""
+    """Return the tightest limits of a process's groups and their ancestors: "memory" in bytes, "pids" in processes and
+    threads. A missing entry means no limit. Raises OSError if /proc cannot be read."""
     mounts, own = _mounts(), _paths_of(process)
     found: dict[str, int] = {}
     for hierarchy, controller, name in _LIMIT_FILES:
@@ -225,7 +230,7 @@ def _find_tree() -> CgroupTree:
 
 
 def _mounts() -> dict[str, tuple[str, Path]]:
-    """Controller -> what of the hierarchy is mounted, and where; "" is version 2."""
+    """Return controller -> (mounted subtree of the hierarchy, mount point). The key "" is version 2."""
     found: dict[str, tuple[str, Path]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
@@ -239,7 +244,7 @@ def _mounts() -> dict[str, tuple[str, Path]]:
 
 
 def _paths_of(process: int | str) -> dict[str, str]:
-    """Controller -> path of the group that a process is in; "" is version 2."""
+    """Return controller -> path of a process's group. The key "" is version 2."""
     found: dict[str, str] = {}
     for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -248,18 +253,19 @@ def _paths_of(process: int | str) -> dict[str, str]:
 
 
 def _beneath(mount: tuple[str, Path], own: str) -> Path:
+    """Return the directory of a group, given its path within the hierarchy."""
     root, directory = mount
     return directory / os.path.relpath(own, root) if own.startswith(root) else directory
 
 
 def _delegated(own: Path, *, top: Path) -> Path:
-    """The nearest group above us that hands down what we need, and that we may make groups in."""
+    """Return the nearest group, from this process's upwards, that delegates memory and pids and is writable."""
     for directory in _upwards(own, top=top):
         handed_down = set((directory / "cgroup.subtree_control").read_text().split())
         if handed_down >= _V2_CONTROLLERS and os.access(directory / "cgroup.procs", os.W_OK):
             return directory
     if not set((own / "cgroup.controllers").read_text().split()) >= _V2_CONTROLLERS:
-        raise CgroupError(f"{own} was given no control over memory and pids")
+        raise CgroupError(f"the controllers memory and pids are not delegated to {own}")
     _make_room(own)
     (own / "cgroup.subtree_control").write_text("+memory +pids")
     return own
@@ -274,7 +280,8 @@ def _upwards(own: Path, *, top: Path) -> Iterator[Path]:
 
 
 def _make_room(own: Path) -> None:
-    """A group that hands control down may hold no processes, so we move into one of our own, if we are alone there."""
+    """Move this process into a child group if it is the only process of its group: a group that delegates controllers
+    must not contain processes."""
     if (own / "cgroup.procs").read_text().split() == [str(os.getpid())]:
         inner = own / f"{_PREFIX}-server"
         inner.mkdir(exist_ok=True)
@@ -282,13 +289,13 @@ def _make_room(own: Path) -> None:
 
 
 def _is_alive(name: str) -> bool:
-    """Whether the process is there that a group is named after."""
+    """Whether the process in a group's name still runs."""
     _, pid, start, _ = name.split("-", 3)
     return pid.isdecimal() and start_of(int(pid)) == start
 
 
 def start_of(pid: int) -> str:
-    """Clock ticks from boot to the start of a process; empty if there is none."""
+    """Return the start time of a process in clock ticks since boot. Empty if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
@@ -296,7 +303,7 @@ def start_of(pid: int) -> str:
 
 
 def _is_removed(directory: Path) -> bool:
-    """Removes a group if nothing is in it."""
+    """Remove a group if it is empty. Return whether it is gone."""
     try:
         directory.rmdir()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`tirjudge sandbox`: run a file in the sandbox, serve it over HTTP, and see what the machine can do."""
+"""`tirjudge sandbox`: run a file in the sandbox, serve the sandbox over HTTP or MCP, and diagnose this machine."""
 
 from __future__ import annotations
 
@@ -24,37 +24,48 @@ from tirjudge_sandbox.wire import body_of
 app = typer.Typer(name="sandbox", help="Run untrusted Python.", no_args_is_help=True)
 
 _UNAVAILABLE = 70
-"""Exit code when the sandbox, not the program, failed (EX_SOFTWARE)."""
+"""Exit code when the sandbox failed and not the program (EX_SOFTWARE)."""
 
 _DEFAULTS = Limits()
 
-CpuS = Annotated[float, typer.Option(help="Processor time of a program, seconds.")]
-WallS = Annotated[float, typer.Option(help="Time on the clock, seconds.")]
-MemoryMb = Annotated[int, typer.Option(help="Memory, MiB.")]
-ChosenLevel = Annotated[IsolationLevel | None, typer.Option(help="Isolation; the best that works by default.")]
-MinLevel = Annotated[IsolationLevel, typer.Option(help="Refuse to start below this.")]
-Image = Annotated[str | None, typer.Option(help="Docker image to run in, for the levels gvisor and docker.")]
+CpuS = Annotated[float, typer.Option(help="CPU time limit of a program, seconds.")]
+WallS = Annotated[float, typer.Option(help="Wall time limit of a program, seconds.")]
+MemoryMb = Annotated[int, typer.Option(help="Memory limit of a program, MiB.")]
+ChosenLevel = Annotated[
+    IsolationLevel | None, typer.Option(help="Isolation level. Default: the strongest that works on this machine.")
+]
+MinLevel = Annotated[IsolationLevel, typer.Option(help="Weakest level allowed; the sandbox does not start below it.")]
+Image = Annotated[str | None, typer.Option(help="Docker image for the levels gvisor and docker.")]
 AllowUnsafe = Annotated[
-    bool, typer.Option(help="Where nothing isolates programs, run them behind the system call filter alone.")
+    bool,
+    typer.Option(help="If no isolation level works, run programs with only the seccomp filter and resource limits."),
 ]
 
 
 @app.command()
 def run(
-    program: Annotated[Path, typer.Argument(help="Python program.", exists=True, dir_okay=False, metavar="PROGRAM.py")],
+    program: Annotated[
+        Path, typer.Argument(help="Python file to run.", exists=True, dir_okay=False, metavar="PROGRAM.py")
+    ],
     bind: Annotated[list[str] | None, typer.Option(help="A variable of the program, as name=text. Repeatable.")] = None,
-    stdin: Annotated[typer.FileText | None, typer.Option(help="What it reads; - for our own standard input.")] = None,
+    stdin: Annotated[
+        typer.FileText | None, typer.Option(help="File for the program's standard input; - for this command's own.")
+    ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(help="A file put into its working directory, as path or name=path. Repeatable."),
+        typer.Option(help="File to put into the program's working directory, as path or name=path. Repeatable."),
     ] = None,
     fetch: Annotated[
-        list[str] | None, typer.Option(help="A file that it leaves there, copied to --out. Repeatable.")
+        list[str] | None,
+        typer.Option(help="File to copy from the working directory to --out after the program. Repeatable."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where fetched files go.", exists=True, file_okay=False)] = Path(),
+    out: Annotated[Path, typer.Option(help="Directory for fetched files.", exists=True, file_okay=False)] = Path(),
     attach: Annotated[
         list[str] | None,
-        typer.Option(help="A file or directory that it may read, as name=path; it finds it in `attachments[name]`."),
+        typer.Option(
+            help="File or directory that the program may read, as name=path. The program finds its path in "
+            "`attachments[name]`. Repeatable."
+        ),
     ] = None,
     cpu_s: CpuS = _DEFAULTS.cpu_s,
     wall_s: WallS = _DEFAULTS.wall_s,
@@ -65,7 +76,7 @@ def run(
     allow_unsafe: AllowUnsafe = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Run one program; exits as the program did (1 if it did not end by itself, 70 if the sandbox failed)."""
+    """Run one program and exit with its exit code (1 if the sandbox ended it, 70 if the sandbox failed)."""
     with _mistakes_explained():
         limits = Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb)
         arguments = {
@@ -94,7 +105,7 @@ def run(
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8090,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 8090,
     allowed_host: AllowedHost = None,
     max_connections: MaxConnections = None,
     header_timeout_s: HeaderTimeout = 20.0,
@@ -102,7 +113,8 @@ def serve(
         list[str] | None,
         typer.Option(
             envvar="TIRJUDGE_SANDBOX_KEYS",
-            help="Needed to run a program; repeatable, or several in the variable with spaces between. None: open to all.",
+            help="API key that may run programs. Repeatable; the variable takes several, separated by spaces. "
+            "None: no key is needed.",
         ),
     ] = None,
     insecure_open: Annotated[
@@ -110,32 +122,42 @@ def serve(
         typer.Option(
             "--insecure-open",
             envvar="TIRJUDGE_INSECURE_OPEN",
-            help="Serve everybody who reaches --host, without a key.",
+            help="Allow an address other than loopback without API keys.",
         ),
     ] = False,
     slots: Slots = None,
     max_waiting: Annotated[
-        int | None, typer.Option(min=0, help="Programs that may wait; one more gets a 429. Default: 64 a slot.")
+        int | None,
+        typer.Option(min=0, help="Maximum number of queued programs; further ones get a 429. Default: 64 per slot."),
     ] = None,
     cpu_s: CpuS = _DEFAULTS.cpu_s,
     wall_s: WallS = _DEFAULTS.wall_s,
     memory_mb: MemoryMb = _DEFAULTS.memory_mb,
-    headroom: Annotated[int, typer.Option(min=1, help="How many times each limit a request may ask for.")] = 4,
+    headroom: Annotated[
+        int, typer.Option(min=1, help="Factor by which a request may raise each limit above its default.")
+    ] = 4,
     level: ChosenLevel = None,
     min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
     allow_unsafe: AllowUnsafe = False,
-    max_body_mb: Annotated[int, typer.Option(min=1, help="Largest request, MiB; a larger one gets a 413.")] = 16,
+    max_body_mb: Annotated[
+        int, typer.Option(min=1, help="Maximum size of a request body, MiB; a larger one gets a 413.")
+    ] = 16,
     max_answer_mb: Annotated[
-        int, typer.Option(min=1, help="Output and files of all programs of one request, MiB; more get a 413.")
+        int,
+        typer.Option(
+            min=1, help="Maximum total output and files of the programs of one request, MiB; more gets a 413."
+        ),
     ] = 64,
-    grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds that programs get to end after SIGTERM.")] = 10.0,
+    grace_s: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that running programs have to finish after SIGTERM.")
+    ] = 10.0,
     log_level: Annotated[LogLevel, typer.Option(envvar="TIRJUDGE_LOG_LEVEL")] = LogLevel.WARNING,
 ) -> None:
-    """Run programs over HTTP: POST /v1/execute, and what SandboxFusion's and verl-tool's clients speak.
+    """Run programs over HTTP: POST /v1/execute, and the protocols of SandboxFusion's and verl-tool's clients.
 
-    A line of JSON on the standard output says where, as soon as programs can come. SIGTERM ends it: nothing new is
-    taken, what runs may end.
+    Once ready, the command prints a line of JSON with its address. On SIGTERM it takes no new programs and waits for
+    the running ones.
     """
     from tirjudge_sandbox.serving import serve_pool
     from tirjudge_web.binding import check_bind
@@ -181,7 +203,7 @@ def mcp(
     min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
 ) -> None:
-    """Offer the sandbox as a tool of the Model Context Protocol, over standard input and output."""
+    """Offer the sandbox as a tool of the Model Context Protocol (MCP), over standard input and output."""
     from tirjudge_sandbox.mcp import serve_mcp
 
     with _mistakes_explained():
@@ -195,8 +217,8 @@ def doctor(
     image: Image = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Try what isolation this machine allows, and some attacks; exits 1 if programs could only run without any, or an attack
-    got through."""
+    """Test which isolation levels work on this machine, and run sample attacks. Exits 1 if no level works or an attack
+    succeeds."""
     diagnosis = asyncio.run(diagnose(image=image))
     if as_json:
         typer.echo(json.dumps(asdict(diagnosis), indent=2))
@@ -208,7 +230,7 @@ def doctor(
 
 @contextmanager
 def _mistakes_explained() -> Iterator[None]:
-    """A wrong option is the user's mistake, with its own exit code; so is a sandbox that does not work, with another."""
+    """Turn an invalid option into a usage error (exit code 2), and a broken sandbox into exit code 70."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -226,12 +248,12 @@ async def _run_once(pool: SandboxPool, *, code: str, arguments: dict[str, Any]) 
 def _pairs(given: list[str] | None, *, option: str) -> dict[str, str]:
     for pair in given or []:
         if "=" not in pair:
-            raise ValueError(f"{option}: {pair!r} given, not name=...")
+            raise ValueError(f"{option}: {pair!r} given, expected name=...")
     return dict(pair.split("=", 1) for pair in given or [])
 
 
 def _name_and_path(given: str) -> tuple[str, str]:
-    """`data.csv` is `data.csv=data.csv`, and `/srv/data.csv` is `data.csv=/srv/data.csv`."""
+    """Split name=path. A path alone gets its last part as the name: `/srv/data.csv` means `data.csv=/srv/data.csv`."""
     name, separator, path = given.partition("=")
     return (name, path) if separator else (Path(given).name, given)
 
@@ -244,21 +266,21 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         "attacks": diagnosis.attacks,
         "resources": diagnosis.resources,
     }
-    told: set[str] = set()
+    shown: set[str] = set()
     for title, findings in groups.items():
         typer.echo(f"\n{title}")
         for finding in findings:
-            _print_finding(finding, works="held" if title == "attacks" else "works", told=told)
-    chosen = diagnosis.level or "none: programs are refused (--allow-unsafe would run them without isolation)"
+            _print_finding(finding, works="held" if title == "attacks" else "works", shown=shown)
+    chosen = diagnosis.level or "none: programs are refused (--allow-unsafe runs them without isolation)"
     typer.echo(f"\nlevel: {chosen}")
     if diagnosis.print_ms is not None:
         typer.echo(f"print: {diagnosis.print_ms} ms (median)")
 
 
-def _print_finding(finding: Finding, *, works: str, told: set[str]) -> None:
-    """Prints a remedy in full the first time alone; `told` holds those that were, and takes in this one."""
+def _print_finding(finding: Finding, *, works: str, shown: set[str]) -> None:
+    """Print a finding. A remedy that is in `shown` is not repeated; a new one is added to `shown`."""
     typer.echo(f"  {works if finding.works else 'FAILS':5}  {finding.name}")
-    advice = "The same would help as above." if finding.remedy in told else finding.remedy
+    advice = "Same remedy as above." if finding.remedy in shown else finding.remedy
     for line in filter(None, (finding.problem, advice)):
         typer.echo(f"         {line}")
-    told |= {finding.remedy} - {""}
+    shown |= {finding.remedy} - {""}

@@ -1,9 +1,9 @@
-"""Fork-servers in containers: one container for each, started once and spoken to over its standard streams.
+"""Fork servers in containers: each has a container that is started once and controlled over its standard streams.
 
-What is in a container may become a stranger's: what comes out of it is bounded and checked, it has no network, no host
-directory and nothing to write to, and it goes when we go, because its standard input then ends. Our code goes in over the
-standard input too, so the daemon need not see our files: it may be outside of a container that we are in, or on another
-machine.
+A program may take over the inside of its container. The container's output is therefore bounded and checked. The
+container has no network, no host directory and no writable file system except a small /tmp. It ends when this process
+ends, because its standard input is then closed. The sandbox code is sent over standard input too, so the Docker daemon
+needs no access to this process's files: it may run outside the container of this process, or on another machine.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 60.0
-"""A container that has not answered after this long is broken."""
+"""Timeout for the start of a container, seconds."""
 
 DAEMON_S = 30.0
-"""The same for Docker's daemon. It hangs where a runtime hangs, as gVisor does on some virtual machines."""
+"""Timeout of requests to the Docker daemon, seconds. The daemon hangs if a runtime hangs, as gVisor does on some
+virtual machines."""
 
 RELAY_S = 2.0
-"""How much longer than the slot in the container we wait: it is the one to say that a program is overdue."""
+"""Seconds added to the slot's own timeout, so that the slot in the container reports an overdue program first."""
 
 LABEL = "tirjudge.sandbox"
-"""Of our containers: the globally unique id of the process that they belong to."""
+"""Label of our containers. Its value identifies the owner process: see `owner_label`."""
 
 GVISOR_RUNTIME = "runsc"
+"""Name under which Docker's daemon has the runtime gVisor."""
 
 _BOOTSTRAP = """
 import importlib, os, sys, types
@@ -67,39 +69,42 @@ importlib.import_module("tirjudge_sandbox.relay").main()
 
 _MIB = 1 << 20
 _BASE_BYTES = 768 * _MIB
-"""For warm interpreters, the relay, and gVisor's kernel."""
+"""Memory for the warm interpreters, the relay, and gVisor's kernel."""
 _BYTES_PER_SLOT = 256 * _MIB
-"""For a slot, and what its program prints, beside the program's own memory."""
+"""Memory per slot in addition to the program's own memory: the slot process and the program's output."""
 _GVISOR_TASKS = 1000
-"""gVisor's own threads. Where it has too few, it dies."""
+"""Threads of gVisor itself. It dies if it cannot start enough of them."""
 _FIRST_USER, _NUM_USERS = 60_578, 600
-"""Users that no distribution gives to anybody, so the kernel counts nobody else's processes with ours."""
+"""User ids that no distribution assigns, so that the kernel counts no foreign process toward our process limit."""
 
 _CHUNK = struct.Struct(">BxxxI")
 _STANDARD_OUTPUT = 1
-_LAST_WORDS_BYTES = 4096
+_LAST_ERRORS_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """What the containers of a pool have in common."""
+    """Settings that all containers of a pool share."""
 
     image: str
+    """Docker image to run in."""
     level: IsolationLevel
+    """`GVISOR` or `DOCKER`."""
     num_slots: int
+    """Number of slots that the container may open."""
     packages: tuple[str, ...]
-    """Names of distributions, offered where the image has them."""
+    """Names of distributions to offer to programs. Skipped where the image does not have them."""
     memory_bytes: int
-    """The most that a program may ask for."""
+    """Largest memory limit that a program may request."""
     output_bytes: int
-    """The most that comes back of one program."""
+    """Largest output of one program."""
 
 
 async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerServer:
-    """A fork-server in a new container, ready to open slots.
+    """Start a fork server in a new container, ready to open slots.
 
     Raises:
-        LevelUnavailable: it cannot be had. Nothing of it is left then.
+        LevelUnavailable: the container could not be started. It is removed.
     """
     creation = asyncio.create_task(asyncio.to_thread(_Container.create, plan))
     try:
@@ -122,7 +127,7 @@ async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerSe
 
 
 class ContainerServer(SlotServer):
-    """A container that runs, and the relay in it. Made by `start_container`."""
+    """A running container and the relay in it. Created by `start_container`."""
 
     def __init__(
         self, container: _Container, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, output_bytes: int
@@ -145,7 +150,7 @@ class ContainerServer(SlotServer):
         return self._is_alive
 
     async def greet(self, config: dict[str, Any]) -> None:
-        """Brings our code in. Raises LevelUnavailable."""
+        """Send the sandbox code and wait for the relay's greeting. Raises LevelUnavailable."""
         code = _package()
         self._writer.write(b"".join([len(code).to_bytes(4, "big"), code, frame(config)]))
         try:
@@ -156,8 +161,8 @@ class ContainerServer(SlotServer):
         except (OSError, EOFError, ValueError) as error:
             with contextlib.suppress(TimeoutError, OSError, EOFError):
                 async with asyncio.timeout(GRACE_S):
-                    await self._output.exactly(1 << 20)  # to its end: the last words may come after
-            reason = self._output.last_words.decode(errors="replace").strip() or str(error) or "it ended at once"
+                    await self._output.exactly(1 << 20)  # read to the end: the error message may come late
+            reason = self._output.last_errors.decode(errors="replace").strip() or str(error) or "it ended immediately"
             raise LevelUnavailable("container", reason) from error
         if "offered" not in hello:
             raise LevelUnavailable(str(hello.get("step")), str(hello.get("failure")))
@@ -188,7 +193,7 @@ class ContainerServer(SlotServer):
             await asyncio.wait([self._listening])
 
     def give_up(self, reason: str) -> None:
-        """Ends the container, and tells all who wait for it."""
+        """End the container. Pending requests fail with `SlotLost`."""
         self._is_alive = False
         self._writer.close()
         for answer in self._waiting.values():
@@ -198,14 +203,14 @@ class ContainerServer(SlotServer):
             self._removal = asyncio.create_task(asyncio.to_thread(self._container.remove))
 
     def tell(self, do: str, process: int, *parts: bytes, **fields: Any) -> None:
-        """Does nothing if the container is gone."""
+        """Send a message without waiting for an answer. Do nothing if the container is gone."""
         if self._is_alive:
             self._writer.write(frame({"do": do, "process": process, **fields}, *parts))
 
     async def ask(
         self, do: str, process: int, *parts: bytes, timeout_s: float, **fields: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """A request and its answer. Raises SlotLost."""
+        """Send a request and return its answer. Raises SlotLost."""
         if not self._is_alive:
             raise SlotLost("the container is gone", started=False)
         request = next(self._numbers)
@@ -228,32 +233,32 @@ class ContainerServer(SlotServer):
                 if answer is not None and not answer.done():
                     answer.set_result((header, body))
         except (OSError, EOFError, ValueError) as error:
-            last_words = self._output.last_words.decode(errors="replace").strip()
-            self.give_up(last_words or str(error) or "it ended")
+            errors = self._output.last_errors.decode(errors="replace").strip()
+            self.give_up(errors or str(error) or "it ended")
 
     async def _read_frame(self) -> tuple[dict[str, Any], bytes]:
-        """Raises EOFError or OSError at the end, ValueError if no relay of ours would say this."""
+        """Read one frame. Raises EOFError or OSError at the end of the stream, ValueError if the frame is not valid."""
         num_header, num_body = LENGTHS.unpack(await self._output.exactly(LENGTHS.size))
         if num_header > HEADER_BYTES or num_body > self._max_body_bytes:
-            raise ValueError("it sent more than was agreed")
+            raise ValueError("it sent a frame over the size limit")
         try:
             header = json.loads(await self._output.exactly(num_header))
         except RecursionError as error:
-            raise ValueError("it sent no header") from error
+            raise ValueError("it sent an invalid header") from error
         if not isinstance(header, dict) or not isinstance(header.get("request", 0), int):
-            raise ValueError("it sent no header")
+            raise ValueError("it sent an invalid header")
         return header, await self._output.exactly(num_body)
 
 
 class ContainedSlot(SlotProcess):
-    """A slot's process in a container, by its number there."""
+    """A slot's process in a container, identified by its number there."""
 
     def __init__(self, number: int, *, server: ContainerServer) -> None:
         self.number = number
         self.server = self._server = server
         self.is_open, self.is_running = True, False
         self.is_counted = False
-        """Whether the server counts it among the open ones."""
+        """Whether the server's `num_open` includes this process."""
         self._hung_up = asyncio.Event()
 
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
@@ -269,7 +274,7 @@ class ContainedSlot(SlotProcess):
             return report_from(header, body)
         except ValueError as error:
             self._server.give_up(str(error))
-            raise SlotLost(f"the container lied: {error}", started=True) from error
+            raise SlotLost(f"the container sent an invalid report: {error}", started=True) from error
 
     async def cancel(self) -> None:
         if not self.is_open:
@@ -306,16 +311,17 @@ class ContainedSlot(SlotProcess):
 
 
 class _Output:
-    """The standard output of a container, out of the stream in which the daemon mixes it with the standard error."""
+    """The standard output of a container, read from the stream that the daemon multiplexes it with standard error
+    in."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
         self._num_left = 0
-        self.last_words = b""
-        """The end of the standard error."""
+        self.last_errors = b""
+        """The last 4 KiB of the standard error."""
 
     async def exactly(self, num_bytes: int) -> bytes:
-        """Raises EOFError (of which IncompleteReadError is one) at the end."""
+        """Read a number of bytes. Raises EOFError (IncompleteReadError is a subclass) at the end of the stream."""
         parts = []
         while num_bytes:
             while not self._num_left:
@@ -332,7 +338,7 @@ class _Output:
             return
         while num_bytes:
             part = await self._some(num_bytes)
-            self.last_words = (self.last_words + part)[-_LAST_WORDS_BYTES:]
+            self.last_errors = (self.last_errors + part)[-_LAST_ERRORS_BYTES:]
             num_bytes -= len(part)
 
     async def _some(self, num_bytes: int) -> bytes:
@@ -343,21 +349,21 @@ class _Output:
 
 
 class _Container:
-    """A container as Docker's daemon knows it. Its methods that are not async block."""
+    """A container and the client of its Docker daemon. The methods block."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
         self._name = name
         self.streams: socket.socket
-        """Attached to its standard streams."""
+        """Socket attached to the container's standard streams."""
 
     @classmethod
     def create(cls, plan: ContainerPlan) -> _Container:
-        """Starts one. Raises LevelUnavailable, and leaves nothing behind then."""
+        """Start a container. Raises LevelUnavailable, after removing the container."""
         try:
             docker = importlib.import_module("docker")
         except ImportError as error:
-            raise LevelUnavailable("docker", "the SDK for Python is not installed") from error
+            raise LevelUnavailable("docker", "the Docker SDK for Python is not installed") from error
         try:
             client = docker.from_env(timeout=DAEMON_S)
         except docker.errors.DockerException as error:
@@ -371,7 +377,7 @@ class _Container:
             container.remove()
             if isinstance(error, docker.errors.ImageNotFound):
                 raise LevelUnavailable("image", f"the daemon has no image {plan.image}") from error
-            # The SDK lets errors of the HTTP client through; those are OSErrors.
+            # The SDK does not wrap errors of its HTTP client; they are OSErrors.
             if isinstance(error, (docker.errors.DockerException, OSError)):
                 raise LevelUnavailable("container", str(error)) from error
             raise
@@ -383,19 +389,20 @@ class _Container:
         _sweep(self._client)
         container = self._client.containers.create(name=self._name, **_options(plan))
         if container.attrs["Mounts"]:
-            raise LevelUnavailable("image", "it has volumes, which programs could share")
+            raise LevelUnavailable("image", "the image declares volumes, which programs could share")
         attached = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         self.streams = _plain_socket(attached)
         container.start()
 
     def remove(self) -> None:
-        """It goes by itself when its standard input ends; if it does not, it is killed."""
+        """Wait for the container to end, which closing its standard input causes. Kill it if it does not end in
+        time."""
         errors = importlib.import_module("docker").errors
         try:
             with contextlib.suppress(errors.DockerException, OSError):
                 if self._client.api.inspect_container(self._name)["State"]["Running"]:
                     self._client.api.wait(self._name, timeout=GRACE_S, condition="removed")
-            for _ in range(10):  # a removal that is under way is an error too
+            for _ in range(10):  # removing a container that is already being removed is an error too
                 with contextlib.suppress(errors.DockerException, OSError):
                     self._client.api.remove_container(self._name, v=True, force=True)
                 try:
@@ -410,7 +417,8 @@ class _Container:
 
 
 def _options(plan: ContainerPlan) -> dict[str, Any]:
-    """Of a container that can do nothing but compute."""
+    """Return the options of a container that can only compute: no network, no privileges, no writable files but
+    /tmp."""
     docker_types = importlib.import_module("docker").types
     memory_bytes = _BASE_BYTES + plan.num_slots * (plan.memory_bytes + _BYTES_PER_SLOT)
     num_tasks = (NUM_THREADS + 8) * plan.num_slots + 64
@@ -418,13 +426,13 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         "image": plan.image,
         "entrypoint": ["python3", "-I", "-B", "-X", "utf8", "-c", _BOOTSTRAP],
         "command": [],
-        "labels": {LABEL: f"{_here()} {os.getpid()} {start_of(os.getpid())}"},
+        "labels": {LABEL: owner_label(os.getpid())},
         "stdin_open": True,
         "tty": False,
         "working_dir": "/",
         "hostname": "sandbox",
         "network_mode": "none",
-        "ipc_mode": "none",  # and with it no /dev/shm
+        "ipc_mode": "none",  # also removes /dev/shm
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
@@ -437,8 +445,8 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
         "log_config": docker_types.LogConfig(type="none"),  # the default keeps all output on the host's disk
     }
     if plan.level is IsolationLevel.GVISOR:
-        # Rights over gVisor's kernel, which is the container's own: gVisor itself has none on the host. They are needed
-        # to hide the image's files, and to give each slot a user; a slot's programs have none of them.
+        # These capabilities apply to gVisor's kernel, not to the host's. They are needed to hide the image's files and
+        # to give each slot its user. Programs do not have them.
         options |= {
             "runtime": GVISOR_RUNTIME,
             "user": "0:0",
@@ -453,11 +461,11 @@ def _options(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def _plain_socket(stream: Any) -> socket.socket:
-    """The SDK hands out whatever the connection is made of."""
+    """Return a non-blocking socket of an attached stream. The SDK returns a wrapper that depends on the transport."""
     plain = getattr(stream, "_sock", stream)
     if type(plain) is not socket.socket:
         stream._response.close()
-        raise LevelUnavailable("docker", "the daemon can only be spoken to over a Unix socket, or TCP without TLS")
+        raise LevelUnavailable("docker", "the daemon must be reached over a Unix socket, or TCP without TLS")
     streams = plain.dup()
     streams.setblocking(False)
     stream._response.close()
@@ -466,7 +474,7 @@ def _plain_socket(stream: Any) -> socket.socket:
 
 @functools.cache
 def _package() -> bytes:
-    """Our own source, as Python can import it from a file."""
+    """Return this package's source as a zip file that Python can import."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -474,11 +482,11 @@ def _package() -> bytes:
     return buffer.getvalue()
 
 
-# ------------------------------------------------------------------------------------------------------------- stale ones
+# -------------------------------------------------------------------------------------------------------- stale containers
 
 
 def _sweep(client: Any) -> None:
-    """Removes containers whose owner was killed, and which did not notice."""
+    """Remove containers that outlived their owner process."""
     errors = importlib.import_module("docker").errors
     for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
         if _is_stale(container.labels.get(LABEL, "")):
@@ -487,13 +495,19 @@ def _sweep(client: Any) -> None:
 
 
 def _is_stale(owner: str) -> bool:
-    """Whether a process that we could see is not there."""
-    here, _, process = owner.partition(" ")
+    """Whether the owner process is dead. False for an owner in another pid namespace, which cannot be checked from
+    here."""
+    namespace, _, process = owner.partition(" ")
     pid, _, start = process.partition(" ")
-    return here == _here() and pid.isdecimal() and start_of(int(pid)) != start
+    return namespace == _pid_namespace() and pid.isdecimal() and start_of(int(pid)) != start
 
 
-def _here() -> str:
-    """This boot of this machine, and this pid namespace in it."""
+def owner_label(pid: int) -> str:
+    """Return the value of `LABEL` that identifies a process: boot and pid namespace, pid, start time."""
+    return f"{_pid_namespace()} {pid} {start_of(pid)}"
+
+
+def _pid_namespace() -> str:
+    """Return a string that identifies this boot of the machine and the pid namespace of this process."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

@@ -1,4 +1,4 @@
-"""What this machine can do for the sandbox: each building block, each level, some attacks, and how long a program takes."""
+"""Diagnose this machine: test each kernel feature and each isolation level, run attacks, and time a program."""
 
 from __future__ import annotations
 
@@ -24,43 +24,50 @@ _NUM_TIMED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was tried."""
+    """Result of one check."""
 
     name: str
+    """Name of the kernel feature, level, attack or resource."""
     problem: str
-    """Why it does not work; empty if it does."""
+    """Reason why the check failed. Empty if it passed."""
     remedy: str
-    """What would change that; empty if nothing needs to."""
+    """Advice that would fix the problem. Empty if the check passed, or if no advice is known."""
 
     @property
     def works(self) -> bool:
+        """Whether the check passed."""
         return not self.problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
+    """Results of all checks of a machine."""
+
     kernel: str
+    """Release of the Linux kernel."""
     python: str
+    """Version of Python."""
     primitives: list[Finding]
+    """Kernel features that the isolation levels use."""
     levels: list[Finding]
-    """The isolating levels, best first, each tried by running a program."""
+    """Isolation levels, strongest first. Each is tested by running a program."""
     attacks: list[Finding]
-    """Tried at that level; what does not work is an attack that got through. Empty when nothing runs."""
+    """Attacks at the strongest level that works. A check fails if the attack succeeds. Empty if no level works."""
     resources: list[Finding]
-    """Whether there is room for all that a pool can take. Empty when nothing runs."""
+    """Whether the machine has enough memory and processes for a pool. Empty if no level works."""
     level: str | None
-    """What a pool would choose; None: it would refuse to start."""
+    """The level that a pool chooses. None: a pool does not start."""
     print_ms: float | None
-    """Median time of a program that prints a line, milliseconds; None when nothing runs."""
+    """Median time of a program that prints a line, milliseconds. None if no level works."""
 
 
 async def diagnose(*, image: str | None = None, slots: int | None = None, limits: Limits | None = None) -> Diagnosis:
-    """Tries everything; takes a few seconds.
+    """Run all checks. Takes a few seconds.
 
     Args:
-        image: for the levels that are containers; None: they are not tried.
-        slots: of the pool that there must be room for; None: one a processor.
-        limits: of its programs; None: the defaults.
+        image: Docker image for the container levels. None: they are not tested.
+        slots: number of slots whose resources are checked. None: one per CPU.
+        limits: limits of the programs whose resources are checked. None: the defaults.
     """
     levels = [await _try_level(level, image=image) for level in IsolationLevel if level.isolates]
     best = next((finding.name for finding in levels if finding.works), None)
@@ -99,7 +106,7 @@ async def _try_level(level: IsolationLevel, *, image: str | None) -> Finding:
 
 
 async def _try_out(level: str, *, image: str | None) -> tuple[list[Finding], float]:
-    """The attacks at a level, and the median time of a program that prints a line, milliseconds."""
+    """Run the attacks at a level. Also return the median time of a program that prints a line, milliseconds."""
     async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image) as pool:
         times_s = []
         for _ in range(_NUM_TIMED):

@@ -1,8 +1,8 @@
-"""Copies files of a program that is dead. They are a stranger's work: only plain files beneath one directory are read, no
-link is followed, and no more is copied than was agreed.
+"""Copy files that a finished program left. The files are untrusted: only regular files below one directory are copied,
+no link is followed, and the total size is limited.
 
-The slot does it, from where nothing of the host can be seen, and the kernel does the copying, so that the contents never
-are in the slot's memory. Standard library only: the isolated interpreter reads this file too.
+This code runs in the slot, which cannot see the host's files. The kernel copies the contents, so that they never enter
+the slot's memory. Standard library only: the isolated interpreter imports this file too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTT
 
 
 def copy_files(paths: Sequence[str], *, root: str, target: int, max_bytes: int) -> tuple[int, ...]:
-    """Appends files to a descriptor, one behind the other.
+    """Append files to a descriptor, concatenated in order.
 
     Args:
-        paths: relative, without `..`.
-        root: the directory.
+        paths: relative paths without `..`.
+        root: directory of the files.
         target: descriptor of a memory file.
-        max_bytes: of all together; a file that does not fit any more counts as not there.
+        max_bytes: maximum total size. A file that exceeds the rest counts as missing.
 
     Returns:
-        The size of each, or -1 for what is not there, or not a plain file.
+        The size of each file; -1 if it is missing or not a regular file.
     """
     sizes = []
     directory = os.open(root, _FLAGS | os.O_DIRECTORY)
@@ -46,7 +46,7 @@ def _copy(path: str, *, directory: int, target: int, max_bytes: int) -> int:
                 directory = os.open(parent, _FLAGS | os.O_DIRECTORY, dir_fd=directory)
                 stack.callback(os.close, directory)
             file = os.open(name, _FLAGS, dir_fd=directory)
-        except OSError:  # not there, a link, a socket, not ours to read
+        except OSError:  # missing, a link, a socket, or not readable
             return _NOT_THERE
         stack.callback(os.close, file)
         status = os.fstat(file)

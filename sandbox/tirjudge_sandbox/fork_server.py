@@ -1,4 +1,4 @@
-"""The pool's end of a fork-server: start one, get slots from it, give them jobs."""
+"""The pool's side of a fork server: start it, open slots, and send them jobs."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ from tirjudge_sandbox.protocol import (
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 30.0
-"""A fork-server that takes longer than this to start is broken."""
+"""Timeout for the start of a fork server, seconds."""
 
 GRACE_S = 5.0
-"""How long a process may be overdue with its end before it is killed."""
+"""Seconds that a process has to end before it is killed."""
 
 WATCHDOG_S = 5.0
-"""How long a slot may be overdue with its answer before it is killed. A slot that works is late on a starved machine."""
+"""Seconds past a program's wall time limit until its slot is killed. On an overloaded machine a working slot answers
+late."""
 
 _POLL_S = 0.002
-"""How often to look for the end of a fork-server: not every kernel has a descriptor to wait for."""
+"""Seconds between checks whether a fork server has ended. Polling is needed because not every kernel has pidfds."""
 
 _STDERR_BYTES = 16_384
 
 _CREDENTIALS, _DESCRIPTOR = struct.Struct("iii"), struct.Struct("i")
-"""What the kernel sends along with a packet: pid, uid and gid of its sender; a descriptor."""
+"""Ancillary data of a packet: the sender's pid, uid and gid; a descriptor."""
 
 _BOOTSTRAP = """
 import importlib, sys, types
@@ -60,26 +61,28 @@ package.__path__ = [sys.argv[1]]
 sys.modules["tirjudge_sandbox"] = package
 importlib.import_module("tirjudge_sandbox." + sys.argv[2]).main()
 """
-"""Imports one module without its package's `__init__`, which would bring the whole judge along."""
+"""Imports one module without its package's `__init__`, which would import the whole judge."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", **ONE_THREAD}
-"""All there is. With the hash seed fixed, a program that is run again prints its sets in the same order. With one arena,
-a thread takes no more address space than its stack."""
+"""The complete environment of a fork server. A fixed hash seed makes a repeated program print its sets in the same
+order. With one malloc arena, a thread takes only its stack of address space."""
 
 
 def base_python() -> str:
-    """The interpreter that a virtual environment was made from: it finds nothing of what is installed there."""
+    """Return the interpreter that the virtual environment was created from. It does not find the environment's
+    packages."""
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
 def isolated_python(module: str) -> list[str]:
-    """The command that runs `main` of a module of this package in a bare interpreter of the standard library."""
+    """Return the command that runs `main` of a module of this package in an interpreter with only the standard
+    library."""
     package = os.path.dirname(os.path.abspath(__file__))
     return [base_python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _BOOTSTRAP, package, module]
 
 
 class ForkedSlot(SlotProcess):
-    """A slot's process, forked from a fork-server on this machine: memory files go there, and come back filled."""
+    """A slot's process, forked from a fork server on this machine. Input and output travel in memory files (memfds)."""
 
     def __init__(
         self, connection: socket.socket, pid: int, pidfd: int | None, *, server: ForkServer, cgroup: Cgroup | None
@@ -96,7 +99,7 @@ class ForkedSlot(SlotProcess):
         if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
         mounts = await self._server.copy_mounts(job.attachments)
-        if mounts:  # then where it lies on the host is nobody's business in there
+        if mounts:  # the program needs only the mounts, so hide the host's paths from it
             job = replace(job, attachments=tuple(attachment._replace(path="") for attachment in job.attachments))
         try:
             with _memory_files(payload, can_fetch=bool(job.fetch)) as descriptors:
@@ -119,14 +122,14 @@ class ForkedSlot(SlotProcess):
             files = [descriptor for descriptor in descriptors if descriptor >= 0]
             socket.send_fds(self._socket, [job.to_packet()], [*files, *mounts])
         except OSError as error:
-            raise SlotLost(f"the job could not be handed over: {error}", started=False) from error
+            raise SlotLost(f"the job could not be sent: {error}", started=False) from error
         self.is_running = True
         try:
             ending = Ending.from_packet(await self._packet(job.wall_s + WATCHDOG_S))
         except SlotLost:
             if self._cgroup is None or self._cgroup.memory_kill() is not MemoryKill.OWN_LIMIT:
                 raise
-            # The kernel looked for somebody to kill, and found the slot.
+            # The group was out of memory, and the kernel killed the slot's process instead of the program.
             self.kill()
             ending = Ending(
                 wait_status=signal.SIGKILL,
@@ -143,7 +146,8 @@ class ForkedSlot(SlotProcess):
         return replace(ending, stopped_by=StoppedBy.MEMORY) if memory_kill is MemoryKill.OWN_LIMIT else ending
 
     def _memory_kill(self, ending: Ending) -> MemoryKill:
-        """Why the kernel ended a program, if it did: without a group of its own it was never for its own limit."""
+        """Return why the kernel killed the program, if it did. Without a cgroup, the reason is never the program's
+        limit."""
         if self._cgroup is not None:
             return self._cgroup.memory_kill()
         was_killed = ending.was_killed and self._server.memory_ran_out()
@@ -152,7 +156,7 @@ class ForkedSlot(SlotProcess):
     async def cancel(self) -> None:
         if not self.is_open:
             raise SlotLost("the slot is closed", started=True)
-        with contextlib.suppress(OSError):  # dead: then there is no answer either
+        with contextlib.suppress(OSError):  # the slot is dead; waiting for its answer fails below
             self._socket.send(CANCEL)
         await self._packet(GRACE_S)
 
@@ -160,7 +164,7 @@ class ForkedSlot(SlotProcess):
         loop = asyncio.get_running_loop()
         self._answer = loop.create_future()
         alarm = loop.call_later(timeout_s, self._give_up)
-        self._receive()  # what came before anybody waited
+        self._receive()  # the packet may have arrived already
         try:
             packet = await self._answer
         finally:
@@ -171,7 +175,7 @@ class ForkedSlot(SlotProcess):
 
     def _receive(self) -> None:
         if self._answer is None or self._answer.done():
-            # Nobody waits: the process died, or a cancelled program ended by itself. Whoever comes next will see.
+            # No answer is awaited: the process died, or a cancelled program ended. The next job will notice.
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             return
         try:
@@ -180,7 +184,7 @@ class ForkedSlot(SlotProcess):
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
             return
         except OSError as error:
-            # Reset is how the kernel tells that the other end closed without having read.
+            # ECONNRESET means that the other end closed its socket without reading the job.
             self._answer.set_exception(
                 SlotLost(f"no answer: {error}", started=not isinstance(error, ConnectionResetError))
             )
@@ -192,13 +196,13 @@ class ForkedSlot(SlotProcess):
 
     def _give_up(self) -> None:
         if self._answer is not None and not self._answer.done():
-            self._receive()  # it may have come while this event loop was busy
+            self._receive()  # the answer may have arrived while the event loop was busy
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(SlotLost("no answer in time", started=True))
 
     def hang_up(self) -> None:
         if self.is_open:
-            with contextlib.suppress(OSError):  # the other end is gone already
+            with contextlib.suppress(OSError):  # the other end is already closed
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
@@ -221,7 +225,7 @@ class ForkedSlot(SlotProcess):
 
 
 class ForkServer(SlotServer):
-    """A running `zygote`, and the socket over which it is asked for slots. Made by `start_fork_server`."""
+    """A running `zygote` process and its control socket. Created by `start_fork_server`."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], control: socket.socket, *, level: IsolationLevel, packages: Packages
@@ -232,7 +236,7 @@ class ForkServer(SlotServer):
         self.num_open = 0
         self._num_kills = host_limits.num_oom_kills()
         self.mounter: socket.socket | None = None
-        """To whoever may mount, if that is not us."""
+        """Socket to the helper process that may mount. None: this process mounts."""
         self._mounting = asyncio.Lock()
         self._process = process
         self._control = control
@@ -269,15 +273,15 @@ class ForkServer(SlotServer):
         return ForkedSlot(ours, pid, pidfd, server=self, cgroup=cgroup)
 
     def memory_ran_out(self) -> bool:
-        """Whether the kernel has ended any process for lack of memory since this was asked last."""
+        """Whether the kernel's OOM killer has killed any process since the last call."""
         before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
         return self._num_kills > before
 
     async def copy_mounts(self, attachments: tuple[Attachment, ...]) -> list[int]:
-        """Descriptors of what is to be mounted for a program; none where programs see the host's own paths.
+        """Return a mount descriptor for each attachment. Empty at levels where programs see the host's paths.
 
         Raises:
-            OSError: the kernel refused, or has no such call.
+            OSError: the kernel refused, or does not have the system call.
         """
         if not self.level.has_namespaces:
             return []
@@ -299,15 +303,15 @@ class ForkServer(SlotServer):
             await _readable(self.mounter.fileno(), GRACE_S)
             packet, descriptors, _, _ = socket.recv_fds(self.mounter, PACKET_BYTES, 1)
         if not descriptors:
-            raise OSError(packet.decode() or "the fork-server died")
+            raise OSError(packet.decode() or "the fork server died")
         return descriptors[0]
 
     def send(self, message: Mapping[str, Any], *descriptors: int) -> None:
-        """Raises OSError if it is dead."""
+        """Send a message with descriptors. Raises OSError if the server is dead."""
         socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
 
     async def receive_hello(self) -> dict[str, Any]:
-        """Raises OSError if it is dead, or silent for `START_S`."""
+        """Wait for the server's greeting. Raises OSError if the server is dead, or silent for `START_S`."""
         await _readable(self._control.fileno(), START_S)
         packet, descriptors, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 1)
         if not packet:
@@ -330,10 +334,10 @@ class ForkServer(SlotServer):
 
 
 async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: Packages) -> ForkServer:
-    """A fork-server inside its walls, ready to open slots.
+    """Start an isolated fork server, ready to open slots.
 
     Raises:
-        LevelUnavailable: a wall could not be put up.
+        LevelUnavailable: an isolation step failed.
     """
     errors = os.memfd_create("stderr")
     config = {"level": level, "preset": preset, "packages": packages.to_json(), "parent": os.getpid()}
@@ -344,10 +348,10 @@ async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: 
             answer = await server.receive_hello()
         except OSError as error:
             await server.stop()
-            last_words = os.pread(errors, PACKET_BYTES, 0).decode(errors="replace").strip()
+            message = os.pread(errors, PACKET_BYTES, 0).decode(errors="replace").strip()
             if isinstance(error, TimeoutError):
-                last_words = f"it was not ready after {START_S:g} s"
-            raise LevelUnavailable("fork-server", last_words or str(error)) from error
+                message = f"it was not ready after {START_S:g} s"
+            raise LevelUnavailable("fork-server", message or str(error)) from error
         except BaseException:
             await server.stop()
             raise
@@ -360,7 +364,8 @@ async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: 
 
 
 def _spawn(level: IsolationLevel, *, packages: Packages, stderr: int) -> ForkServer:
-    """By exec, with nothing of ours in it: no environment, no descriptor but the socket, no session."""
+    """Start the process with exec, so that it inherits only the socket: a fixed environment, no other descriptor, a new
+    session."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
@@ -377,12 +382,12 @@ def _spawn(level: IsolationLevel, *, packages: Packages, stderr: int) -> ForkSer
 
 
 def _greeting(slot: socket.socket) -> tuple[int, int | None]:
-    """The pid of a slot's process in our pid namespace (the kernel translates it), and a descriptor of that process if the
-    kernel has descriptors of processes. Raises OSError."""
+    """Return the pid of a slot's process, translated by the kernel to our pid namespace, and its pidfd. The pidfd is
+    None on kernels without pidfds. Raises OSError."""
     num_bytes = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
     packet, messages, _, _ = slot.recvmsg(PACKET_BYTES, num_bytes)
     if not packet:
-        raise OSError("the fork-server died")
+        raise OSError("the fork server died")
     found = {kind: data for _, kind, data in messages}
     pid = _CREDENTIALS.unpack(found[socket.SCM_CREDENTIALS])[0]
     descriptor = found.get(socket.SCM_RIGHTS)
@@ -391,7 +396,8 @@ def _greeting(slot: socket.socket) -> tuple[int, int | None]:
 
 @contextlib.contextmanager
 def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
-    """A program's source, and its output to be. Files, not pipes: nobody has to drain them, a kill loses nothing."""
+    """Create memory files for a program's source and output. Unlike pipes, they need no reader, and a kill loses
+    nothing."""
     names = Descriptors._fields if can_fetch else Descriptors._fields[:-1]
     descriptors = [os.memfd_create(name) for name in names]
     try:
@@ -403,6 +409,8 @@ def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
 
 
 def _read_ends(descriptor: int, *, limit: int) -> Printed:
+    """Read a file. If it is longer than `limit`, read the first three quarters and the last quarter of `limit`
+    bytes."""
     num_bytes = os.fstat(descriptor).st_size
     if num_bytes <= limit:
         return Printed(num_bytes, os.pread(descriptor, limit, 0) if num_bytes else b"", b"")
@@ -412,6 +420,7 @@ def _read_ends(descriptor: int, *, limit: int) -> Printed:
 
 
 def _split(descriptor: int, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """Return path -> content of the fetched files, which are concatenated in one file. Negative sizes are skipped."""
     files: dict[str, bytes] = {}
     position = 0
     for path, size in sizes.items():
@@ -422,7 +431,7 @@ def _split(descriptor: int, sizes: Mapping[str, int]) -> dict[str, bytes]:
 
 
 async def _readable(descriptor: int, timeout_s: float) -> None:
-    """Raises TimeoutError (an OSError)."""
+    """Wait until a descriptor is readable. Raises TimeoutError (an OSError)."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))

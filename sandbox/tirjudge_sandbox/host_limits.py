@@ -1,6 +1,6 @@
-"""What the machine, and the control groups that the service itself runs in, leave to a pool.
+"""Memory and process limits that the machine and the service's own control groups impose on a pool.
 
-Standard library only: the relay in a container reads this file too.
+Standard library only: the relay in a container imports this file too.
 """
 
 from __future__ import annotations
@@ -13,26 +13,30 @@ from tirjudge_sandbox.cgroups import limits_around
 from tirjudge_sandbox.limits import Limits
 
 _KERNEL_BYTES = 80 << 20
-"""The most that a program makes the kernel hold beside its own memory: buffers of sockets, mappings, page tables, threads."""
+"""Upper bound on kernel memory that one program uses besides its own: socket buffers, mappings, page tables,
+threads."""
 _NUM_OUTPUTS = 2
+"""Output files of a program: standard output and standard error."""
 
 _NUM_TASKS_PER_SLOT = 64 + 2 * 4
-"""Threads of a program, and the slot's process and the one that waits in each warm interpreter."""
+"""Threads of a program, and per warm interpreter the slot's process and its waiting child."""
 _NUM_TASKS_BESIDE = 64
-"""Threads of the service, and its fork-servers."""
+"""Threads of the service and of its fork servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """The tightest of those around this process."""
+    """The tightest limits that apply to this process."""
 
     memory_bytes: int
+    """Memory of the machine or of the tightest control group."""
     num_tasks: int | None
-    """Processes and threads; None: no group limits them."""
+    """Maximum number of processes and threads. None: no group limits them."""
 
 
 def host_limits() -> HostLimits:
-    """Of the machine and of all groups above this process. Raises OSError where /proc cannot be read."""
+    """Return the limits of the machine and of all control groups of this process. Raises OSError if /proc is
+    unreadable."""
     around = limits_around()
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return HostLimits(memory_bytes=min(machine, around.get("memory", machine)), num_tasks=around.get("pids"))
@@ -40,69 +44,71 @@ def host_limits() -> HostLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a pool takes if every slot runs a program that takes all it may."""
+    """Resources that a pool needs if every slot runs a program that uses its full limits."""
 
     limits: Limits
-    """Of each program."""
+    """Limits of each program."""
     num_slots: int
+    """Number of programs that run concurrently."""
     base_bytes: int
-    """Of the service and its fork-servers."""
+    """Memory of the service and its fork servers."""
     warm_bytes: int = 0
-    """Writable memory of the largest warm interpreter, which a program can come to have all to itself."""
+    """Writable memory of the largest warm interpreter. A program that writes to it gets a private copy."""
 
     @property
     def num_bytes(self) -> int:
-        """Memory and files of programs, and what the kernel holds for them, beside the service."""
+        """Memory of the service, and memory, files and kernel memory of the programs."""
         files_mb = self.limits.scratch_mb + _NUM_OUTPUTS * self.limits.file_mb
         program_bytes = (self.limits.memory_mb + files_mb << 20) + self.warm_bytes
         return self.base_bytes + self.num_slots * (program_bytes + _KERNEL_BYTES)
 
     @property
     def num_tasks(self) -> int:
+        """Number of processes and threads."""
         return self.num_slots * _NUM_TASKS_PER_SLOT + _NUM_TASKS_BESIDE
 
     def most_memory_mb(self, *, host: HostLimits) -> int:
-        """What each program can have at once, MiB; never less than the limits say."""
+        """Return the memory that every program can use concurrently, MiB; at least the limit of `limits`."""
         spare_bytes = max(0, host.memory_bytes - self.num_bytes)
         return self.limits.memory_mb + (spare_bytes // self.num_slots >> 20)
 
     def shortages(self, *, host: HostLimits) -> list[str]:
-        """What there is too little of, in a sentence each: then programs could have the kernel end the service."""
+        """Return a sentence for each resource that the host lacks. A shortage lets programs get the service killed."""
         found = []
         if self.num_bytes > host.memory_bytes:
             found.append(
-                f"{self.num_slots} slots of {self.limits.memory_mb} MiB, with their files and the service, can take "
-                f"{self.num_bytes >> 20} MiB, and there are {host.memory_bytes >> 20} MiB; give fewer slots, a lower memory "
-                "limit for programs, or more memory"
+                f"{self.num_slots} slots of {self.limits.memory_mb} MiB, with their files and the service, can use "
+                f"{self.num_bytes >> 20} MiB, but only {host.memory_bytes >> 20} MiB are available; configure fewer slots, "
+                "a lower memory limit for programs, or more memory"
             )
         if host.num_tasks is not None and self.num_tasks > host.num_tasks:
             found.append(
-                f"{self.num_slots} slots can start up to {self.num_tasks} processes and threads, and {host.num_tasks} are "
-                "allowed around the service; give fewer slots, or a higher limit of pids"
+                f"{self.num_slots} slots can start up to {self.num_tasks} processes and threads, but the service's control "
+                f"group allows {host.num_tasks}; configure fewer slots or a higher pids limit"
             )
         return found
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process; 0 if it is gone."""
-    return _bytes_of(pid, place=1)
+    """Return the resident memory of a process. 0 if the process has ended."""
+    return _bytes_of(pid, field=1)
 
 
 def writable_bytes(pid: int) -> int:
-    """Address space of a process that is its own to write to; 0 if it is gone."""
-    return _bytes_of(pid, place=5)
+    """Return the size of a process's writable private address space. 0 if the process has ended."""
+    return _bytes_of(pid, field=5)
 
 
-def _bytes_of(pid: int, *, place: int) -> int:
+def _bytes_of(pid: int, *, field: int) -> int:
     try:
-        num_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[place])
+        num_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[field])
     except OSError:
         return 0
     return num_pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def num_oom_kills() -> int:
-    """How many processes this machine's kernel has ended for lack of memory since it started; 0 if it does not tell."""
+    """Return the number of processes that the OOM killer has killed since boot. 0 if the kernel does not report it."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

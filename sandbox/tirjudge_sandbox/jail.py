@@ -1,6 +1,6 @@
-"""Walls around a process: around the fork-server (`enter`), each slot (`enter_slot`), each program (`close_in`, `shut`).
+"""Isolate a process: the fork server (`enter`), each slot (`enter_slot`) and each program (`close_in`, `shut`).
 
-Every step that fails raises `JailError` with its name. Nothing here goes on with less than it was asked for.
+A failing step raises `JailError` with the name of the step. No function continues with weaker isolation than requested.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from tirjudge_sandbox.protocol import ATTACHMENTS, PACKET_BYTES, SCRATCH, Progra
 from tirjudge_sandbox.thread_limit import ThreadLimit
 
 NUM_FILES = 64
-"""Open files a program may have."""
+"""Maximum number of open files of a program."""
 
 NUM_THREADS = 64
-"""Threads a program may have."""
+"""Maximum number of threads of a program."""
 
 _SCRATCH_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 _KEPT = "/.kept"
-"""Where the parts of Python lie whose own place is beneath `SCRATCH`, until they are mounted into each private one."""
+"""Directory in the new root for the parts of Python that are below `SCRATCH` on the host. They are mounted from here
+into each private `SCRATCH`."""
 
 _NAMESPACES = (
     kernel.CLONE_NEWUSER
@@ -45,12 +46,12 @@ _NAMESPACES = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DATA = ("/usr/share/zoneinfo",)
-"""What the standard library reads outside its own directories."""
+"""Directories outside its own that the standard library reads."""
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/run", "/tmp", "/opt")
-"""Where the new root is put together; the first that has no Python beneath it."""
+"""Directories in which the new root may be built. The first one without Python below it is used."""
 
 _UNKNOWN_TO_GVISOR = frozenset({resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING})
-"""Limits that cannot be set there; the system call filter refuses what they are about."""
+"""Limits that gVisor does not support. The seccomp filter blocks the system calls that they limit."""
 _NEEDED_IN_GVISOR = {
     "SYS_ADMIN": kernel.CAP_SYS_ADMIN,
     "SYS_CHROOT": kernel.CAP_SYS_CHROOT,
@@ -58,55 +59,57 @@ _NEEDED_IN_GVISOR = {
     "SETGID": kernel.CAP_SETGID,
     "KILL": kernel.CAP_KILL,
 }
-"""Capabilities over gVisor's own kernel, for the walls around programs."""
+"""Capabilities over gVisor's own kernel that isolating programs needs."""
 
 _FIRST_HOST_ID, _NUM_IDS = 200_000, 65_536
-"""Started by root, the users inside are these on the host: nobody there has them."""
+"""Range of host ids to which the user ids inside are mapped when root starts the pool. No user of the host has these
+ids."""
 _FIRST_PROGRAM_ID = 1000
+"""User id of the programs of slot 0, if each slot has a user."""
 
 
 class JailError(Exception):
-    """A wall could not be put up."""
+    """An isolation step failed."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(f"{step}: {reason}")
         self.step = step
-        """Which wall, in the words of `doctor`."""
+        """Name of the step, as in the output of `doctor`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jail:
-    """What `enter` set up, as the walls further in need it."""
+    """Result of `enter`, which the later steps need."""
 
     level: IsolationLevel
     readable: tuple[str, ...]
-    """What Landlock lets programs read."""
+    """Paths that Landlock lets programs read."""
     writable: tuple[str, ...]
+    """Paths that Landlock lets programs read and write."""
     landlock_abi: int
-    """0: this kernel has no Landlock, and the level does without."""
+    """Version of Landlock. 0: this kernel has no Landlock, and the level does not need it."""
     user_per_slot: bool
-    """Whether each slot's programs have a user of their own (the server is root), so that RLIMIT_NPROC bounds their threads,
-    or share one."""
+    """Whether each slot has its own user, so that RLIMIT_NPROC limits its programs' threads. Requires root."""
     base_bytes: int
-    """Address space of the fork-server, on top of which programs get theirs."""
+    """Address space of the fork server. A program's limit is added to it."""
     writable_bytes: int
-    """What of that is its own to write to."""
+    """Writable private part of that address space."""
     covered: tuple[str, ...]
-    """Names in `SCRATCH` of what is kept in `_KEPT`."""
+    """Names of the directories in `_KEPT` that are mounted into each `SCRATCH`."""
     mounter: int
-    """Socket to a helper that copies mounts of the host for the pool; -1: the pool has the right to do that itself."""
+    """Socket to a helper that copies mounts of the host for the pool. -1: the pool copies them itself."""
 
 
 def enter(level: IsolationLevel, *, packages: Sequence[str]) -> Jail:
-    """Puts the fork-server into its jail. At the namespaces levels it returns in a new process, the first of its pid
-    namespace; the old one waits for that one, and ends with it.
+    """Isolate the fork server. At the levels with namespaces, return in a new process, the first of its pid namespace.
+    The old process waits for the new one and then ends.
 
     Args:
-        level: of isolation.
-        packages: files and directories that programs may read, besides Python's own.
+        level: isolation level.
+        packages: files and directories that programs may read in addition to Python's standard library.
 
     Raises:
-        JailError: this machine does not let us.
+        JailError: an isolation step failed.
     """
     python = _python_directories()
     packages = (*packages, *filter(os.path.isdir, _DATA))
@@ -124,7 +127,7 @@ def enter(level: IsolationLevel, *, packages: Sequence[str]) -> Jail:
     elif level is IsolationLevel.GVISOR:
         _enter_gvisor(python, packages)
     else:
-        kernel.forbid_core_dumps()  # nor may programs, which may be the same user, look into us through /proc
+        kernel.forbid_core_dumps()  # also keeps programs of the same user from reading our memory through /proc
     user_per_slot = is_root or level is IsolationLevel.GVISOR
     return Jail(
         level=level,
@@ -140,14 +143,13 @@ def enter(level: IsolationLevel, *, packages: Sequence[str]) -> Jail:
 
 
 def enter_slot(jail: Jail) -> ThreadLimit | None:
-    """Gives the calling process mounts of its own, which its programs see and no other slot's, and all walls that are the
-    same for each program.
+    """Give the slot's process a separate mount namespace, and apply the restrictions that all its programs share.
 
     Returns:
-        What bounds the threads of its programs; None where something else does, or nothing can.
+        The thread limit for its programs. None if another mechanism limits threads, or if no mechanism is available.
 
     Raises:
-        JailError: a wall could not be put up.
+        JailError: an isolation step failed.
     """
     if jail.level.has_namespaces:
         with _step("mount namespace"):
@@ -160,13 +162,13 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
     with _step("seccomp"):
         kernel.set_no_new_privileges()
         if not (jail.level.has_cgroup or jail.user_per_slot):
-            with contextlib.suppress(OSError):  # then programs get no threads (see `shut`)
+            with contextlib.suppress(OSError):  # without it, `shut` forbids threads
                 threads = ThreadLimit(max_threads=NUM_THREADS)
         own_files = jail.level.has_namespaces
         may_truncate = (
             own_files
             or jail.landlock_abi >= landlock.FIRST_ABI_WITH_TRUNCATE
-            or jail.level is IsolationLevel.GVISOR  # there, no file is the user's to change
+            or jail.level is IsolationLevel.GVISOR  # there, programs own no file
         )
         seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate, may_write=jail.level.isolates)
     return threads
@@ -174,20 +176,20 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
 
 @dataclass(slots=True, kw_only=True)
 class ProgramSetup:
-    """What is prepared for the next program of a slot."""
+    """Resources prepared for the next program of a slot."""
 
     scratch_bytes: int
-    """Size of its private directory; 0 at levels without one."""
+    """Size of the private directory. 0 at levels without one."""
     ruleset: int
-    """Descriptor of its Landlock rules; -1 where there are none."""
+    """Descriptor of the Landlock ruleset. -1: none."""
 
 
 def prepare(jail: Jail, *, scratch_bytes: int) -> ProgramSetup:
-    """Lays out what does not depend on the program, before there is one.
+    """Prepare everything that does not depend on the program, before a program arrives.
 
     Args:
-        jail: around the fork-server.
-        scratch_bytes: what the program is likely to want.
+        jail: result of `enter`.
+        scratch_bytes: expected size of the private directory; `adapt` changes it if the program needs another size.
 
     Raises:
         JailError: the kernel refused.
@@ -206,13 +208,13 @@ def prepare(jail: Jail, *, scratch_bytes: int) -> ProgramSetup:
 
 
 def adapt(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, mounts: Sequence[int]) -> None:
-    """Lays out the rest for a program.
+    """Prepare everything that depends on the program.
 
     Args:
-        jail: around the fork-server.
-        setup: as prepared.
-        job: of the program.
-        mounts: what is attached, by descriptor, in the order of the job. Closed.
+        jail: result of `enter`.
+        setup: result of `prepare`.
+        job: the program's job.
+        mounts: a mount descriptor for each attachment of the job, in the same order. They are closed.
 
     Raises:
         JailError: the kernel refused.
@@ -229,7 +231,7 @@ def adapt(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, mounts: Sequence[
 
 
 def clear_away(jail: Jail, setup: ProgramSetup, *, job: ProgramJob) -> None:
-    """Undoes `prepare` and `adapt` when the program is dead."""
+    """Undo `prepare` and `adapt` after the program has ended."""
     if jail.level.has_namespaces:
         kernel.unmount(SCRATCH)
         if job.attachments:
@@ -239,11 +241,11 @@ def clear_away(jail: Jail, setup: ProgramSetup, *, job: ProgramJob) -> None:
 
 
 def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
-    """Puts up, around the calling process, the walls that are the same for each program of a slot. It is still trusted, and
-    waits for its program then; `shut` must follow.
+    """Apply to the calling process the restrictions that are the same for all programs of a slot. The process still
+    runs trusted code while it waits for its program. `shut` must follow before untrusted code runs.
 
     Raises:
-        JailError: a wall could not be put up, so nothing may be run.
+        JailError: an isolation step failed, so no program may run.
     """
     if jail.level.has_namespaces:
         os.setsid()  # signals to "my process group" would reach the slot and the fork-server
@@ -252,7 +254,7 @@ def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
         with _step("user of the slot"):
             os.setresgid(*[_FIRST_PROGRAM_ID + slot] * 3)
             os.setresuid(*[_FIRST_PROGRAM_ID + slot] * 3)
-            kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user undid it
+            kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user has cleared it
     with _step("resource limits"):
         kernel.forbid_core_dumps()
     with _step("capabilities"):
@@ -266,16 +268,16 @@ def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
 
 
 def shut(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, has_thread_limit: bool) -> None:
-    """Puts up the last walls, which are those that depend on the program; next comes the stranger's code.
+    """Apply the last restrictions, which depend on the program. Untrusted code runs next.
 
     Args:
-        jail: around the fork-server.
-        setup: as prepared.
-        job: of the program.
-        has_thread_limit: whether `enter_slot` returned one.
+        jail: result of `enter`.
+        setup: result of `prepare`.
+        job: the program's job.
+        has_thread_limit: whether `enter_slot` returned a thread limit.
 
     Raises:
-        JailError: a wall could not be put up, so nothing may be run.
+        JailError: an isolation step failed, so no program may run.
     """
     with _step("resource limits"):
         _limit_resources(job, jail=jail)
@@ -296,14 +298,16 @@ def shut(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, has_thread_limit: 
 
 
 def die_first_of_memory() -> None:
-    """Has the kernel end the calling process, and those that it forks, before the service when memory runs out. This is the
-    last line: limits come first, and socket buffers are in no process's resident memory."""
+    """Make the OOM killer prefer the calling process and its children over the service. This is the last line of
+    defense: the limits come first, and the OOM killer does not count socket buffers, which belong to no process's
+    resident memory."""
     with contextlib.suppress(OSError):  # a container may have no writable /proc
         _write("/proc/self/oom_score_adj", "1000")
 
 
 def die_with(parent: int) -> None:
-    """Ties the calling process to its parent, which must be who it was forked from (or 0: outside our pid namespace)."""
+    """Kill the calling process when its parent dies. Exit if the parent is already dead: `os.getppid()` is then neither
+    `parent` nor 0 (a parent outside the pid namespace)."""
     kernel.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() not in (parent, 0):
         os._exit(1)
@@ -311,19 +315,20 @@ def die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def _step(name: str) -> Iterator[None]:
+    """Turn an OSError in the block into a `JailError` with the name of the step."""
     try:
         yield
     except OSError as error:
         raise JailError(name, error.strerror or str(error)) from error
 
 
-# ------------------------------------------------------------------------------------------------- around the fork-server
+# ------------------------------------------------------------------------------------------------------- the fork server
 
 
 def _enter_namespaces_as_root(python: Sequence[str], packages: Sequence[str], *, may_fork: bool) -> None:
-    """Builds the new tree while we can still read all of Python."""
+    """Build the new root first, while this process can still read all of Python, then change the user."""
     with _step("mount namespace"):
-        release_mapper = _start_id_mapper()  # first: it needs the /proc that we are about to leave
+        release_mapper = _start_id_mapper()  # must come first: it needs the host's /proc
         kernel.unshare(kernel.CLONE_NEWNS)
     with _step("root file system"):
         _change_root(python, packages, may_fork=may_fork)
@@ -341,14 +346,14 @@ def _enter_namespaces_as_root(python: Sequence[str], packages: Sequence[str], *,
 
 
 def _enter_namespaces_as_user(python: Sequence[str], packages: Sequence[str], *, may_fork: bool) -> int:
-    """Builds the new tree as root of the new user namespace. The old process keeps its view of the host: it is the only
-    one of ours that sees the host's files and may mount. Returns a socket to it."""
+    """Build the new root as root of a new user namespace. The old process keeps its view of the host: it is the only
+    process that both sees the host's files and may mount. Return a socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with _step("user namespace"):
         uid, gid = os.geteuid(), os.getegid()
         kernel.unshare(_NAMESPACES)
         _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"0 {uid} 1")  # inside, we are root; on the host, still who we were
+        _write("/proc/self/uid_map", f"0 {uid} 1")  # root inside, the original user on the host
         _write("/proc/self/gid_map", f"0 {gid} 1")
     with _step("pid namespace"):
         child = _fork_first_process()
@@ -364,7 +369,7 @@ def _enter_namespaces_as_user(python: Sequence[str], packages: Sequence[str], *,
 
 
 def _serve_mounts(pool: socket.socket, *, until_end_of: int) -> NoReturn:
-    """Answers each path with a copy of its mount, or with the reason why not."""
+    """Answer each requested path with a copy of its mount, or with an error message."""
     pidfd = os.pidfd_open(until_end_of)
     while pidfd not in select.select([pool, pidfd], [], [])[0]:
         path = pool.recv(PACKET_BYTES)
@@ -382,7 +387,8 @@ def _serve_mounts(pool: socket.socket, *, until_end_of: int) -> NoReturn:
 
 
 def _is_root_of_the_host() -> bool:
-    """Root in a container that maps its users has no spare ids to hand on, and goes the way of an ordinary user."""
+    """Whether this process is root with a range of unused ids to map. Root in a container with mapped users has none,
+    and is treated as an ordinary user."""
     with open("/proc/self/uid_map") as file:
         first, _, num_ids = map(int, file.readline().split())
     has_spare_ids = first == 0 and num_ids >= _FIRST_HOST_ID + _NUM_IDS
@@ -390,12 +396,13 @@ def _is_root_of_the_host() -> bool:
 
 
 def _start_id_mapper() -> Callable[[], None]:
-    """A helper that stays outside: only from there can more than one's own id be mapped. Call the result to let it."""
+    """Start a helper process outside the user namespace, which alone may map a range of ids. Return a function that
+    makes the helper write the maps."""
     target = os.getpid()
     wait_end, go_end = os.pipe()
     helper = os.fork()
     if not helper:
-        os.close(go_end)  # so that it reads the end of the pipe if we die
+        os.close(go_end)  # so that the helper sees end of file if this process dies
         try:
             if os.read(wait_end, 1):
                 for name in ("uid_map", "gid_map"):
@@ -415,11 +422,11 @@ def _start_id_mapper() -> Callable[[], None]:
 
 
 def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
-    """Changes to a root with Python alone and without /proc, and returns in the first process of a new pid namespace.
+    """Change to a root with only Python and without /proc. Return in the first process of a new pid namespace.
 
-    We are root of a kernel that serves this container only. gVisor of 2022 knows neither mount namespaces nor read-only
-    binds. So the old process stays outside, and removes the mounts when the new one has ended; and files are safe because
-    none belongs to a user that programs run as."""
+    This process is root of gVisor's kernel, which serves this container only. gVisor of 2022 supports neither mount
+    namespaces nor read-only bind mounts. The old process therefore stays outside and removes the mounts after the new
+    process ends. Files are protected by ownership: none belongs to a user that programs run as."""
     with _step("gvisor"):
         if not kernel.is_gvisor():
             raise OSError(errno.ENOSYS, "this kernel is not gVisor")
@@ -450,7 +457,7 @@ def _enter_gvisor(python: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Those that are not beneath another one."""
+    """Return the paths that are not below another one of the paths."""
     return sorted(path for path in set(paths) if not any(path.startswith(f"{other}/") for other in paths))
 
 
@@ -460,7 +467,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _fork_first_process() -> int:
-    """A new pid namespace begins with one's next child. When its first process dies, the kernel kills all the others."""
+    """Fork the first process of the new pid namespace. When it dies, the kernel kills all others of the namespace."""
     kernel.set_parent_death_signal(signal.SIGKILL)
     child = os.fork()
     if not child:
@@ -469,7 +476,8 @@ def _fork_first_process() -> int:
 
 
 def _change_root(python: Sequence[str], packages: Sequence[str], *, may_fork: bool) -> None:
-    """A root with Python's own library, packages, five devices and an empty /tmp, all read-only. No /proc."""
+    """Change to a read-only root with Python's standard library, packages, five devices and an empty /tmp, without
+    /proc."""
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     root = _mount_point((*python, *packages))
     kernel.mount("tmpfs", root, kind="tmpfs", flags=kernel.MS_NOSUID | kernel.MS_NODEV, options="size=4m,mode=755")
@@ -489,7 +497,7 @@ def _change_root(python: Sequence[str], packages: Sequence[str], *, may_fork: bo
 
 
 def _replace_packages(root: str, python: Sequence[str], packages: Sequence[str]) -> None:
-    """Hides what was installed into Python's own directories, and puts the offered packages where they were."""
+    """Hide the site-packages directories inside Python's own directories, and mount only the offered packages there."""
     candidates = [f"{path}/{name}" for path in python for name in ("site-packages", "dist-packages")]
     hidden = [path for path in candidates if os.path.isdir(path)]
     for path in hidden:
@@ -501,19 +509,23 @@ def _replace_packages(root: str, python: Sequence[str], packages: Sequence[str])
 
 
 def _path_in_root(path: str) -> str:
-    """Where something of the host lies in the new root: at its own path, unless private directories would cover that."""
+    """Return the path in the new root of a host path: the same path, or one in `_KEPT` if `SCRATCH` will cover it."""
     return _KEPT + path.removeprefix(SCRATCH) if path.startswith(f"{SCRATCH}/") else path
 
 
 def _mount_point(visible: Sequence[str]) -> str:
+    """Return a directory to build the new root in, below which none of the visible paths lies."""
     for candidate in _MOUNT_POINTS:
         if os.path.isdir(candidate) and not any(path.startswith(f"{candidate}/") for path in visible):
             return candidate
-    raise OSError(errno.ENOENT, f"none of {', '.join(_MOUNT_POINTS)} is there and free of Python")
+    raise OSError(
+        errno.ENOENT, f"none of the directories {', '.join(_MOUNT_POINTS)} exists and contains no part of Python"
+    )
 
 
 def _bind(source: str, target: str, *, flags: int) -> None:
-    """Read-only. What the original mount forbids stays forbidden: in a user namespace the kernel insists on it."""
+    """Bind-mount a path read-only. Flags that restrict the original mount are kept, as the kernel requires in a user
+    namespace."""
     _make_mount_target(source, at=target)
     kept = os.statvfs(source).f_flag & (kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
@@ -522,7 +534,7 @@ def _bind(source: str, target: str, *, flags: int) -> None:
 
 
 def _make_mount_target(source: str, *, at: str) -> None:
-    """What it can be mounted on: a directory, or an empty file."""
+    """Create a mount target for a path: a directory, or an empty file."""
     if os.path.isdir(source):
         os.makedirs(at, exist_ok=True)
     else:
@@ -531,18 +543,19 @@ def _make_mount_target(source: str, *, at: str) -> None:
 
 
 def _python_directories() -> tuple[str, ...]:
-    """The standard library. Its shared libraries are loaded before the walls go up, so their files are not needed."""
+    """Return the directories of the standard library. Shared libraries are loaded before, so their files are not
+    needed."""
     return tuple(_outermost([os.path.realpath(path) for path in sys.path if os.path.isdir(path)]))
 
 
 def _address_space() -> tuple[int, int]:
-    """Of the calling process: all of it, and what is its own to write to."""
+    """Return the address space of the calling process and its writable private part, bytes."""
     with open("/proc/self/statm") as file:
         fields = [int(field) * resource.getpagesize() for field in file.read().split()]
     return fields[0], fields[5]
 
 
-# ---------------------------------------------------------------------------------------------------- around one program
+# ----------------------------------------------------------------------------------------------------------- one program
 
 
 def _scratch_options(num_bytes: int) -> str:
@@ -550,7 +563,7 @@ def _scratch_options(num_bytes: int) -> str:
 
 
 def _mount_attachments(names: Sequence[str], mounts: Sequence[int]) -> None:
-    """Each on a mount point of its own, in a directory that then cannot be changed."""
+    """Mount each attachment in `ATTACHMENTS`, then make that directory read-only."""
     flags = _SCRATCH_FLAGS
     kernel.mount("tmpfs", ATTACHMENTS, kind="tmpfs", flags=flags, options="size=256k,nr_inodes=128,mode=755")
     for name, descriptor in zip(names, mounts, strict=True):
@@ -569,11 +582,11 @@ def _can_be_set(kind: int, *, jail: Jail) -> bool:
 
 
 def _limit_resources(job: ProgramJob, *, jail: Jail) -> None:
-    """Hard limits, which only tighten: where the server itself is held to less, less it is."""
+    """Set hard resource limits. A limit of the service itself that is lower stays in force."""
     wanted = {
-        resource.RLIMIT_CPU: math.ceil(job.cpu_s) + 1,  # a backstop: the slot reads a finer clock
+        resource.RLIMIT_CPU: math.ceil(job.cpu_s) + 1,  # a backstop: the slot measures CPU time more precisely
         resource.RLIMIT_AS: jail.base_bytes + job.memory_bytes,
-        # Else a program could put memory in the place of libraries that it does not need.
+        # Without this limit, a program could replace mapped libraries by writable memory.
         resource.RLIMIT_DATA: jail.writable_bytes + job.memory_bytes,
         resource.RLIMIT_FSIZE: job.file_bytes,
         resource.RLIMIT_NOFILE: NUM_FILES,

@@ -1,4 +1,4 @@
-"""The Linux calls that Python does not wrap, each raising OSError with its own name in the message."""
+"""Linux system calls that Python does not wrap. Each raises OSError with the name of the call in the message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 0x1, 0x4
 _MOUNT_ATTR_READ_ONLY_DATA = 0x1 | 0x2 | 0x4 | 0x8
-"""Read-only, no set-user-id, no devices, nothing to execute."""
+"""Mount attributes: read-only, no set-user-id, no devices, no execution."""
 
 CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SYS_CHROOT, CAP_SYS_ADMIN = 5, 6, 7, 18, 21
 
@@ -48,6 +48,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def address_of_libc() -> int:
+    """Return an address inside the C library's code."""
     return ctypes.cast(_libc.getpid, ctypes.c_void_p).value or 0
 
 
@@ -67,7 +68,7 @@ def _check(name: str, result: int) -> int:
 
 
 def syscall(name: str, number: int, *args: object) -> int:
-    """A system call by number; integers are passed as C longs, everything else as ctypes would."""
+    """Make a system call by number. Integers are passed as C longs, other arguments by ctypes' default conversion."""
     return _check(name, _libc.syscall(number, *(ctypes.c_long(a) if isinstance(a, int) else a for a in args)))
 
 
@@ -85,18 +86,18 @@ def mount(source: str, target: str, *, kind: str = "none", flags: int = 0, optio
 
 
 def pivot_root_here() -> None:
-    """Makes the working directory the root; the old root is gone, since nothing else holds it."""
+    """Make the working directory the root, and unmount the old root."""
     syscall("pivot_root", _PIVOT_ROOT, b".", b".")
     unmount(".")
 
 
 def unmount(target: str) -> None:
-    """And everything beneath it; what is still open there stays until it is closed."""
+    """Unmount a directory and all mounts below it. Files that are open there stay usable until they are closed."""
     _check("umount2", _libc.umount2(target.encode(), _MNT_DETACH))
 
 
 def copy_mount(path: str) -> int:
-    """A descriptor of a read-only copy of what is at a path, and mounted nowhere yet. Linux 5.12."""
+    """Return the descriptor of a detached read-only copy of the mount at a path. Needs Linux 5.12."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     descriptor = syscall("open_tree", _OPEN_TREE, _AT_FDCWD, os.fsencode(path), flags)
     attributes = struct.pack("QQQQ", _MOUNT_ATTR_READ_ONLY_DATA, 0, MS_PRIVATE, 0)
@@ -110,13 +111,13 @@ def copy_mount(path: str) -> int:
 
 
 def attach_mount(descriptor: int, target: str) -> None:
-    """Mounts what `copy_mount` copied."""
+    """Mount a copy made by `copy_mount`."""
     arguments = (descriptor, b"", _AT_FDCWD, target.encode(), _MOVE_MOUNT_F_EMPTY_PATH)
     syscall("move_mount", _MOVE_MOUNT, *arguments)
 
 
 def log() -> str:
-    """What the kernel has logged since it started, at most 64 KiB of it."""
+    """Return the kernel log, at most 64 KiB."""
     buffer = ctypes.create_string_buffer(65_536)
     num_bytes = _check("syslog", _libc.klogctl(_SYSLOG_READ_ALL, buffer, len(buffer)))
     return buffer.raw[:num_bytes].decode(errors="replace")
@@ -124,7 +125,7 @@ def log() -> str:
 
 @functools.cache
 def is_gvisor() -> bool:
-    """Whether gVisor answers our system calls. It says so in the first line of its log, which everybody there may read."""
+    """Whether this process runs in gVisor, whose kernel log names it in the first line."""
     try:
         return "Starting gVisor" in log().partition("\n")[0]
     except OSError:
@@ -139,12 +140,13 @@ def _prctl(name: str, option: int, value: int) -> None:
 
 
 def set_parent_death_signal(signal: int) -> None:
-    """Forgotten by the kernel at a change of user: set it after that."""
+    """Set the signal that this process gets when its parent dies. A change of user clears it, so call this
+    afterwards."""
     _prctl("PR_SET_PDEATHSIG", _PR_SET_PDEATHSIG, signal)
 
 
 def forbid_core_dumps() -> None:
-    """Even to a program that the host set up to receive them, which RLIMIT_CORE does not stop."""
+    """Forbid core dumps, including those piped to a program of the host, which RLIMIT_CORE does not prevent."""
     _prctl("PR_SET_DUMPABLE", _PR_SET_DUMPABLE, 0)
 
 

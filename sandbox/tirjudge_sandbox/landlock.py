@@ -1,6 +1,6 @@
-"""Landlock: an unprivileged process gives up the file system, TCP, and signals to the world outside it.
+"""Landlock: lets an unprivileged process give up access to the file system, to TCP, and to signaling other processes.
 
-Reading what a path holds needs a rule; looking whether it exists does not (the kernel has no rule for that).
+Reading a path needs a rule. Checking whether a path exists does not, because the kernel has no rule for that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 _READ = _READ_FILE | _READ_DIR
 _NEVER = _EXECUTE | _MAKE_CHAR | _MAKE_SOCK | _MAKE_FIFO | _MAKE_BLOCK | _IOCTL_DEVICE
-"""Granted nowhere."""
+"""Access rights that are granted on no path."""
 
 
 FIRST_ABI_WITH_TRUNCATE = 3
+"""First version of Landlock that restricts truncation."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -37,12 +38,12 @@ class _Ruleset(ctypes.Structure):
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # the kernel's struct is packed; Python 3.14 wants this said
+    _layout_ = "ms"  # Python 3.14 requires it for packed structs
     _fields_ = [("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
 
 
 def abi() -> int:
-    """The kernel's version of Landlock; 0 where there is none."""
+    """Return the kernel's version of Landlock. 0: not available."""
     try:
         return kernel.syscall("landlock", _CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError as error:
@@ -52,13 +53,13 @@ def abi() -> int:
 
 
 def make_ruleset(*, version: int, readable: Iterable[str], writable: Iterable[str]) -> int:
-    """What `restrict` may apply any number of times, as a descriptor: reading beneath `readable`, reading and writing
-    beneath `writable`, and nothing else.
+    """Return the descriptor of a ruleset that allows only reading below `readable`, and reading and writing below
+    `writable`. `restrict` may apply it any number of times.
 
     Args:
-        version: of `abi`; what this kernel does not know is left out.
+        version: result of `abi`. Rights that this version does not have are left out.
         readable: directories or files.
-        writable: directories or files; no device, pipe or socket can be made in them.
+        writable: directories or files. Creating devices, pipes or sockets in them stays forbidden.
 
     Raises:
         OSError: the kernel refused.
@@ -75,13 +76,15 @@ def make_ruleset(*, version: int, readable: Iterable[str], writable: Iterable[st
 
 
 def restrict(ruleset: int) -> None:
-    """From here on this process, which must have no new privileges, does what the rules allow. Raises OSError."""
+    """Restrict this process to a ruleset. The process must have the attribute no_new_privs. Raises OSError."""
     kernel.syscall("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
 
 
 def part_from_other_processes() -> None:
-    """From here on no memory, environment or descriptor of processes outside can be read, and nothing else changes: the one
-    right that the rules are about is one that no program has. Raises OSError."""
+    """Forbid this process to read the memory, environment and descriptors of processes outside its Landlock domain.
+
+    The ruleset handles only the right to create block devices, which programs do not have, so nothing else changes.
+    Raises OSError."""
     attributes = _Ruleset(_MAKE_BLOCK, 0, 0)
     ruleset = kernel.syscall("landlock_create_ruleset", _CREATE_RULESET, ctypes.byref(attributes), 8, 0)
     restrict(ruleset)

@@ -1,39 +1,41 @@
-"""What one program may use."""
+"""Resource limits of one program."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 STDERR_BYTES = 16_384
-"""Most that is handed back of a program's standard error."""
+"""Maximum length of the standard error that is returned, bytes."""
 
 MOST = 1e9
-"""The largest value of any limit: the kernel takes it in every unit that is used here."""
+"""Largest value of any limit. The kernel accepts it in every unit used here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Applied to each program from the moment it starts; waiting for a slot costs it nothing."""
+    """Limits of one program, which apply from its start. Time in the queue does not count."""
 
     cpu_s: float = 3.0
-    """Processor time of all its threads and processes. The limit that counts: it is fair on a busy machine."""
+    """CPU time of all threads and processes of the program, seconds. The main time limit: it is fair on a busy
+    machine."""
     wall_s: float = 9.0
-    """Time on the clock, a backstop for programs that sleep."""
+    """Wall time, seconds. A backstop for programs that sleep."""
     memory_mb: int = 512
-    """Memory on top of what the warm interpreter takes, MiB: address space of each process, and, in a control group, of
-    all together with their files in /tmp."""
+    """Memory in addition to the warm interpreter's, MiB. Limits the address space of each process. With a control
+    group, also limits the total of all processes and of their files in /tmp."""
     output_bytes: int = 65_536
-    """Output handed back: the first three quarters and the last quarter of what was printed."""
+    """Maximum size of the returned output. Longer output is cut to its first three quarters and its last quarter of
+    this."""
     file_mb: int = 4
-    """The largest file, MiB. Printing more than this is the outcome `output_limit`."""
+    """Maximum size of a file, MiB. Printing more than this gives the outcome `output_limit`."""
     scratch_mb: int = 16
-    """Size of the private /tmp, MiB (namespaces levels; the landlock level has no writable directory)."""
+    """Size of the private /tmp, MiB. Only levels with namespaces have one."""
     fetch_bytes: int = 8_388_608
-    """Files handed back, all together; one that does not fit any more counts as not there."""
+    """Maximum total size of the fetched files. A file that exceeds the rest counts as missing."""
     error_chars: int = 500
-    """Length of the error line handed back."""
+    """Maximum length of the returned error line."""
     source_bytes: int = 262_144
-    """A longer program is refused unseen."""
+    """Maximum size of the program. A longer one is refused."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -47,11 +49,11 @@ class Limits:
                 raise ValueError(f"{name}: {shown} given, a limit is a number greater than 0 and at most {MOST:g}")
 
     def times(self, factor: int) -> Limits:
-        """All of them that many times as large."""
+        """Return these limits, each multiplied by a factor."""
         return replace(self, **{name: factor * getattr(self, name) for name in self.__slots__})
 
     def check_within(self, largest: Limits) -> None:
-        """Raises ValueError, naming the field, if any of these is larger than there."""
+        """Check that no limit exceeds the same field of `largest`. Raises ValueError, naming the field."""
         for name in self.__slots__:
             given, most = getattr(self, name), getattr(largest, name)
             if given > most:

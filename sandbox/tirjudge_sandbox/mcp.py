@@ -16,7 +16,7 @@ Nothing is kept from one program to the next: print what you want to see."""
 
 
 def create_mcp(pool: SandboxPool) -> MCPServer:
-    """A server with one tool. Opening and closing the pool is left to the caller."""
+    """Create an MCP server with the tool `run_python`. The caller opens and closes the pool."""
     server = MCPServer("tirjudge-sandbox", instructions=INSTRUCTIONS, version=version("tirjudge"))
 
     @server.tool()
@@ -31,7 +31,7 @@ def create_mcp(pool: SandboxPool) -> MCPServer:
 
 
 def shown(result: ExecResult) -> str:
-    """A result as text for a model."""
+    """Format a result as text for a model."""
     if result.error is None:
         return result.stdout
     gap = "" if result.stdout.endswith("\n") or not result.stdout else "\n"
@@ -42,7 +42,7 @@ async def serve_mcp(pool: SandboxPool) -> None:
     """Serve until the standard input ends.
 
     Raises:
-        SandboxUnavailable: nothing that is allowed isolates here.
+        SandboxUnavailable: no allowed isolation level works on this machine.
     """
     async with pool:
         await create_mcp(pool).run_stdio_async()

@@ -1,4 +1,4 @@
-"""What `/metrics` tells: programs by outcome and preset, how long they took and waited, and where the pool stands."""
+"""The metrics of `/metrics`: programs by outcome and preset, run and queue times, and the state of the pool."""
 
 from __future__ import annotations
 
@@ -21,53 +21,56 @@ _QUEUE_BUCKETS = (0.0001, 0.001, *_RUN_BUCKETS)
 
 
 class SandboxMetrics:
-    """The counters of one service.
+    """The metrics of one service.
 
     Args:
-        stats: where its pool stands now.
+        stats: returns the current statistics of the pool.
     """
 
     def __init__(self, stats: Callable[[], PoolStats]) -> None:
         self._registry = CollectorRegistry()
         self._programs = Counter(
-            "tirjudge_sandbox_programs", "Programs by how they ended.", ["outcome", "preset"], registry=self._registry
+            "tirjudge_sandbox_programs", "Programs by outcome.", ["outcome", "preset"], registry=self._registry
         )
         self._turned_away = Counter(
-            "tirjudge_sandbox_turned_away", "Programs that found the queue full.", registry=self._registry
+            "tirjudge_sandbox_turned_away", "Programs rejected because the queue was full.", registry=self._registry
         )
         self._run_s = Histogram(
-            "tirjudge_sandbox_run_seconds", "From start to end.", buckets=_RUN_BUCKETS, registry=self._registry
+            "tirjudge_sandbox_run_seconds", "Wall time of programs.", buckets=_RUN_BUCKETS, registry=self._registry
         )
         self._cpu_s = Histogram(
-            "tirjudge_sandbox_cpu_seconds", "Processor time.", buckets=_RUN_BUCKETS, registry=self._registry
+            "tirjudge_sandbox_cpu_seconds", "CPU time of programs.", buckets=_RUN_BUCKETS, registry=self._registry
         )
         self._queue_s = Histogram(
-            "tirjudge_sandbox_queue_seconds", "Waiting for a slot.", buckets=_QUEUE_BUCKETS, registry=self._registry
+            "tirjudge_sandbox_queue_seconds",
+            "Time that programs waited for a slot.",
+            buckets=_QUEUE_BUCKETS,
+            registry=self._registry,
         )
         self._registry.register(_PoolGauges(stats))
 
     def add(self, result: ExecResult) -> None:
-        """A program ended."""
+        """Count a program that ended."""
         self._programs.labels(result.outcome, result.preset).inc()
         self._run_s.observe(result.wall_s)
         self._cpu_s.observe(result.cpu_s)
         self._queue_s.observe(result.queue_s)
 
     def add_failure(self) -> None:
-        """A program could not be run, or was lost."""
+        """Count a program that could not be run, or was lost."""
         self._programs.labels(SANDBOX_ERROR, "").inc()
 
     def add_turned_away(self) -> None:
-        """A program found the queue full."""
+        """Count a program rejected because the queue was full."""
         self._turned_away.inc()
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
 class _PoolGauges(Collector):
-    """The numbers among a pool's statistics, read when somebody asks."""
+    """Gauges for the numbers in a pool's statistics, read at each scrape."""
 
     def __init__(self, stats: Callable[[], PoolStats]) -> None:
         self._stats = stats

@@ -1,4 +1,5 @@
-"""From what the kernel said about a process to an `ExecResult`. A program's own words only fill in the text."""
+"""Turn a report about a program into an `ExecResult`. The outcome is based on the kernel's data about the process; the
+program itself controls only the texts."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import EXIT_MEMORY, Ending, Printed, ProgramReport, StoppedBy
 
 _CONTINUATION = bytes(range(0b1000_0000, 0b1100_0000))
-"""The bytes of UTF-8 that go on with a character."""
+"""The continuation bytes of UTF-8."""
 
 _BOX_BORDER = re.compile(r"[\s|+-]*")
 """The frame that Python draws around the parts of an ExceptionGroup."""
@@ -24,14 +25,14 @@ _BOX_BORDER = re.compile(r"[\s|+-]*")
 def result_of(
     report: ProgramReport, *, limits: Limits, level: IsolationLevel, preset: Preset, queue_s: float
 ) -> ExecResult:
-    """What is told of a program that ran.
+    """Return the result of a program that ran.
 
     Args:
-        report: from the slot.
-        limits: it ran under.
-        level: it ran at.
-        preset: it ran in.
-        queue_s: how long it waited for its slot.
+        report: the slot's report.
+        limits: limits of the program.
+        level: isolation level at which it ran.
+        preset: warm interpreter in which it ran.
+        queue_s: time that it waited for its slot, seconds.
     """
     ending, stdout, stderr, files = report
     file_is_full = max(stdout.num_bytes, stderr.num_bytes) >= limits.file_mb << 20
@@ -63,9 +64,10 @@ def _outcome(ending: Ending, *, file_is_full: bool, cpu_s: float) -> Outcome:
     if ending.stopped_by is StoppedBy.MEMORY:
         return Outcome.OOM
     if os.WIFSIGNALED(status):
-        # Two clocks watch the processor time, ours and the kernel's; a kill by the kernel's shows in the time used.
+        # Both the slot and the kernel (RLIMIT_CPU) limit CPU time. A kill by the kernel shows only in the CPU time
+        # used.
         used_up = os.WTERMSIG(status) == signal.SIGKILL and ending.cpu_s >= cpu_s
-        if used_up or ending.stopped_by is not StoppedBy.NOBODY:
+        if used_up or ending.stopped_by is not StoppedBy.NONE:
             return Outcome.TIMEOUT
         return Outcome.CRASH
     if file_is_full:
@@ -107,10 +109,10 @@ def _last_line(text: str) -> str:
 
 
 def _text(printed: Printed) -> str:
-    """What was printed; if it was cut, with a mark between its two ends."""
+    """Return the output as text. If it was cut, a marker separates its two ends."""
     if not printed.is_cut:
         return printed.head.decode(errors="replace")
-    # A character that straddles a cut is left out, rather than shown as a broken one.
+    # A character that is cut in two is dropped instead of shown as a replacement character.
     head = codecs.getincrementaldecoder("utf-8")("replace").decode(printed.head)
     tail = printed.tail.lstrip(_CONTINUATION)
     return f"{head}\n{TRUNCATED}\n{tail.decode(errors='replace')}"

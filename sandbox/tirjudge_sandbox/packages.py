@@ -1,12 +1,13 @@
-"""The packages that programs may import: where they lie in the pool's own environment, and nothing beside them.
+"""Find the packages that programs may import, in the pool's own Python environment.
 
-A package is offered by the files that its distribution installed, so that `numpy.libs` comes along with `numpy`, while
-the rest of site-packages stays out of sight.
-Standard library only: the isolated interpreter reads this file too.
+A package is offered by the top-level entries that its distribution installed. `numpy.libs` is therefore offered
+together with `numpy`, while the rest of site-packages stays hidden. Standard library only: the isolated interpreter
+imports this file too.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 DEFAULT_PACKAGES = ("numpy", "scipy", "pandas", "sympy")
-"""Distributions offered where they are installed, each with what it requires."""
+"""Distributions offered by default, with their requirements, if they are installed."""
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 _BARE_MODULE = re.compile(r"(\w+)(\.[\w-]+)*\.(py|so)")
@@ -27,12 +28,12 @@ _BARE_MODULE = re.compile(r"(\w+)(\.[\w-]+)*\.(py|so)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packages:
-    """What programs may import besides the standard library."""
+    """Packages that programs may import in addition to the standard library."""
 
     modules: dict[str, str]
-    """Import name -> directory, or file of a module that is one file."""
+    """Import name -> directory of a package, or file of a single-file module."""
     paths: tuple[str, ...]
-    """Everything that has to be readable for that: those, and directories of shared libraries beside them."""
+    """All paths that must be readable: those of `modules`, and directories with their shared libraries."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,18 +44,23 @@ class Packages:
 
 
 def find_packages(names: Sequence[str] = DEFAULT_PACKAGES) -> Packages:
-    """Looks into this interpreter's environment, and imports nothing.
+    """Find packages in this interpreter's environment, without importing them.
 
     Args:
-        names: of distributions; those that are not installed are left out.
+        names: names of distributions. Those that are not installed are skipped.
     """
+    return _found(tuple(names))
+
+
+@functools.cache  # reading the metadata of all files takes 0.15 s
+def _found(names: tuple[str, ...]) -> Packages:
     paths = sorted({path for name in _with_requirements(names) for path in _installed(name)})
     modules = {name: path for path in paths if (name := _import_name(path))}
     return Packages(modules=modules, paths=tuple(paths))
 
 
 def _with_requirements(names: Iterable[str]) -> set[str]:
-    """Names of installed distributions, and of what they require without extras."""
+    """Return the names that are installed, and those of their requirements without extras."""
     found: set[str] = set()
     queue = list(names)
     while queue:
@@ -75,9 +81,9 @@ def _normal(name: str) -> str:
 
 
 def _installed(name: str) -> set[str]:
-    """Top-level entries of a distribution beside its metadata: directories, and files that are modules."""
+    """Return the top-level entries of a distribution without its metadata: directories, and files that are modules."""
     distribution = metadata.distribution(name)
-    if distribution.files is None:  # some systems' packages keep no record
+    if distribution.files is None:  # packages of some Linux distributions have no RECORD file
         spec = util.find_spec(name) if name.isidentifier() else None
         return set(map(os.path.realpath, spec.submodule_search_locations or [])) if spec else set()
     site = Path(str(distribution.locate_file("")))
@@ -97,8 +103,8 @@ def _import_name(path: str) -> str | None:
 
 
 class PackageFinder:
-    """For `sys.meta_path`: finds offered packages by name, without their site-packages being on the path, so whatever else
-    is installed there does not exist for the import system."""
+    """Finder for `sys.meta_path` that finds the offered packages by name. Site-packages itself is not on the path, so
+    the import system does not find other packages there."""
 
     def __init__(self, packages: Packages) -> None:
         self._modules = packages.modules

@@ -1,10 +1,10 @@
-"""`SandboxPool`: programs in, `ExecResult`s out.
+"""`SandboxPool`: runs programs and returns an `ExecResult` for each.
 
     async with SandboxPool(slots=4) as pool:
         result = await pool.run("print(response_a.count('e'))", bindings={"response_a": "three trees"})
 
-A program's error is data. When the sandbox itself fails, `run` raises; a program that certainly never started is first
-tried once more.
+A program's error is part of its result. If the sandbox itself fails, `run` raises an exception. A program that
+certainly did not start is retried once before that.
 """
 
 from __future__ import annotations
@@ -41,53 +41,57 @@ from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _CANARY_CODE, _CANARY_OUTPUT = "print(6 * 7)", b"42\n"
 _HARMLESS = frozenset({Outcome.OK, Outcome.ERROR, Outcome.REFUSED})
-"""After any other outcome the slot is tried out before its next program."""
+"""Outcomes after which a slot is reused directly. After any other outcome the slot is checked first."""
 
 _MAX_WAITING_PER_SLOT = 64
 _MAX_LIMITS_FACTOR = 4
 
 RETRY_S = 300.0
-"""A warm interpreter that did not start is tried again after that: the machine may have been too busy then."""
+"""Seconds until a warm interpreter that did not start is tried again. The machine may have been too busy."""
 
 RECYCLE_AFTER_PROGRAMS = 10_000
+"""Number of programs after which a fork server is replaced. All programs of a fork server have the same memory layout,
+so an attacker could learn it."""
+
 RECYCLE_AFTER_S = 600.0
-"""All programs of a fork-server have the same memory layout, which is worth knowing to an attacker: it is replaced after
-so many programs, or that long."""
+"""Age after which a fork server is replaced, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStats:
-    """Where a pool stands, for health pages and metrics."""
+    """State of a pool, for health pages and metrics."""
 
     level: str
-    """Empty before the pool has started."""
+    """Isolation level. Empty before the pool has started."""
     num_slots: int
+    """Number of programs that can run concurrently."""
     num_idle: int
-    """Slots that wait for a program."""
+    """Free slots."""
     num_busy: int
-    """Slots that run one, or are being repaired after one."""
+    """Slots that run a program, or are being checked or repaired after one."""
     num_waiting: int
     """Programs that wait for a slot."""
     num_programs: int
-    """Programs that ran since the start, whatever their outcome."""
+    """Programs that ran since the start, with any outcome."""
     num_by_outcome: dict[str, int]
-    """Outcome -> how many of those."""
+    """Outcome -> number of those programs."""
     num_by_preset: dict[str, int]
-    """Preset -> how many of those."""
+    """Preset -> number of those programs."""
     num_refused: int
-    """Programs that were turned away because too many waited."""
+    """Programs that were rejected because the queue was full."""
     num_lost: int
-    """Slots that died since the start."""
+    """Slot processes that failed since the start."""
     num_restarts: int
-    """Times that a fork-server was started again because it had died."""
+    """Number of times that a dead fork server was started again."""
     num_recycled: int
-    """Times that a fork-server was replaced because it was old."""
+    """Number of times that an old fork server was replaced."""
 
 
 class SandboxPool:
-    """Runs strangers' Python, one process a program, at a level of isolation that never silently drops.
+    """Runs untrusted Python, one process per program. The isolation level never changes after the start.
 
-    Belongs to the event loop, and the thread, that it was started in: when that thread ends, the kernel ends the rest.
+    A pool belongs to the event loop and the thread that started it. When that thread ends, the kernel kills all
+    processes of the pool.
     """
 
     def __init__(
@@ -103,23 +107,25 @@ class SandboxPool:
         packages: Sequence[str] | None = None,
         image: str | None = None,
     ) -> None:
-        """Starts nothing yet.
+        """Configure a pool. `start` starts its processes.
 
         Args:
-            slots: programs at a time; None: one a processor.
-            limits: of each program that brings none of its own; None: the defaults.
-            max_limits: the most that a program's own may be; None: four times `limits`.
-            max_waiting: programs that may wait for a slot; None: 64 a slot.
-            level: to run at; None: the best that works here.
-            min_level: below which the pool refuses to start.
-            allow_unsafe: run behind the system call filter alone, with a warning, where nothing better works.
-            packages: distributions whose packages programs may import, with what these require; None: numpy, scipy, pandas
-                and sympy. Those that are not installed here (or in the image, at a level that is a container) are left out.
-            image: with Python 3.11 or later as `python3`, and these packages, for the levels that are containers; None: they
-                are not tried, except `gvisor` inside gVisor. Such an image is there already: nothing is pulled.
+            slots: number of programs that run concurrently. None: one per CPU.
+            limits: limits of programs that have none in their request. None: the defaults of `Limits`.
+            max_limits: largest limits that a request may set. None: four times `limits`.
+            max_waiting: maximum number of queued programs. None: 64 per slot.
+            level: isolation level. None: the strongest that works on this machine.
+            min_level: weakest level allowed; the pool does not start below it.
+            allow_unsafe: if no isolation level works, run programs with only the seccomp filter and resource limits,
+                and warn.
+            packages: distributions that programs may import, with their requirements. None: numpy, scipy, pandas and
+                sympy. Those that are not installed here (or in the image, at a container level) are skipped.
+            image: Docker image for the container levels, with Python 3.11 or later as `python3`. It must be present
+                already: it is not pulled. None: container levels are not tried, except `gvisor` inside gVisor.
 
         Raises:
-            ValueError: no slots, a level there is none of, `unsafe` without `allow_unsafe`, limits beyond `max_limits`.
+            ValueError: `slots` is below 1, the level does not exist, `unsafe` without `allow_unsafe`, or `limits`
+                exceed `max_limits`.
         """
         num_slots = len(os.sched_getaffinity(0)) if slots is None else slots
         if num_slots < 1:
@@ -149,7 +155,7 @@ class SandboxPool:
         self._keep_no_servers()
 
     def _keep_no_servers(self) -> None:
-        """As before the start: no fork-server, nothing counted."""
+        """Set the state before the start: no fork server, all counters 0."""
         self._servers: dict[Preset, SlotServer] = {}
         self._retired: list[SlotServer] = []
         self._starting: dict[Preset, asyncio.Lock] = {preset: asyncio.Lock() for preset in Preset}
@@ -161,16 +167,17 @@ class SandboxPool:
 
     @property
     def level(self) -> str:
-        """The isolation that programs really run under; empty before the start."""
+        """The isolation level in use. Empty before the start."""
         return self._level or ""
 
     @property
     def is_ready(self) -> bool:
-        """Whether a program given now would run: started, not closed, fork-server alive."""
+        """Whether the pool can run programs: started, not closed, fork server alive."""
         server = self._servers.get(Preset.STDLIB)
         return server is not None and server.is_alive
 
     def stats(self) -> PoolStats:
+        """Return the current state and counters."""
         return PoolStats(
             level=self.level,
             num_slots=len(self._slots),
@@ -194,10 +201,10 @@ class SandboxPool:
         await self.close()
 
     async def start(self) -> None:
-        """Starts a fork-server at the best level that works, and proves it by running a program.
+        """Start a fork server at the strongest level that works, and run a program to verify it.
 
         Raises:
-            NoLevelWorks: no level that is allowed works; says why, and what would change that.
+            NoLevelWorks: no allowed level works. The message has the reason and a remedy for each level.
         """
         failures: list[LevelFailure] = []
         for level in self._levels:
@@ -214,9 +221,9 @@ class SandboxPool:
         raise NoLevelWorks(failures)
 
     def _fit_into_host(self) -> None:
-        """Lowers the memory that a program may ask for to what all slots can have at once, and warns if even the pool's own
-        limits are more than that: then one program could have the kernel end the service."""
-        if self._level is None or self._level.needs_image:  # a container brings limits of its own
+        """Lower `max_limits.memory_mb` to the memory that all slots can use concurrently. Warn if even the default
+        limits exceed the host's: a program could then make the kernel kill the service."""
+        if self._level is None or self._level.needs_image:  # a container has separate limits
             return
         host = host_limits()
         base_bytes = resident_bytes(os.getpid()) + sum(server.resident_bytes for server in self._servers.values())
@@ -233,7 +240,7 @@ class SandboxPool:
             warnings.warn(f"sandbox: {shortage}", RuntimeWarning, stacklevel=3)
 
     async def close(self) -> None:
-        """Kills what runs (its `run` raises SandboxUnavailable) and leaves no process behind."""
+        """Kill running programs, whose `run` raises SandboxUnavailable, and end all processes of the pool."""
         self._queue.close()
         for slot in self._slots:
             slot.hang_up()
@@ -258,22 +265,27 @@ class SandboxPool:
         attachments: Mapping[str, str | os.PathLike[str]] = _NOTHING,
         limits: Limits | None = None,
     ) -> ExecResult:
-        """One program, in a new process. Cancelling kills it.
+        """Run one program in a new process. Cancelling the call kills the program.
 
         Args:
             code: Python source.
-            bindings: variables that are set: name -> text, or name -> (label -> text); never parsed as code.
-            stdin: what it reads from the standard input.
-            files: relative path -> content, in its working directory before it starts (namespaces levels).
-            fetch: relative paths, handed back when it has ended, those that are plain files then (namespaces levels).
-            attachments: name -> absolute path of a file or directory that it may read; it finds in the variable
-                `attachments` under which path it can open each.
-            limits: its own; None: the pool's.
+            bindings: variables of the program: name -> text, or name -> (label -> text). Texts are never parsed as
+                code.
+            stdin: text on the program's standard input.
+            files: relative path -> content of files in the working directory (levels with namespaces only).
+            fetch: relative paths of files to return after the program, if they are regular files (levels with
+                namespaces only).
+            attachments: name -> absolute path of a file or directory that the program may read. The program's variable
+                `attachments` maps each name to the path to open.
+            limits: limits of this program. None: the pool's.
+
+        Returns:
+            The result, with the program's own errors in `outcome` and `error`.
 
         Raises:
-            SandboxBusy: too many programs wait already.
-            SandboxUnavailable: it could not be run, or was lost, for a reason that is not its own.
-            ValueError: an argument that cannot be, or cannot be at this level; it names the argument.
+            SandboxBusy: the queue is full.
+            SandboxUnavailable: the program could not be run, or was lost, for a reason outside the program.
+            ValueError: an argument is invalid, or not supported at this level; the message names the argument.
         """
         if self._level is None and not self._queue.is_closed:
             raise SandboxUnavailable("the sandbox pool was not started")
@@ -302,7 +314,7 @@ class SandboxPool:
     # ---------------------------------------------------------------------------------------------------- one program
 
     async def _run_in(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
-        """Runs a program in a slot that is ours, and gives the slot back."""
+        """Run a program in a slot taken from the queue, and give the slot back."""
         try:
             result = await self._execute(slot, program, queued=queued)
         except asyncio.CancelledError:
@@ -318,7 +330,7 @@ class SandboxPool:
         return result
 
     async def _execute(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
-        """Runs a program; if the slot is lost before it started, once more in a new one."""
+        """Run a program. If the slot is lost before the program started, retry once in a new process."""
         wanted = preset_for(program.code, offered=self._offered)
         job, payload = program.job(), program.payload(level=IsolationLevel(self.level))
         retried = False
@@ -330,7 +342,7 @@ class SandboxPool:
                 report = await process.run(job, payload)
                 break
             except OSError as error:
-                raise SandboxUnavailable(f"something that the program needs cannot be had: {error}") from error
+                raise SandboxUnavailable(f"the host could not provide what the program needs: {error}") from error
             except SlotLost as lost:
                 if process is not None:
                     process.kill()
@@ -359,7 +371,7 @@ class SandboxPool:
     # --------------------------------------------------------------------------------------------------------- health
 
     async def _recover(self, slot: ProgramSlot) -> None:
-        """Ends what still runs in a slot, sees whether it is fit for another program, and gives it back."""
+        """Kill the slot's running program, run a canary program to check the slot, and give the slot back."""
         try:
             for process in list(slot.processes.values()):
                 if not process.is_open:
@@ -384,11 +396,12 @@ class SandboxPool:
         return report.ending.wait_status == 0 and report.stdout.head == _CANARY_OUTPUT
 
     def _does_without(self, preset: Preset) -> bool:
-        """Whether its warm interpreter did not start not long ago: its programs import for themselves meanwhile."""
+        """Whether the preset's interpreter recently failed to start. Its programs then run in `STDLIB` and import
+        their packages themselves."""
         return preset in self._failed_at and time.monotonic() - self._failed_at[preset] < RETRY_S
 
     async def _open(self, slot: ProgramSlot, wanted: Preset) -> tuple[Preset, SlotProcess]:
-        """The process behind a slot, which is made if need be, and its fork-server too. Raises SlotLost."""
+        """Return the slot's process for a preset. Create the process and its fork server if needed. Raises SlotLost."""
         preset = Preset.STDLIB if self._does_without(wanted) else wanted
         process = slot.process_for(preset)
         if process is not None:
@@ -414,8 +427,8 @@ class SandboxPool:
         return process
 
     async def _start_server(self, preset: Preset) -> SlotServer | None:
-        """A new fork-server at the same level: a pool does not change its level while it runs. None: this preset does not
-        work here, and from now on its programs run in the smallest."""
+        """Start a fork server of a preset at the pool's level. None: the preset's interpreter does not start, so its
+        programs run in `STDLIB` until `RETRY_S` has passed."""
         if self._level is None or self._queue.is_closed:
             raise SandboxUnavailable("the sandbox pool is closed, or was not started")
         dead = self._servers.pop(preset, None)
@@ -429,7 +442,7 @@ class SandboxPool:
                 warnings.warn(f"no warm interpreter {preset}: {error}", RuntimeWarning, stacklevel=2)
                 self._failed_at[preset] = time.monotonic()
                 return None
-            raise SandboxUnavailable(f"the fork-server died and does not start again: {error}") from error
+            raise SandboxUnavailable(f"the fork server died and does not start again: {error}") from error
         self._servers[preset] = server
         self._num_since_start[preset] = 0
         self._fit_into_host()
@@ -439,7 +452,7 @@ class SandboxPool:
         if not level.needs_image or (level is IsolationLevel.GVISOR and self.image is None and kernel.is_gvisor()):
             return await start_fork_server(level, preset=preset, packages=self._packages)
         if self.image is None:
-            raise LevelUnavailable("image", "no image was named to run in")
+            raise LevelUnavailable("image", "no image was given")
         plan = ContainerPlan(
             image=self.image,
             level=level,
@@ -451,7 +464,7 @@ class SandboxPool:
         return await start_container(plan, preset=preset)
 
     async def _start_at(self, level: IsolationLevel) -> None:
-        """Raises LevelUnavailable."""
+        """Start the pool at a level. Raises LevelUnavailable."""
         if level.has_cgroup:
             try:
                 self._cgroup_tree = open_tree()
@@ -460,12 +473,12 @@ class SandboxPool:
         try:
             await self._open_at(level)
         except BaseException:
-            with contextlib.suppress(TimeoutError, OSError):  # the next pool sweeps what stays
-                await self._remove_cgroups()  # the next level may be one without
+            with contextlib.suppress(TimeoutError, OSError):  # the next pool removes leftover groups
+                await self._remove_cgroups()  # the next level may not use groups
             raise
 
     async def _open_at(self, level: IsolationLevel) -> None:
-        """Raises LevelUnavailable."""
+        """Start the fork server, open all slots, and run a canary program. Raises LevelUnavailable."""
         server = await self._new_server(level, Preset.STDLIB)
         try:
             for slot in self._slots:
@@ -485,13 +498,13 @@ class SandboxPool:
     # ------------------------------------------------------------------------------------------------------ recycling
 
     async def _recycle(self, preset: Preset) -> None:
-        """Replaces a fork-server while programs go on: slots move over one by one, between two programs."""
+        """Replace a fork server while programs run. Each slot moves to the new server between two programs."""
         if self._level is None:
             return
         try:
             server = await self._new_server(self._level, preset)
         except LevelUnavailable as error:
-            warnings.warn(f"the fork-server could not be replaced: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"the fork server could not be replaced: {error}", RuntimeWarning, stacklevel=2)
             return
         async with self._starting[preset]:
             old = self._servers.get(preset)
@@ -510,11 +523,12 @@ class SandboxPool:
                 self._queue.give_back(slot)
 
     def _is_outdated(self, slot: ProgramSlot) -> bool:
-        """Whether a process of a slot belongs to a fork-server that was replaced."""
+        """Whether a process of the slot belongs to a replaced fork server."""
         return any(process.is_open and process.server in self._retired for process in slot.processes.values())
 
     async def _renew(self, slot: ProgramSlot) -> None:
-        """Gives a slot new processes in the place of those of replaced fork-servers; ends those that have none left."""
+        """Replace the slot's processes that belong to replaced fork servers. Stop replaced servers without open
+        processes."""
         for preset, process in list(slot.processes.items()):
             if process.is_open and process.server in self._retired:
                 process.close()
@@ -532,7 +546,8 @@ class SandboxPool:
     # -------------------------------------------------------------------------------------------------------- cgroups
 
     def _cgroup_of(self, slot: ProgramSlot, preset: Preset) -> Cgroup | None:
-        """One for each process of a slot. Raises OSError."""
+        """Return the control group of a slot's process, creating it if needed. None: the level has none. Raises
+        OSError."""
         if self._cgroup_tree is None:
             return None
         key = (slot.number, preset)
@@ -555,15 +570,15 @@ class SandboxPool:
 def _candidates(
     level: IsolationLevel | None, *, min_level: IsolationLevel, allow_unsafe: bool, has_image: bool
 ) -> list[IsolationLevel]:
-    """The levels to try, best first."""
+    """Return the levels to try, strongest first."""
     if level is IsolationLevel.UNSAFE and not allow_unsafe:
         raise ValueError("level: unsafe given, which also needs allow_unsafe")
-    to_be_had = [
+    possible = [
         candidate
         for candidate in IsolationLevel
         if has_image or not candidate.needs_image or (candidate is IsolationLevel.GVISOR and kernel.is_gvisor())
     ]
-    wanted = to_be_had if level is None else [level]
+    wanted = possible if level is None else [level]
     return [
         candidate
         for candidate in wanted

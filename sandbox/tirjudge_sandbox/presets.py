@@ -1,8 +1,8 @@
-"""Which warm interpreter a program gets: the smallest that has already imported what the program imports.
+"""Presets: choose the warm interpreter of a program, the smallest one that has already imported the program's packages.
 
-A preset never changes what a program can import, only what is there before it starts. Choosing one takes a look at the
-text, so a program that hides its imports still works, only more slowly.
-Standard library only: the isolated interpreter reads this file too.
+A preset only changes what is imported before the program starts, never what the program can import. The choice is based
+on a search of the program's text. A program that hides its imports still works, but more slowly. Standard library only:
+the isolated interpreter imports this file too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Preset(StrEnum):
-    """The kinds of warm interpreter, the quickest to fork first."""
+    """Kinds of warm interpreter, in increasing cost of a fork."""
 
     STDLIB = "stdlib"
     NUMPY = "numpy"
@@ -22,7 +22,7 @@ class Preset(StrEnum):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Import names that are warm in it, where they are installed."""
+        """Import names of the packages that the interpreter has imported, if they are installed."""
         return _PACKAGES[self]
 
 
@@ -36,13 +36,13 @@ _WARM_SOMEWHERE = frozenset(_PACKAGES[Preset.SCI])
 
 _MENTION = re.compile("|".join(sorted(_WARM_SOMEWHERE)))
 _IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from|import)[ \t]+([^;:\n#]+)", re.MULTILINE)
-"""What follows `import` or `from` at the beginning of a statement, to its end. No two matches of it overlap, so a hostile
-text costs no more than one pass."""
+"""The rest of a statement after `import` or `from`. Matches do not overlap, so a search takes linear time on any
+text."""
 _WORD = re.compile(r"[A-Za-z_]+")
 
 
 def imported(code: str) -> frozenset[str]:
-    """Packages that are warm somewhere and that a program seems to import. May err both ways: that costs time alone."""
+    """Return the packages of any preset that a program seems to import. A wrong guess only costs time."""
     if not _MENTION.search(code):
         return frozenset()
     words = {word for match in _IMPORT.finditer(code) for word in _WORD.findall(match[1])}
@@ -50,11 +50,11 @@ def imported(code: str) -> frozenset[str]:
 
 
 def preset_for(code: str, *, offered: Collection[str]) -> Preset:
-    """The smallest preset in which everything is warm that a program imports.
+    """Return the smallest preset that has imported all packages that a program imports.
 
     Args:
-        code: Python source; never parsed.
-        offered: import names that programs can import at all.
+        code: Python source. It is searched, not parsed.
+        offered: import names of the packages that programs can import.
     """
     wanted = imported(code).intersection(offered)
     return next(preset for preset in Preset if wanted.issubset(preset.packages))

@@ -1,7 +1,7 @@
-"""Tries each building block of the walls, for `doctor`. Each is really used, in a child of its own: on some systems
-`unshare` succeeds and leaves one without the rights that it should have given.
+"""Test each kernel feature that isolation uses, for `doctor`. Each test uses the feature in a separate child process,
+because on some systems `unshare` succeeds without giving the expected rights.
 
-Standard library only; run as `main` in a bare interpreter, it prints JSON.
+Standard library only. `main` runs in an interpreter without site-packages and prints JSON.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tirjudge_sandbox import kernel, landlock, seccomp
 
 
 def main() -> None:
-    """Prints name -> reason why it does not work, empty where it does."""
+    """Print feature -> reason why it does not work. The reason is empty if the feature works."""
     print(json.dumps({name: _try(attempt) for name, attempt in _ATTEMPTS.items()}))
 
 
 def _try(attempt: Callable[[], None]) -> str:
-    """What went wrong in a child that made the attempt; empty if nothing did."""
+    """Run an attempt in a child process. Return an error message, empty if the attempt succeeded."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
@@ -34,7 +34,7 @@ def _try(attempt: Callable[[], None]) -> str:
     with open(read_end) as file:
         reason = file.read()
     _, status = os.waitpid(child, 0)
-    return reason or ("" if status == 0 else "the attempt died")
+    return reason or ("" if status == 0 else "the test process died")
 
 
 def _user_namespace() -> None:
@@ -53,7 +53,7 @@ def _pid_namespace() -> None:
     if not child:
         os._exit(0 if os.getpid() == 1 else 1)
     if os.waitpid(child, 0)[1]:
-        raise OSError("the child is not the first of its namespace")
+        raise OSError("the child is not process 1 of its namespace")
 
 
 def _network_namespace() -> None:
@@ -90,7 +90,7 @@ def _thread_listener() -> None:
 
 
 def _memory_priority() -> None:
-    """Raising one's own score takes no privilege; it is the child's, which ends then."""
+    """Raise the OOM score of the child process, which needs no privilege."""
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 

@@ -1,9 +1,9 @@
-"""One program, in its own process, from waiting for it to its exit code. Never returns.
+"""Run one program in its process: wait for the job, apply the last restrictions, execute the code, exit. Never returns.
 
-The process is forked and closed in while there is no program yet, so that none has to wait for that.
+The process is forked and isolated before a program arrives, so that programs do not wait for this.
 
-The exit code is Python's own (1 after an uncaught exception, the argument of `sys.exit`), but `EXIT_MEMORY` after an
-uncaught MemoryError. A program can forge any of them; it then only lies about itself.
+The exit code is Python's (1 after an uncaught exception, or the argument of `sys.exit`), but `EXIT_MEMORY` after an
+uncaught MemoryError. A program can forge its exit code, which affects only its own result.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, ProgramSetup, clos
 from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, ProgramJob
 
 STARTED = b"started"
-"""Written to the slot when the walls are up; anything else that comes is the reason why they are not."""
+"""Message to the slot when the process is fully isolated. Any other message is the reason why isolation failed."""
 
 _SOURCE = 3
+"""Descriptor of the program's source."""
 
 
 def become_program(
     jail: Jail, setup: ProgramSetup, *, slot: int, channel: socket.socket, has_thread_limit: bool
 ) -> NoReturn:
-    """Turns this process into the program's: into one that waits for it, closed in, and then into the program itself.
+    """Isolate this process, wait for a job, and run its program.
 
     Args:
-        jail: set up around the fork-server.
-        setup: prepared by the slot.
-        slot: number of the slot, which decides the user.
-        channel: from the slot. A job comes, with the first three of `Descriptors`; the answer says that the walls are up.
-        has_thread_limit: whether the slot bounds its threads.
+        jail: result of `jail.enter`.
+        setup: result of `jail.prepare`.
+        slot: number of the slot, which determines the user id.
+        channel: socket to the slot. It delivers the job and the first three of `Descriptors`; the answer is `STARTED`
+            or the reason why isolation failed.
+        has_thread_limit: whether the slot limits the number of threads.
     """
     try:
         close_in(jail, setup, slot=slot)
@@ -53,7 +55,7 @@ def become_program(
 
 
 def _keep_only(source: int, stdout: int, stderr: int) -> None:
-    """Nothing to read on 0 yet, output on 1 and 2, the source on `_SOURCE`, and everything else closed."""
+    """Set up the descriptors: /dev/null on 0, output on 1 and 2, the source on `_SOURCE`; close all others."""
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     source = os.dup2(os.dup(source), _SOURCE)
@@ -63,7 +65,8 @@ def _keep_only(source: int, stdout: int, stderr: int) -> None:
 
 
 def _run() -> NoReturn:
-    """As `python program.py` would. The way out is a local name: a program can empty any module it likes."""
+    """Run the program as `python program.py` does. `os._exit` is kept in a local name because a program can modify any
+    module."""
     leave = os._exit
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -84,9 +87,10 @@ def _run() -> NoReturn:
 
 
 def _unpack() -> tuple[str, dict[str, Any]]:
-    """The program and its bindings; lays out its files, and leaves what follows them on the standard input.
+    """Return the program's source and its bindings. Write its files, and make the rest of the payload its standard
+    input.
 
-    All under the program's own limits: a text may be larger than its memory.
+    This runs under the program's limits, because the texts may be larger than its memory limit.
     """
     os.lseek(_SOURCE, 0, os.SEEK_SET)
     with open(_SOURCE, "rb") as file:
@@ -108,26 +112,26 @@ def _write_file(path: str, content: bytes) -> None:
 
 
 def _seed_again(source: str) -> None:
-    """numpy's old generator would be in the same state in every program. Seeding takes as long as all the rest, so it is
-    left out where nothing random is mentioned."""
+    """Seed numpy's legacy random generator, which has the same state in every forked process. Seeding takes as long as
+    the rest of the start, so it is skipped for programs that do not contain the word "random"."""
     if "random" in source and (random := sys.modules.get("numpy.random")):
         random.seed()
 
 
 def _report(error: BaseException) -> int:
-    """Prints what Python prints for an uncaught exception, and gives its exit code."""
+    """Print an uncaught exception as Python does, and return the exit code."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
             return (error.code or 0) & 0xFF
         print(error.code, file=sys.stderr)
         return 1
-    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # the frame that ran it is ours
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # drop the frame of this file
     sys.excepthook(type(error), error, error.__traceback__)
     return EXIT_MEMORY if isinstance(error, MemoryError) else 1
 
 
 def _wind_down(status: int) -> int:
-    """Waits for threads, runs exit hooks and flushes, in Python's order; a failed flush is exit code 120, as there."""
+    """Wait for threads, run exit hooks and flush the streams, in Python's order. A failed flush gives exit code 120."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for name in ("stdout", "stderr"):
@@ -135,6 +139,6 @@ def _wind_down(status: int) -> int:
         try:
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
-        except Exception:  # a program may have put anything there
+        except Exception:  # the program may have replaced the stream by any object
             status = status or 120
     return status

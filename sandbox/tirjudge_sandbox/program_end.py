@@ -1,6 +1,6 @@
-"""Tells a slot that its program has ended, through a descriptor, so that it can wait for other things too.
+"""Notify a slot through a descriptor when its program has ended, so that the slot can poll several descriptors.
 
-Standard library only: the isolated interpreter reads this file too.
+Standard library only: the isolated interpreter imports this file too.
 """
 
 from __future__ import annotations
@@ -11,39 +11,43 @@ import signal
 
 
 class ProgramEnd:
-    """Made once in a slot, and used for each of its programs. The kernel has a descriptor for each process."""
+    """Detects the end of a program with a pidfd. A slot creates one instance and uses it for all its programs."""
 
     _pidfd = -1
 
     def watch(self, program: int) -> int:
-        """A descriptor to poll for reading. The program, a child of ours, may be dead already."""
+        """Return a descriptor that becomes readable when the program ends. The program is a child process, and may
+        already be dead."""
         self._pidfd = os.pidfd_open(program)
         return self._pidfd
 
     def has_come(self) -> bool:
-        """To be asked when that descriptor is readable. It does not wait."""
+        """Whether the program has ended. Call this when the descriptor is readable. Does not block."""
         return True
 
     def kill(self) -> None:
-        """Sends SIGKILL."""
+        """Send SIGKILL to the program."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def release(self) -> None:
-        """When the program was waited for."""
+        """Release the descriptor after the program was waited for."""
         os.close(self._pidfd)
 
     def forget(self) -> None:
-        """In the program's own process. The descriptor was never there: it was made after the fork."""
+        """Clean up in the program's own process. A pidfd needs no clean-up there: it is created after the fork."""
 
 
 class _EndBySignal(ProgramEnd):
-    """A byte comes through a pipe whenever the state of a child changes, also if it only stops."""
+    """Detects the end of a program with SIGCHLD, for kernels without pidfds. Every state change of a child, even a
+    stop, writes a byte to a pipe."""
 
     _program = 0
 
     def __init__(self) -> None:
         self._read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # the default is not to be told at all
+        signal.signal(
+            signal.SIGCHLD, lambda _number, _frame: None
+        )  # without a handler, the wakeup descriptor gets no byte
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 
     def watch(self, program: int) -> int:
@@ -55,7 +59,7 @@ class _EndBySignal(ProgramEnd):
         return os.waitid(os.P_PID, self._program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
-        os.kill(self._program, signal.SIGKILL)  # nobody has waited for it yet, so the number is still its own
+        os.kill(self._program, signal.SIGKILL)  # safe: the pid cannot be reused before the child is waited for
 
     def release(self) -> None:
         self._drain()
@@ -71,7 +75,7 @@ class _EndBySignal(ProgramEnd):
 
 
 def program_end() -> ProgramEnd:
-    """The better one of those that work with this kernel (gVisor's has no descriptors of processes)."""
+    """Return a `ProgramEnd` with pidfds if the kernel has them (gVisor does not), else with SIGCHLD."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:

@@ -1,8 +1,9 @@
-"""What the pool and a slot say to each other: one `ProgramJob` goes in, one `Ending` comes out, each a packet of JSON.
+"""The messages between the pool and a slot: the pool sends a `ProgramJob`, the slot answers with an `Ending`, both as
+JSON.
 
-The program itself, its variables and files, and its output are never in these packets: they are memory files whose
-descriptors travel with the job, in the order of `Descriptors`. Only the program's own process opens the first three.
-Standard library only: the isolated interpreter reads this file too.
+These messages do not contain the program's source, variables, files or output. Those are in memory files whose
+descriptors are sent with the job, in the order of `Descriptors`. Only the program's own process reads or writes the
+first three. Standard library only: the isolated interpreter imports this file too.
 """
 
 from __future__ import annotations
@@ -14,38 +15,40 @@ from enum import StrEnum
 from typing import NamedTuple
 
 PACKET_BYTES = 131_072
-"""More than any packet of ours."""
+"""Receive buffer size, larger than any packet."""
 
 HELLO = b"hello"
-"""Sent by a slot's new process; the kernel tells from which process it came."""
+"""First message of a slot's new process. The kernel attaches the sender's pid."""
 
 ENTER = b"enter"
-"""Sent to a slot when it is in its control group, before its first job: what it forks is in there too."""
+"""Message to a slot after it was moved into its control group, before its first job. Processes that it forks from then
+on are in the same group."""
 
 CANCEL = b"cancel"
-"""Sent to a slot that is running a program: kill it, then answer as usual."""
+"""Message to a slot that runs a program: kill the program, then answer as usual."""
 
 EXIT_MEMORY = 137
 """Exit code of a program that ended with an uncaught MemoryError."""
 
 SCRATCH = "/tmp"
-"""The working directory of programs; their own at the levels with namespaces."""
+"""Working directory of programs, private at the levels with namespaces."""
 
 ATTACHMENTS = "/attachments"
-"""Where they find what is attached, at the same levels."""
+"""Directory with the attachments, at the levels with namespaces."""
 
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "VECLIB_MAXIMUM")}
-"""Environment that keeps linear algebra from starting threads: they would not survive a fork, and one is quicker for
-what programs compute."""
+"""Environment variables that keep linear algebra libraries from starting threads. Threads do not survive a fork, and
+for the small matrices of typical programs one thread is faster."""
 
 MAX_DESCRIPTORS = 64
-"""The most that travel with one packet."""
+"""Maximum number of descriptors sent with one packet."""
 
 
 class StoppedBy(StrEnum):
-    """Who killed a program."""
+    """Reason why the slot killed a program."""
 
-    NOBODY = ""
+    NONE = ""
+    """The slot did not kill it."""
     CPU = "cpu"
     WALL = "wall"
     MEMORY = "memory"
@@ -53,42 +56,48 @@ class StoppedBy(StrEnum):
 
 
 class Descriptors(NamedTuple):
-    """Memory files of one program."""
+    """Descriptors of the memory files of one program."""
 
     source: int
     """See `request.Program.payload`."""
     stdout: int
     stderr: int
     fetched: int = -1
-    """The files asked for in `ProgramJob.fetch`, one behind the other; written by the slot when the program is dead. Not
-    there if none are asked for."""
+    """The fetched files, concatenated. The slot writes them after the program has ended. -1: `ProgramJob.fetch` is
+    empty."""
 
 
 class Attachment(NamedTuple):
-    """Something of the host that a program may read."""
+    """A file or directory of the host that a program may read."""
 
     name: str
+    """Name under which the program finds it."""
     path: str
-    """On the host."""
+    """Absolute path on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramJob:
-    """The limits of one program, in the units of the kernel, and what it needs of the outside."""
+    """Limits and files of one program."""
 
     cpu_s: float
+    """CPU time limit, seconds."""
     wall_s: float
+    """Wall time limit, seconds."""
     memory_bytes: int
-    """On top of the warm interpreter's."""
+    """Memory limit, in addition to the warm interpreter's memory."""
     output_bytes: int
-    """How much of what it prints is handed back, on each of its two outputs."""
+    """Maximum number of bytes that are returned of the standard output."""
     file_bytes: int
+    """Maximum size of a file."""
     scratch_bytes: int
+    """Size of the private directory."""
     fetch: tuple[str, ...] = ()
-    """Paths beneath the private directory, to be read when it has ended."""
+    """Paths of the files to fetch after the program has ended, relative to the private directory."""
     fetch_bytes: int = 0
-    """Of all these together, at most."""
+    """Maximum total size of the fetched files."""
     attachments: tuple[Attachment, ...] = ()
+    """Files and directories of the host that the program may read."""
 
     def to_packet(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
@@ -102,23 +111,27 @@ class ProgramJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the process of a program ended, as the kernel told the slot."""
+    """How the process of a program ended, as reported by the kernel to the slot."""
 
     failure: str = ""
-    """Why the process could not be isolated, so that the program never started; empty when it did start."""
+    """Reason why the process could not be isolated, so that the program did not start. Empty if it started."""
     wait_status: int
-    """As `os.wait4` gives it."""
+    """Wait status, as returned by `os.wait4`."""
     stopped_by: StoppedBy
+    """Reason why the slot killed the program, if it did."""
     cpu_s: float
+    """CPU time used, seconds."""
     wall_s: float
+    """Wall time used, seconds."""
     max_rss_kb: int
+    """Maximum resident set size, KiB."""
     fetched: tuple[int, ...] = ()
-    """Size of each file of `ProgramJob.fetch`; -1: it is not there, no plain file, or too large."""
+    """Size of each file of `ProgramJob.fetch`. -1: missing, not a regular file, or too large."""
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended it that its slot did not send."""
-        return self.stopped_by is StoppedBy.NOBODY and self.wait_status == signal.SIGKILL
+        """Whether the program was ended by a SIGKILL that its slot did not send."""
+        return self.stopped_by is StoppedBy.NONE and self.wait_status == signal.SIGKILL
 
     def to_packet(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
@@ -131,25 +144,26 @@ class Ending:
 
 
 class Printed(NamedTuple):
-    """What of a program's output is handed back."""
+    """The returned part of a program's output."""
 
     num_bytes: int
-    """Of all that was printed."""
+    """Size of the whole output."""
     head: bytes
-    """All of it, or the first three quarters of `ProgramJob.output_bytes`."""
+    """The whole output. If it was cut: its beginning, three quarters of `ProgramJob.output_bytes`."""
     tail: bytes
-    """Empty, or the last quarter of `ProgramJob.output_bytes`."""
+    """Empty. If the output was cut: its end, a quarter of `ProgramJob.output_bytes`."""
 
     @property
     def is_cut(self) -> bool:
+        """Whether part of the output is missing."""
         return self.num_bytes > len(self.head) + len(self.tail)
 
 
 class ProgramReport(NamedTuple):
-    """All that comes back of a program."""
+    """Everything that a slot reports about a program."""
 
     ending: Ending
     stdout: Printed
     stderr: Printed
     files: dict[str, bytes]
-    """Those of `ProgramJob.fetch` that there were."""
+    """Path -> content of the files of `ProgramJob.fetch` that were found."""

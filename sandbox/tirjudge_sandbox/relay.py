@@ -1,9 +1,10 @@
-"""The pool's hand in a container: takes frames from the standard input, runs programs in slots there, and answers.
+"""The pool's agent in a container: reads frames from standard input, runs programs in slots, and answers on standard
+output.
 
     pool == docker attach ==> first process -- fork --> relay -- exec --> zygote -- fork --> slot -- fork --> program
 
-It ends with its standard input, and the container with it. Standard library only: `containers` brings this package along
-and needs nothing of the image but a Python.
+The relay ends when its standard input ends, and the container ends with it. Standard library only: `containers` sends
+this package to the container, whose image needs only Python.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProces
 
 
 def main() -> NoReturn:
-    """Returns to nobody: this is the container's first process, and all others die with it."""
+    """Run as the container's first process. Does not return. All other processes of the container die with it."""
     relay = os.fork()
     if relay:
-        while os.wait()[0] != relay:  # orphans are ours to reap
+        while os.wait()[0] != relay:  # the first process must reap orphans
             pass
         os._exit(0)
     try:
@@ -60,7 +61,7 @@ async def _relay() -> None:
 
 
 async def _connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Descriptors 0 and 1, and something harmless in their places."""
+    """Return streams for descriptors 0 and 1, and put /dev/null in their places."""
     loop = asyncio.get_running_loop()
     source, target = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -79,7 +80,7 @@ async def _read_frame(reader: asyncio.StreamReader) -> tuple[dict[str, Any], byt
 
 
 class _Relay:
-    """The processes of slots, by the numbers that the pool gave them, and what each is doing."""
+    """The slot processes, by the numbers that the pool assigned, and their running programs."""
 
     def __init__(self, server: ForkServer, writer: asyncio.StreamWriter) -> None:
         self._server = server
@@ -89,6 +90,7 @@ class _Relay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, header: dict[str, Any], payload: bytes) -> None:
+        """Start to handle one request."""
         number, request = header["process"], header.get("request", 0)
         match header["do"]:
             case "open":
@@ -109,7 +111,7 @@ class _Relay:
         return task
 
     async def _answer(self, request: int, work: Coroutine[Any, Any, bytes | None]) -> None:
-        """With the frame that the work makes, or an empty one; or with the reason why it failed."""
+        """Send the frame that the work returns, or an empty frame, or the reason of a failure."""
         try:
             answer = await work or frame({"request": request})
         except SlotLost as lost:
@@ -125,7 +127,7 @@ class _Relay:
         return report_frame(request, await self._processes[number].run(job, payload))
 
     async def _cancel(self, number: int) -> None:
-        """Kills what runs, which then has no answer of its own."""
+        """Kill the running program. Its `run` request gets no answer."""
         process = self._processes[number]
         task = self._running.get(number)
         if task is not None:

@@ -1,4 +1,4 @@
-"""What to do where a wall cannot be put up."""
+"""Advice for failed isolation steps."""
 
 from __future__ import annotations
 
@@ -14,44 +14,47 @@ from tirjudge_sandbox.levels import IsolationLevel
 _NAMESPACES = frozenset(
     {"user namespace", "mount namespace", "pid namespace", "network namespace", "root file system", "private /tmp"}
 )
-"""Walls that an ordinary user's Python has if it may have a user namespace, and capabilities in it."""
+"""Steps that work for an ordinary user who may create a user namespace with capabilities in it."""
 
 _REMEDIES = {
     "cgroup": (
-        "To limit memory and processes in sum: run as root where the control groups are writable (in Docker they are not), "
-        "or, as an ordinary user, under `systemd-run --user --scope -p Delegate=yes`."
+        "To limit total memory and processes: run as root where the control groups are writable (in Docker they are "
+        "not), or as an ordinary user under `systemd-run --user --scope -p Delegate=yes`."
     ),
     "landlock": (
         "Landlock needs Linux 5.13 or later with `landlock` in the kernel's `lsm=` list, and a container runtime whose "
-        "system call filter lets it through (Docker since 2022)."
+        "seccomp filter allows it (Docker since 2022)."
     ),
     "docker": (
-        "Levels that are containers need `pip install 'tirjudge[docker]'`, and a Docker daemon that answers where "
-        "DOCKER_HOST says, or at /var/run/docker.sock."
+        "Container levels need `pip install 'tirjudge[docker]'`, and a Docker daemon that is reachable at DOCKER_HOST "
+        "or at /var/run/docker.sock."
     ),
     "runtime": (
-        "gVisor has to be installed, and known to Docker as the runtime `runsc`: `runsc install`, then restart the daemon. "
-        "In a virtual machine its platform should be systrap (or ptrace in old versions), not kvm."
+        "Install gVisor and register it with Docker as the runtime `runsc`: `runsc install`, then restart the daemon. "
+        "In a virtual machine, use the platform systrap (or ptrace in old versions), not kvm."
     ),
     "image": (
-        "Levels that are containers need an image to be named that the daemon has, with Python 3.11 or later and no volumes: "
-        "`docker build -t tirjudge-sandbox sandbox/image`, then `image='tirjudge-sandbox'`, or `--image` on the command line."
+        "Container levels need an image that the daemon has, with Python 3.11 or later and no volumes: "
+        "`docker build -t tirjudge-sandbox sandbox/image`, then `image='tirjudge-sandbox'`, or `--image` on the command "
+        "line."
     ),
     "thread listener": (
-        "Bounding threads without privileges needs Linux 5.5, and no other seccomp listener around this process (LXD has "
-        "one); until then programs get no threads, unless the service runs as root."
+        "Limiting threads without privileges needs Linux 5.5, and no other seccomp listener around this process (LXD "
+        "has one). Without it, programs cannot start threads, unless the service runs as root."
     ),
-    "memory priority": "The kernel may end the service instead of a program when memory runs out: mount /proc writable.",
+    "memory priority": (
+        "The kernel may kill the service instead of a program when memory runs out: mount /proc writable."
+    ),
     "gvisor": (
-        "In a container of gVisor, programs can be isolated by its root user: `--user 0:0 --cap-drop ALL --cap-add SYS_ADMIN "
+        "In a container of gVisor, root can isolate programs: `--user 0:0 --cap-drop ALL --cap-add SYS_ADMIN "
         "--cap-add SYS_CHROOT --cap-add SETUID --cap-add SETGID --cap-add KILL` (Docker), or the same in the pod's "
-        "securityContext. These are rights over gVisor's kernel, not over the host."
+        "securityContext. These capabilities apply to gVisor's kernel, not to the host."
     ),
     "seccomp": "The filter needs a kernel with CONFIG_SECCOMP_FILTER, and a container runtime that allows seccomp(2).",
 }
 
 _CONTAINERS = ("docker-", "nerdctl-", "containers-default", "cri-", "crio-")
-"""What the AppArmor profiles of containers begin with."""
+"""Prefixes of the AppArmor profiles of containers."""
 _IN_CONTAINER = (
     "To allow namespaces in this container: `--security-opt seccomp=unconfined --security-opt apparmor=unconfined` (Docker, "
     "Podman), or in the pod's securityContext `seccompProfile: {type: Unconfined}` and `appArmorProfile: {type: Unconfined}`."
@@ -59,34 +62,38 @@ _IN_CONTAINER = (
 _APPARMOR_PROFILE = (
     r"abi <abi/4.0>,\ninclude <tunables/global>\nprofile tirjudge %s flags=(unconfined) {\n  userns,\n}\n"
 )
-"""For printf. The path is that of the file itself: AppArmor does not know the links that lead to it."""
+"""Argument of printf. `%s` is the path of the interpreter with links resolved, because AppArmor does not match
+links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelFailure:
-    """Why a level does not work here, and what would change that."""
+    """Reason why a level does not work on this machine, and advice."""
 
     level: IsolationLevel
+    """The level that failed."""
     problem: str
+    """Why the level failed."""
     remedy: str
+    """Advice for the operator."""
 
 
 class NoLevelWorks(SandboxUnavailable):
-    """No isolation that is allowed works on this machine."""
+    """No allowed isolation level works on this machine."""
 
     def __init__(self, failures: Sequence[LevelFailure]) -> None:
         lines = [f"{failure.level}: {failure.problem}. {failure.remedy}" for failure in failures]
-        super().__init__("\n".join(["no isolation that is allowed works here:", *lines]))
+        super().__init__("\n".join(["no allowed isolation level works on this machine:", *lines]))
         self.failures = tuple(failures)
-        """In the order in which the levels were tried."""
+        """The failed levels, in the order in which they were tried."""
 
 
 def remedy(step: str, *, reason: str) -> str:
-    """A sentence or two for whoever runs the machine.
+    """Return advice for the operator of the machine, in one or two sentences.
 
     Args:
-        step: the wall, as `JailError.step` names it.
-        reason: what was said when it failed; searched for the name of a step if `step` itself is not one.
+        step: the step that failed, as in `JailError.step`.
+        reason: the error message. It is searched for the name of a known step if `step` is not one.
     """
     known = next((name for name in (*_NAMESPACES, *_REMEDIES) if name == step or name in reason), None)
     if known is None:
@@ -95,11 +102,18 @@ def remedy(step: str, *, reason: str) -> str:
 
 
 def remedy_for_namespaces(*, kernel: Path) -> str:
-    """Names the switch that this kernel has set against us, and what sets it back."""
+    """Return the kernel setting that blocks user namespaces, and the command that changes it.
+
+    Args:
+        kernel: the directory /proc.
+    """
     if _read(kernel / "sys/user/max_user_namespaces") == "0":
-        return "User namespaces are switched off. As root: `sysctl -w user.max_user_namespaces=10000`."
+        return "User namespaces are disabled. As root: `sysctl -w user.max_user_namespaces=10000`."
     if _read(kernel / "sys/kernel/unprivileged_userns_clone") == "0":
-        return "User namespaces are for root alone. Run as root, or, as root: `sysctl -w kernel.unprivileged_userns_clone=1`."
+        return (
+            "Only root may create user namespaces. Run as root, or, as root: "
+            "`sysctl -w kernel.unprivileged_userns_clone=1`."
+        )
     label = _read(kernel / "self/attr/apparmor/current") or _read(kernel / "self/attr/current")
     if label.startswith(_CONTAINERS):
         return _IN_CONTAINER
@@ -108,14 +122,14 @@ def remedy_for_namespaces(*, kernel: Path) -> str:
     ):
         profile = _APPARMOR_PROFILE % os.path.realpath(base_python())
         return (
-            "AppArmor lets no ordinary user's Python have namespaces. Run as root, or allow this one, as root: "
+            "AppArmor forbids namespaces for ordinary users. Run as root, or allow them for this Python, as root: "
             f"`printf '{profile}' > /etc/apparmor.d/tirjudge && apparmor_parser -r /etc/apparmor.d/tirjudge`."
         )
     return "To allow namespaces: run as root with CAP_SYS_ADMIN; in Docker `--security-opt seccomp=unconfined`."
 
 
 def _read(file: Path) -> str:
-    """Empty where this kernel has no such file, or does not let us read it."""
+    """Return the content of a file. Empty if the file does not exist or cannot be read."""
     try:
         return file.read_text().strip()
     except OSError:

@@ -1,10 +1,11 @@
-"""`RemoteSandbox`: a client of several sandbox services that runs programs as a pool in this process would.
+"""`RemoteSandbox`: a client of one or more sandbox services, with the same interface as a pool in this process.
 
     async with RemoteSandbox(["http://host-a:8090", "http://host-b:8090"], key="...") as sandbox:
         result = await sandbox.run("print(6 * 7)")
 
-Each program goes to the worker that has the fewest of ours. It goes to another one only if it certainly did not start: no
-connection, a full queue, a worker that says so. A worker that cannot be reached gets no more programs until it is ready.
+Each program is sent to the worker with the fewest of this client's programs. It is sent to another worker only if it
+certainly did not start: the connection failed, the queue was full, or the worker reported it. An unreachable worker
+gets no programs until it is ready again.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.wire import EXECUTE_PATH, encoded, result_of_body, to_json
 
 _LOOK_S = 0.25
-"""How often a program that found no worker looks for one."""
+"""Seconds between attempts to find a free worker."""
 
 
 @dataclass(slots=True, eq=False)
 class SandboxWorker(Worker):
-    """One service, as this client sees it."""
+    """State of one service, as seen by this client."""
 
     rests_until: float = 0.0
-    """When its queue may have room again, on the monotonic clock."""
+    """Time on the monotonic clock at which the worker's queue may have room again."""
 
 
 class NotStarted(Exception):
-    """The program did not start there; another worker may take it."""
+    """The program did not start on a worker. It may be sent to another one."""
 
 
 class RemoteSandbox:
-    """Talks to one or more services; use it as `async with`.
+    """Client of one or more sandbox services. Use it with `async with`.
 
     Args:
-        urls: of the services, such as `http://127.0.0.1:8090`.
-        key: that they ask for; None: they ask for none.
-        timeout_s: longest wait for one program, its time in the worker's queue included.
-        max_wait_s: longest wait for a worker that takes a program at all.
-        transport: another way to them than a socket.
+        urls: URLs of the services, such as `http://127.0.0.1:8090`.
+        key: API key of the services. None: they need no key.
+        timeout_s: maximum time for one program, including its time in the worker's queue, seconds.
+        max_wait_s: maximum time to wait for a worker that accepts the program, seconds.
+        transport: httpx transport. None: sockets.
 
     Raises:
-        ValueError: no URL.
+        ValueError: `urls` is empty.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class RemoteSandbox:
     ) -> None:
         self.workers = [SandboxWorker(url.rstrip("/")) for url in ([urls] if isinstance(urls, str) else urls)]
         if not self.workers:
-            raise ValueError("urls: none given, at least one is needed")
+            raise ValueError("urls: empty, at least one URL is needed")
         self._max_wait_s = max_wait_s
         self._http = httpx2.AsyncClient(
             headers={} if key is None else {"authorization": f"Bearer {key}"},
@@ -85,14 +86,15 @@ class RemoteSandbox:
         await self.aclose()
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await asyncio.gather(*(worker.stop_checking() for worker in self.workers))
         await self._http.aclose()
 
     async def level(self) -> str:
-        """How strictly the workers that are ready isolate programs; several levels with commas between them.
+        """Return the isolation level of the ready workers. Several levels are separated by commas.
 
         Raises:
-            SandboxUnavailable: none is ready.
+            SandboxUnavailable: no worker is ready.
         """
         levels = await asyncio.gather(*(self._level(worker) for worker in self.workers))
         if not (found := sorted({level for level in levels if level is not None})):
@@ -110,15 +112,15 @@ class RemoteSandbox:
         attachments: Mapping[str, str | os.PathLike[str]] | None = None,
         limits: Limits | None = None,
     ) -> ExecResult:
-        """One program; the arguments are those of `SandboxPool.run`. Cancelling kills it.
+        """Run one program. The arguments are those of `SandboxPool.run`. Cancelling the call kills the program.
 
         Raises:
-            SandboxBusy: every worker's queue stayed full.
-            SandboxUnavailable: no worker could be reached, or the one that had the program lost it.
-            ValueError: the workers do not take what is asked for, or attachments were given.
+            SandboxBusy: the queues of all workers stayed full for `max_wait_s`.
+            SandboxUnavailable: no worker could be reached, or a worker lost the program.
+            ValueError: a worker rejected an argument, or attachments were given.
         """
         if attachments:
-            raise ValueError("attachments: paths of this machine mean nothing to another one; send `files` instead")
+            raise ValueError("attachments: a remote sandbox cannot read paths of this machine; send `files` instead")
         body = to_json(
             {
                 "code": code,
@@ -140,14 +142,14 @@ class RemoteSandbox:
                 continue
 
     async def _find_worker(self, *, give_up_at: float) -> SandboxWorker:
-        """The one that has the fewest of our programs; of several, the one that got none for the longest."""
+        """Return the worker with the fewest of our programs. Ties are broken by the least recently used."""
         while True:
             now = time.monotonic()
             if free := [worker for worker in self.workers if worker.problem is None and worker.rests_until <= now]:
                 return least_busy(free)
             if now >= give_up_at:
                 raise self._none_left()
-            # Not all at once: those who were sent away together would be sent away again.
+            # Random jitter: programs that were rejected together should not retry together.
             await asyncio.sleep(min(_LOOK_S * random.uniform(0.5, 1.0), give_up_at - now))
 
     def _none_left(self) -> SandboxUnavailable:
@@ -158,7 +160,7 @@ class RemoteSandbox:
         return SandboxUnavailable("; ".join(f"{worker.url}: {worker.problem}" for worker in self.workers))
 
     async def _ask(self, worker: SandboxWorker, body: bytes) -> ExecResult:
-        """Raises NotStarted, SandboxUnavailable, ValueError."""
+        """Send the program to a worker. Raises NotStarted, SandboxUnavailable, ValueError."""
         worker.num_running += 1
         worker.last_used = time.monotonic()
         try:
@@ -175,21 +177,23 @@ class RemoteSandbox:
         return self._understand(response, worker=worker)
 
     def _understand(self, response: httpx2.Response, *, worker: SandboxWorker) -> ExecResult:
-        """Raises NotStarted, SandboxUnavailable, ValueError."""
+        """Decode a worker's response. Raises NotStarted, SandboxUnavailable, ValueError."""
         answer = _json(response)
         if response.status_code == 200:
             try:
                 return result_of_body(answer)
             except (ValueError, LookupError, TypeError) as error:
-                raise SandboxUnavailable(f"{worker.url} is no tirjudge sandbox, or one of another version") from error
+                raise SandboxUnavailable(
+                    f"{worker.url} is not a tirjudge sandbox, or has an incompatible version"
+                ) from error
         if response.status_code == 429:
             asked_s = retry_after_s(response.headers)
-            # A proxy in front of the worker may answer instead, and name no time.
+            # A proxy in front of the worker may send a 429 without retry-after.
             worker.rests_until = time.monotonic() + (1.0 if asked_s is None else asked_s)
             raise NotStarted
         error = answer.get("error")
-        said = str(error.get("message", "")) if isinstance(error, dict) else ""
-        message = said or f"it answered {response.status_code}"
+        own_message = str(error.get("message", "")) if isinstance(error, dict) else ""
+        message = own_message or f"it answered {response.status_code}"
         if response.status_code == 503:
             self._leave_out(worker, problem=message)
             if answer.get("started") is False:
@@ -199,11 +203,11 @@ class RemoteSandbox:
         raise SandboxUnavailable(f"{worker.url}: {message}")
 
     def _leave_out(self, worker: SandboxWorker, *, problem: str) -> None:
-        """No more programs for it until it says that it is ready."""
+        """Send no programs to a worker until it is ready again."""
         worker.leave_out(problem, look=partial(self._look, worker))
 
     async def _level(self, worker: SandboxWorker) -> str | None:
-        """None: it is not ready, and left out."""
+        """Return the worker's level. None: the worker is not ready, and gets no programs until it is."""
         try:
             response = await self._ready(worker)
         except httpx2.RequestError as error:
@@ -212,10 +216,11 @@ class RemoteSandbox:
         level = _json(response).get("level")
         if response.status_code == 200 and isinstance(level, str):
             return level
-        self._leave_out(worker, problem=f"it answered {response.status_code} when asked whether it is ready")
+        self._leave_out(worker, problem=f"its readiness check answered {response.status_code}")
         return None
 
     async def _look(self, worker: SandboxWorker) -> str | None:
+        """Return why the worker is not ready. None: it is ready."""
         try:
             response = await self._ready(worker)
         except httpx2.RequestError as error:
@@ -227,7 +232,7 @@ class RemoteSandbox:
 
 
 def _json(response: httpx2.Response) -> dict[str, Any]:
-    """What it answered; empty if that is no JSON object."""
+    """Return the body of a response. Empty if it is not a JSON object."""
     try:
         answer = response.json()
     except ValueError:

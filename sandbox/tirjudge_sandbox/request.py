@@ -1,4 +1,4 @@
-"""One program with everything that goes with it: checked, and put into the bytes that its process reads."""
+"""A program with its inputs: validate it, and encode it for its process."""
 
 from __future__ import annotations
 
@@ -23,31 +23,36 @@ _MAX_PATH_BYTES = 512
 _MAX_ATTACHMENT_PATH_BYTES = 16_384
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _BLOCK_BYTES = 4096
-"""A file in the private directory takes up at least this much."""
+"""Minimum space that a file takes in the private directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is run."""
+    """A program, its inputs and its limits. The fields are those of `SandboxPool.run`."""
 
     code: str
+    """Python source."""
     bindings: Mapping[str, str | Mapping[str, str]]
+    """Variables: name -> text, or name -> (label -> text)."""
     stdin: str
+    """Text on the standard input."""
     files: Mapping[str, bytes]
-    """Relative path -> content, there before it starts."""
+    """Relative path -> content of the files in the working directory."""
     fetch: tuple[str, ...]
-    """Relative paths, read when it has ended."""
+    """Relative paths of the files to return after the program has ended."""
     attachments: tuple[Attachment, ...]
+    """Files and directories of the host that the program may read."""
     limits: Limits
+    """Limits of the program."""
 
     def check(self, *, level: IsolationLevel) -> None:
-        """Raises ValueError: something in it cannot be, or cannot be at this level."""
+        """Check all arguments. Raises ValueError if one is invalid, or not supported at this level."""
         for name in self.bindings:
             if not name.isidentifier() or keyword.iskeyword(name):
                 raise ValueError(f"bindings: {name!r} given, a Python variable name is needed")
         for field, paths in (("files", self.files), ("fetch", self.fetch)):
             if paths and not level.has_namespaces:
-                raise ValueError(f"{field}: programs have no directory of their own at the level {level}")
+                raise ValueError(f"{field}: programs have no private directory at the level {level}")
             for path in paths:
                 _check_path(path, field=field)
         if len(self.fetch) > MAX_FETCHED:
@@ -59,13 +64,13 @@ class Program:
 
     def _check_files(self) -> None:
         if len(self.files) > MAX_FILES:
-            raise ValueError(f"files: {len(self.files)} given, there is room for {MAX_FILES}")
+            raise ValueError(f"files: {len(self.files)} given, at most {MAX_FILES} are allowed")
         num_bytes = 0
         for path, content in self.files.items():
             if len(content) > self.limits.file_mb << 20:
                 raise ValueError(f"files: {path!r} is larger than the limit of {self.limits.file_mb} MiB")
             if any(str(parent) in self.files for parent in PurePosixPath(path).parents):
-                raise ValueError(f"files: {path!r} lies in something that is itself a file")
+                raise ValueError(f"files: {path!r} is below a path that is itself a file")
             num_bytes += -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES + path.count("/") * _BLOCK_BYTES
         if num_bytes > self.limits.scratch_mb << 20:
             raise ValueError(f"files: together larger than the limit of {self.limits.scratch_mb} MiB")
@@ -74,21 +79,23 @@ class Program:
         if len(self.attachments) > MAX_ATTACHMENTS:
             raise ValueError(f"attachments: {len(self.attachments)} given, at most {MAX_ATTACHMENTS} can be attached")
         if level.needs_image:
-            raise ValueError(f"attachments: programs see nothing of the host at the level {level}")
+            raise ValueError(f"attachments: programs cannot read host files at the level {level}")
         if "attachments" in self.bindings:
-            raise ValueError("bindings: 'attachments' is the name under which a program finds its attachments")
+            raise ValueError("bindings: 'attachments' is reserved for the paths of the attachments")
         if sum(len(os.fsencode(attachment.path)) for attachment in self.attachments) > _MAX_ATTACHMENT_PATH_BYTES:
-            raise ValueError("attachments: their paths are too long")
-        # Started by root, programs are another user; started by anyone else, they are that user.
+            raise ValueError(f"attachments: the paths together exceed {_MAX_ATTACHMENT_PATH_BYTES} bytes")
+        # If root started the pool, programs run as another user. Otherwise they run as the pool's user.
         needs_others = level.has_namespaces and os.geteuid() == 0
         for attachment in self.attachments:
             _check_attachment(attachment, needs_others=needs_others)
 
     @property
     def is_too_long(self) -> bool:
+        """Whether the source exceeds `Limits.source_bytes`."""
         return len(self.code.encode("utf-8", "surrogatepass")) > self.limits.source_bytes
 
     def job(self) -> ProgramJob:
+        """Return the job for a slot."""
         limits = self.limits
         return ProgramJob(
             cpu_s=limits.cpu_s,
@@ -103,9 +110,9 @@ class Program:
         )
 
     def payload(self, *, level: IsolationLevel) -> bytes:
-        """A line of JSON, then the files one behind the other, then what is read from the standard input.
+        """Encode the program: a line of JSON, then the concatenated files, then the standard input.
 
-        A copy of all texts, so it is made when there is a slot for it.
+        The result copies all texts, so call this only when a slot is available.
         """
         bindings = {name: value if isinstance(value, str) else dict(value) for name, value in self.bindings.items()}
         if "attachments" not in bindings:
@@ -119,7 +126,11 @@ class Program:
 
 
 def attachments_of(paths: Mapping[str, str | os.PathLike[str]]) -> tuple[Attachment, ...]:
-    """In the order given, with links resolved: what is attached is what the path means now."""
+    """Check and resolve attachments. Links are followed now, so later changes of a link have no effect.
+
+    Raises:
+        ValueError: a name is invalid, or a path is not absolute.
+    """
     return tuple(Attachment(name, _resolved(name, os.fspath(path))) for name, path in paths.items())
 
 
@@ -141,7 +152,9 @@ def _check_attachment(attachment: Attachment, *, needs_others: bool) -> None:
         raise ValueError(f"attachments: {name}: {path} is neither a file nor a directory")
     needed = 0o005 if stat.S_ISDIR(mode) else 0o004
     if needs_others and mode & needed != needed:
-        raise ValueError(f"attachments: {name}: programs run as another user, who may not read {path}")
+        raise ValueError(
+            f"attachments: {name}: programs run as another user, who may not read {path}; make it readable"
+        )
 
 
 def _check_path(path: str, *, field: str) -> None:
@@ -149,4 +162,4 @@ def _check_path(path: str, *, field: str) -> None:
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"{field}: {path!r} given, a relative path without '..' is needed")
     if not path.isprintable() or len(path.encode()) > _MAX_PATH_BYTES or max(len(p.encode()) for p in parts) > 255:
-        raise ValueError(f"{field}: a path given is too long, or holds characters that cannot be printed")
+        raise ValueError(f"{field}: a path is too long, or contains characters that cannot be printed")

@@ -1,13 +1,14 @@
-"""SandboxFusion's `POST /run_code`, as trainers' clients use it (verl among them).
+"""SandboxFusion's `POST /run_code`, as used by the clients of trainers such as verl.
 
-What a reader would trip over:
+Details of the protocol:
 
-- Clients join `stdout` and `stderr`, so both are always strings. They show a program's output only if its status is
-  `Finished`, so a program that failed is `Finished` with a return code that is not 0; only a timeout is not.
-- There is no status for a program that ran out of memory: it is code 137, `MemoryError` in its last line, and `outcome`, a
-  field of ours beside theirs, says `oom`.
-- `SandboxError` is what we did wrong, never what a program did. Clients drop such a sample or count it apart.
-- verl asks again after a 504 and after nothing else, so that is the answer when a program certainly did not start.
+- Clients concatenate `stdout` and `stderr`, so both are always strings. They show a program's output only if the status
+  is `Finished`. A failed program therefore has the status `Finished` and a non-zero return code. Only a timeout has
+  another status.
+- The protocol has no status for a program that ran out of memory. The return code is 137, the last line of `stderr`
+  names MemoryError, and our additional field `outcome` is `oom`.
+- `SandboxError` means a failure of the sandbox, never of a program. Clients drop such a sample or count it separately.
+- verl retries only after a 504. This is therefore the status if a program certainly did not start.
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ RUN_CODE_PATH = "/run_code"
 PING_PATH = "/v1/ping"
 
 NOT_STARTED = 504
+"""Status of the response if the program certainly did not start."""
 
 _KILLED = 137
-"""128 + SIGKILL, what a shell says of a program that the kernel killed for its memory."""
+"""Return code of a program that exceeded its memory: 128 + SIGKILL, as in a shell."""
 
 
 class RunCodeRequest(Received):
-    """Fields that it does not know are left alone, as SandboxFusion does."""
+    """A SandboxFusion request. Unknown fields are ignored, as by SandboxFusion."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     code: Text
     language: Text = "python"
     compile_timeout: float = 10.0
-    """Without effect: Python is not compiled apart."""
+    """Ignored: Python has no separate compile step."""
     run_timeout: float = Field(default=10.0, allow_inf_nan=False)
-    """Seconds, of processor time and on the clock; 0 or less: the service's own."""
+    """Limit of both CPU and wall time, seconds. 0 or less: the service's default."""
     memory_limit_MB: int = -1
-    """0 or less: the service's own."""
+    """Memory limit, MiB. 0 or less: the service's default."""
     stdin: Text | None = None
     files: dict[str, Base64 | None] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)
 
 
 async def run_code(asked: RunCodeRequest, *, service: SandboxService) -> dict[str, Any]:
-    """The answer to a program that ran.
+    """Run a program and return the response body.
 
     Raises:
-        Refused, SandboxBusy, SandboxUnavailable, ShuttingDown: as `SandboxService.execute`.
+        Refused, SandboxBusy, SandboxUnavailable, ShuttingDown: see `SandboxService.execute`.
     """
     limits = service.capped(
         time_s=asked.run_timeout if asked.run_timeout > 0 else None,
@@ -72,7 +74,7 @@ async def run_code(asked: RunCodeRequest, *, service: SandboxService) -> dict[st
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """The answer when the sandbox failed."""
+    """Return the response body for a failure of the sandbox."""
     return {
         "status": "SandboxError",
         "message": str(error),
@@ -118,7 +120,7 @@ def _return_code(result: ExecResult) -> int | None:
 
 
 def _stderr(result: ExecResult) -> str:
-    """What the program wrote there; why it ended comes last, unless the program said so itself."""
+    """Return the standard error. The error line is appended unless the output already ends with it."""
     if result.error is None or result.stderr.rstrip().endswith(result.error):
         return result.stderr
     gap = "" if result.stderr.endswith("\n") or not result.stderr else "\n"

@@ -1,11 +1,12 @@
-"""The system call filter: an allow-list, compiled to classic BPF.
+"""The seccomp filter: an allow-list of system calls, compiled to classic BPF.
 
-What is not listed fails with EPERM before the kernel looks at its arguments. Some calls are listed for certain arguments
-only. Calls of another architecture kill the process; x86-64's x32 numbers fail like the rest.
+A call that is not listed fails with EPERM before the kernel looks at its arguments. Some calls are allowed only with
+certain arguments. Calls of another architecture kill the process. x86-64's x32 calls fail with EPERM.
 
-Compiling a long filter costs as much as a fork, so there are two. A slot filters itself once, by the list of what programs
-may do and what it needs on top; each program then takes the latter back, with a short one. The kernel asks both. Where
-nothing else bounds threads, a third filter hands their start and end to the slot (`install_thread_listener`).
+Compiling a long filter takes as long as a fork, so there are two filters. A slot installs the long one once; it allows
+the calls of programs and the additional calls of the slot. Each program then installs a short filter that removes the
+slot's calls. The kernel applies both. Where no other mechanism limits threads, a third filter asks the slot at each
+start and end of a thread (`install_thread_listener`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ pipe2 293 59, getcpu 309 168, getrandom 318 278, membarrier 324 283, statx 332 2
 faccessat2 439 439, stat 4 -1, lstat 6 -1, poll 7 -1, access 21 -1, pipe 22 -1, select 23 -1, dup2 33 -1, pause 34 -1,
 alarm 37 -1, readlink 89 -1, getpgrp 111 -1, time 201 -1, getdents 78 -1, epoll_create 213 -1, epoll_wait 232 -1
 """
-"""Name, number on x86-64, number on aarch64 (-1: it never had the call). Allowed whatever the arguments."""
+"""Name, number on x86-64, number on aarch64 (-1: no such call) of the calls that are allowed with any arguments."""
 
 _NUMBERS_THAT_OPEN = "open 2 -1, openat 257 56"
 _NUMBERS_THAT_CHANGE_FILES = """
@@ -46,18 +47,19 @@ rmdir 84 -1, creat 85 -1, link 86 -1, linkat 265 37, unlink 87 -1, unlinkat 263 
 chmod 90 -1, fchmod 91 52,
 fchmodat 268 53, utime 132 -1, utimes 235 -1, utimensat 280 88
 """
-"""Allowed only where all files that can be reached are the program's own. Landlock knows no rule for modes and times."""
+"""Calls that are allowed only where all reachable files belong to the program. Landlock has no rules for modes and
+times."""
 
 _NUMBERS_OF_PROCESSES = "fork 57 -1, vfork 58 -1, waitid 247 95"
-"""Left to programs only where processes are limited in sum."""
+"""Calls that programs may use only where the total number of processes is limited."""
 
 _NUMBERS_OF_SLOTS = """
 sendmsg 46 211, recvmsg 47 212, setsid 112 157, setresuid 117 147, setresgid 119 149, capset 126 91, mount 165 40,
 umount2 166 39, unshare 272 97, setns 308 268, seccomp 317 277, pidfd_send_signal 424 424, move_mount 429 429,
 pidfd_open 434 434, sendfile 40 71, landlock_create_ruleset 444 444, landlock_add_rule 445 445, landlock_restrict_self 446 446
 """
-"""What a slot does, and a program before it is closed in; taken back then. `sendfile` is among them because a socket is
-charged for the bytes that it sends, while the kernel keeps whole pages."""
+"""Calls of a slot, and of a program's process before its isolation is complete. The program's filter forbids them.
+`sendfile` is among them: it charges a socket for the bytes sent, while the kernel keeps whole pages."""
 
 _KILL_PROCESS = 0x8000_0000
 _ALLOW = 0x7FFF_0000
@@ -79,51 +81,59 @@ _ALL_BITS = 0xFFFF_FFFF
 
 _O_TRUNC = 0x200
 _O_WRITES = _O_TRUNC | 0x40 | 0x3
-"""Emptied, made, or opened for more than reading."""
+"""Flags of `open` that truncate, create, or write."""
 _CLONE_FILES, _CLONE_THREAD = 0x0000_0400, 0x0001_0000
 _CLONE_LIKE_PTHREAD = 0x0000_0100 | 0x0000_0200 | _CLONE_FILES | 0x0000_0800 | _CLONE_THREAD
-"""Memory, working directory, descriptors and signal handlers in common. RLIMIT_NOFILE counts each table of descriptors by
-itself, so a thread with a table of its own would multiply the sockets and pipes that the kernel holds for a program."""
+"""Flags of a thread: it shares memory, working directory, descriptors and signal handlers. RLIMIT_NOFILE applies to
+each descriptor table separately, so threads with separate tables could multiply a program's sockets and pipes in the
+kernel."""
 _CLOSE_RANGE_FLAGS = (0, 4)
-"""Close, or close at exec. The third flag gives the thread a table of descriptors of its own."""
+"""Close, or close at exec. The remaining flag would give the thread a separate descriptor table."""
 _CLONE_BEYOND_A_FORK = 0x7E02_0000 | 0x8000 | 0x2000 | 0x1000
-"""Any new namespace; a sibling instead of a child; a traced child; a descriptor of it."""
+"""Flags of `clone` that a fork does not need: new namespaces, a sibling instead of a child, a traced child, a pidfd."""
 _SIGN_BIT = 0x8000_0000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
-"""Duplicate, flags, pipe size (read). No locks and no signal on I/O: both reach other processes."""
+"""Duplicate, get and set flags, get the pipe size. Locks and signals on I/O are excluded, because they affect other
+processes."""
 LISTENER_RECEIVE, LISTENER_SEND = 0xC050_2100, 0xC018_2101
-"""Commands of a slot to the listener for its program's threads. The program itself never has that descriptor."""
+"""ioctl commands of a slot to the listener for its program's threads. The program never has the listener's
+descriptor."""
 _IOCTL_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, LISTENER_RECEIVE, LISTENER_SEND)
-"""Is it a terminal, how large, how much is there to read, non-blocking, close-on-exec; and the listener's."""
+"""Terminal attributes, window size, number of readable bytes, non-blocking, close-on-exec; and the listener's
+commands."""
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x80, 0x100, 0, 9
 _STATIC_CLOCKS = range(12)
-"""Any other clock is the processor time of a process or thread, perhaps a stranger's."""
+"""Clocks that programs may read. All others measure the CPU time of a process or thread, possibly a foreign one."""
 _PRCTL_OPTIONS = (15, 16)
-"""The name of a thread. Not the parent-death signal, which ties a program to its slot."""
+"""Set and get the name of a thread. The parent-death signal is excluded, because it ties a program to its slot."""
 
 
 class ArgumentCheck(NamedTuple):
-    """Half of an argument, masked, must be one of some values. Both our architectures are little-endian."""
+    """Check that one half of an argument, masked, is among some values. Both supported architectures are
+    little-endian."""
 
     argument: int
+    """Index of the argument."""
     values: Sequence[int]
+    """Allowed values."""
     mask: int = _ALL_BITS
+    """Bits that are compared."""
     high: bool = False
-    """Whether the upper 32 bits are meant."""
+    """Whether to check the upper 32 bits instead of the lower ones."""
     refused: bool = False
-    """Whether it must be none of the values."""
+    """Whether the values are forbidden instead of allowed."""
     enough: int = 0
-    """Bits of the unmasked half; any of them is as good as one of the values."""
+    """Bits of the unmasked half. If any of them is set, the check passes."""
 
 
 def install_for_slot(*, own_files: bool, may_truncate: bool, may_write: bool = True) -> None:
-    """Filters this process, and all that it forks, from here on; it must have no new privileges.
+    """Install the slot's filter on this process and all processes that it forks. Requires no_new_privs.
 
     Args:
-        own_files: whether every file that programs could change is their own, as under a private root.
-        may_truncate: whether opening a file may empty it, because other walls keep it from the wrong files.
-        may_write: whether files may be opened for writing; False where no other wall keeps programs from the wrong ones.
+        own_files: whether programs can reach only files that belong to them, as under a private root.
+        may_truncate: whether opening a file may truncate it. Requires another protection of the host's files.
+        may_write: whether files may be opened for writing. Requires another protection of the host's files.
 
     Raises:
         OSError: the kernel refused.
@@ -134,14 +144,17 @@ def install_for_slot(*, own_files: bool, may_truncate: bool, may_write: bool = T
 
 
 def install_thread_listener() -> int:
-    """From here on, each start and end of a thread, in this process and all that it forks, waits for an answer over the
-    descriptor that is returned (close-on-exec); this process must have no new privileges.
+    """Make each start and end of a thread wait for an answer, in this process and all processes that it forks. Requires
+    no_new_privs.
+
+    Returns:
+        The descriptor (close-on-exec) over which to answer.
 
     Raises:
-        OSError: the kernel has no listeners (before Linux 5.5), or there is one around this process already (EBUSY).
+        OSError: the kernel has no listeners (before Linux 5.5), or another listener applies to this process (EBUSY).
     """
     try:
-        # Without the second flag a signal can interrupt a thread that was told to end, which is counted then all the same.
+        # Without the second flag, a signal can interrupt the end of a thread after it was counted.
         return _install(_THREADS, flags=_NEW_LISTENER | _WAIT_KILLABLE)
     except OSError as error:
         if error.errno != errno.EINVAL:
@@ -150,13 +163,13 @@ def install_thread_listener() -> int:
 
 
 def install_for_program(*, own_pid: int, may_fork: bool, may_thread: bool, own_pids: bool) -> None:
-    """Takes back what a slot may do and a program may not.
+    """Install the program's filter, which forbids the calls that only a slot may use.
 
     Args:
-        own_pid: as this process sees itself: the only one it may signal or ask about, if it may not fork.
-        may_fork: whether it may create processes, and signal those it can name: it has a pid namespace of its own.
-        may_thread: whether it may start threads, because something bounds their number.
-        own_pids: whether it sees no process but its own.
+        own_pid: result of `os.getpid()` in this process. Without `may_fork`, the only pid that it may signal or query.
+        may_fork: whether the program may create processes and signal visible ones. Requires a private pid namespace.
+        may_thread: whether the program may start threads. Requires a limit on their number.
+        own_pids: whether the program sees only its own processes.
 
     Raises:
         OSError: the kernel refused.
@@ -176,7 +189,7 @@ def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) 
 
 
 def _checked_call(number: int, checks: Sequence[ArgumentCheck]) -> bytes:
-    """Allows a call if every check holds, refuses it if not, and is stepped over by all other calls."""
+    """Return code that allows a call if all checks pass, refuses it otherwise, and skips other calls."""
     body = b"".join(map(_check, checks)) + _instruction(_RETURN, _ALLOW)
     return _instruction(_JUMP_EQUAL, number, if_false=len(body) // 8) + body
 
@@ -197,13 +210,14 @@ def _check(check: ArgumentCheck) -> bytes:
 
 
 def _numbers(table: str) -> list[int]:
-    """The column of this machine's architecture."""
+    """Return the numbers of a table's calls on this machine's architecture."""
     rows = [row.split() for row in table.split(",")]
     numbers = [int(x86 if kernel.IS_X86 else aarch64) for _, x86, aarch64 in rows]
     return [number for number in numbers if number >= 0]
 
 
 def _answer(table: str, answer: int) -> bytes:
+    """Return code that gives the same answer to all calls of a table."""
     return b"".join(
         _instruction(_JUMP_EQUAL, number, if_false=1) + _instruction(_RETURN, answer) for number in _numbers(table)
     )
@@ -212,11 +226,11 @@ def _answer(table: str, answer: int) -> bytes:
 def _calls_with_checks() -> dict[int, list[ArgumentCheck]]:
     columns = {
         "socketpair": (53, 199, [ArgumentCheck(0, [_AF_UNIX]), ArgumentCheck(1, [_SOCK_STREAM], mask=_SOCK_TYPE_MASK)]),
-        # A socket of a pair may not name another receiver.
+        # Without a destination address: programs have only connected socket pairs.
         "sendto": (44, 206, [ArgumentCheck(4, [0]), ArgumentCheck(4, [0], high=True)]),
         "fcntl": (72, 25, [ArgumentCheck(1, _FCNTL_COMMANDS)]),
         "ioctl": (16, 29, [ArgumentCheck(1, _IOCTL_COMMANDS)]),
-        # Programs make threads; slots, and where it is allowed programs, children too.
+        # Slots fork. The program's filter checks further whether a program may start threads or processes.
         "clone": (56, 220, [ArgumentCheck(0, [0], mask=_CLONE_BEYOND_A_FORK)]),
         "close_range": (436, 436, [ArgumentCheck(2, _CLOSE_RANGE_FLAGS)]),
         "prlimit64": (302, 261, [ArgumentCheck(0, [0])]),
@@ -225,7 +239,7 @@ def _calls_with_checks() -> dict[int, list[ArgumentCheck]]:
 
 
 def _head() -> bytes:
-    """Up to where it depends on the program: architecture, then the calls that are always allowed."""
+    """Return the first part of the slot's filter: check the architecture, then allow the calls without conditions."""
     return (
         _instruction(_LOAD, _ARCH_OFFSET)
         + _instruction(_JUMP_EQUAL, _AUDIT_ARCH, if_true=1)
@@ -236,14 +250,13 @@ def _head() -> bytes:
         + _answer(_NUMBERS, _ALLOW)
         + _answer(_NUMBERS_OF_PROCESSES, _ALLOW)
         + _answer(_NUMBERS_OF_SLOTS, _ALLOW)
-        + _answer(
-            "kill 62 129, tgkill 234 131, prctl 157 167", _ALLOW
-        )  # for certain arguments; a program's own filter looks
+        + _answer("kill 62 129, tgkill 234 131, prctl 157 167", _ALLOW)  # the program's filter checks their arguments
     )
 
 
 def _open_without(forbidden: int) -> bytes:
-    """Opening, but with none of these flags. (Before its third version, Landlock let files be cut off.)"""
+    """Return code that allows opening files without the forbidden flags. (Landlock restricts truncation since version
+    3.)"""
     flags_of = {257: 2, 2: 1} if kernel.IS_X86 else {56: 2}
     return b"".join(
         _checked_call(number, [ArgumentCheck(flags, [0], mask=forbidden)]) for number, flags in flags_of.items()
@@ -252,13 +265,13 @@ def _open_without(forbidden: int) -> bytes:
 
 def _tail() -> bytes:
     checked = b"".join(_checked_call(number, checks) for number, checks in _calls_with_checks().items())
-    # glibc reads ENOSYS as "old kernel" and makes its threads with clone, whose flags can be checked.
+    # On ENOSYS, glibc falls back to clone, whose flags can be checked.
     clone3 = _instruction(_JUMP_EQUAL, _CLONE3, if_false=1) + _instruction(_RETURN, _UNKNOWN)
     return checked + clone3 + _instruction(_RETURN, _REFUSE)
 
 
 def _threads() -> bytes:
-    """Starts of threads, not of processes, and their ends."""
+    """Return the filter that notifies the listener of the starts and ends of threads, but not of processes."""
     start = (
         _instruction(_LOAD, 16)
         + _instruction(_JUMP_ANY_BIT, _CLONE_THREAD, if_false=1)
@@ -276,7 +289,8 @@ def _threads() -> bytes:
 
 
 def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
-    """Threads that share all of it, signals to itself, questions about itself."""
+    """Return code for a program of one process: threads that share everything, signals to itself, queries about
+    itself."""
     threads = (
         [ArgumentCheck(0, [_CLONE_LIKE_PTHREAD], mask=_CLONE_LIKE_PTHREAD)] if may_thread else [ArgumentCheck(0, [])]
     )
@@ -294,7 +308,8 @@ def _one_process(pid: int, *, may_thread: bool, own_pids: bool) -> bytes:
 
 
 def _many_processes() -> bytes:
-    """Signals to one process at a time: not to groups, which reach beyond a pid namespace."""
+    """Return code for a program of several processes. It may signal single processes, but no process groups, which may
+    include processes outside the pid namespace."""
     one = [ArgumentCheck(0, [0], mask=_SIGN_BIT), ArgumentCheck(0, [0], refused=True)]
     threads = [ArgumentCheck(0, [0, _CLONE_FILES, _CLONE_FILES | _CLONE_THREAD], mask=_CLONE_FILES | _CLONE_THREAD)]
     calls = {CLONE: threads, **dict.fromkeys(_SIGNALS, one)}
@@ -321,8 +336,9 @@ _OWN_MEMORY = {
     ],
     _MREMAP: [ArgumentCheck(3, [0], mask=_MREMAP_FIXED)],
 }
-"""What RLIMIT_AS does not see. Shared memory without a file lives as a whole for as long as one page of it is mapped. Single
-pages far apart take a table of the kernel's each: they may lie near the libraries alone, within some 4 GiB."""
+"""Memory that RLIMIT_AS does not limit. Shared anonymous memory stays allocated as a whole while one page of it is
+mapped, so it is forbidden. Pages that are far apart each need a page table of the kernel, so fixed addresses are
+allowed only near the libraries, within about 4 GiB."""
 _PRIVATE_WAKING = {
     _FUTEX: [
         ArgumentCheck(
@@ -330,8 +346,8 @@ _PRIVATE_WAKING = {
         )
     ]
 }
-"""A futex that is not private may lie on a page of a library, which programs that run side by side share. Waiting there is
-harmless, and is how the end of a thread is waited for."""
+"""Shared futexes may only be waited on. They could be on a page of a library that concurrent programs share, so waking
+is forbidden. Waiting is harmless, and joining a thread needs it."""
 _HEAD, _TAIL, _THREADS = _head(), _tail(), _threads()
 _OPEN, _OPEN_UNCUT, _OPEN_TO_READ = (
     _answer(_NUMBERS_THAT_OPEN, _ALLOW),

@@ -1,4 +1,4 @@
-"""One pool, shared by all requests: what runs in it, whether it works, and how it comes to its end."""
+"""The sandbox service: one pool shared by all requests, with metrics, health checks and shutdown."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TRIAL_PROGRAM = "print(1)"
+"""Program that checks whether the pool works."""
 
 
 class SandboxService:
-    """What the application answers from.
+    """Runs the programs of all requests in one pool.
 
     Args:
-        pool: open; closing it is left to whoever opened it.
-        max_answer_bytes: output and files of all programs of one request.
+        pool: an open pool. The caller closes it.
+        max_answer_bytes: maximum total output and files of the programs of one request.
     """
 
     def __init__(self, pool: SandboxPool, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
@@ -55,12 +56,12 @@ class SandboxService:
         fetch: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> ExecResult:
-        """One program, counted; the arguments are the pool's.
+        """Run one program and count it in the metrics. The arguments are those of `SandboxPool.run`.
 
         Raises:
-            Refused: the pool does not take what is asked for.
-            SandboxBusy, SandboxUnavailable: as `SandboxPool.run`.
-            ShuttingDown: no more programs are taken, or this one took longer than a service that ends waits.
+            Refused: an argument is invalid.
+            SandboxBusy, SandboxUnavailable: see `SandboxPool.run`.
+            ShuttingDown: the service is shutting down and takes no programs, or the program exceeded the grace period.
         """
         self.draining.check()
         try:
@@ -83,7 +84,7 @@ class SandboxService:
         return result
 
     async def execute_request(self, asked: ExecuteRequest) -> ExecResult:
-        """As `execute`, for a program that came in our own format."""
+        """Run the program of a request in tirjudge's format. Raises the same exceptions as `execute`."""
         try:
             limits = None if asked.limits is None else limits_of(asked.limits, base=self.pool.limits)
         except ValueError as error:
@@ -93,10 +94,10 @@ class SandboxService:
         )
 
     def check_answer(self, programs: Sequence[ExecuteRequest], *, param: str) -> None:
-        """Whether the answer to these programs cannot become too large.
+        """Check that the response to these programs cannot become too large.
 
         Raises:
-            Refused: 413, it can.
+            Refused: 413, the response could become larger than `max_answer_bytes`.
         """
         sizes = (
             answer_bytes(limits, fetches=bool(program.fetch))
@@ -106,7 +107,7 @@ class SandboxService:
         check_answer(sizes, most=self.max_answer_bytes, param=param)
 
     def _limits_of(self, asked: ExecuteRequest) -> Limits | None:
-        """The limits of a program; None: it asks for some that it cannot have, and does not run."""
+        """Return the limits of a program. None: the requested limits are not allowed, so the program will not run."""
         try:
             limits = limits_of(asked.limits, base=self.pool.limits)
             limits.check_within(self.pool.max_limits)
@@ -115,7 +116,10 @@ class SandboxService:
         return limits
 
     async def side_by_side(self, works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-        """Do several things that each run a program, in order of their results; they leave room for those of others."""
+        """Run several functions concurrently, each of which runs a program. Return their results in order.
+
+        At most twice as many functions run at a time as the pool has slots, so that other requests get slots too.
+        """
         turns = asyncio.Semaphore(2 * self.pool.stats().num_slots)
 
         async def one(work: Callable[[], Awaitable[T]]) -> T:
@@ -127,11 +131,11 @@ class SandboxService:
         return [task.result() for task in tasks]
 
     def capped(self, *, time_s: float | None, memory_mb: int | None) -> Limits:
-        """The pool's limits with other ones for time and memory, as near as the operator's maxima let them be.
+        """Return the pool's limits with changed time and memory limits, capped at the operator's maxima.
 
         Args:
-            time_s: processor time and time on the clock alike; None: as it is.
-            memory_mb: None: as it is.
+            time_s: limit of both CPU and wall time, seconds. None: the pool's.
+            memory_mb: memory limit, MiB. None: the pool's.
         """
         highest, limits = self.pool.max_limits, self.pool.limits
         if time_s is not None:
@@ -141,7 +145,8 @@ class SandboxService:
         return limits
 
     async def problem(self) -> str | None:
-        """Why no program would run now; None if one would. Where there is doubt, one is run."""
+        """Return why the service cannot run programs, or None if it can. Runs a trial program if the last one
+        failed."""
         if self.draining.has_begun:
             return "the server is shutting down"
         if self._problem is None and self.pool.is_ready:
@@ -157,13 +162,13 @@ class SandboxService:
         return self._problem
 
     async def examine(self) -> None:
-        """Let the doctor see what this machine can do, for `health`."""
+        """Diagnose this machine and store the result for `health`."""
         self._diagnosis = await diagnose(
             image=self.pool.image, slots=self.pool.stats().num_slots, limits=self.pool.limits
         )
 
     def health(self) -> dict[str, Any]:
-        """How the service is, for a person or a dashboard."""
+        """Return the body of `GET /health`."""
         return {
             "status": "shutting down" if self.draining.has_begun else "ok",
             "uptime_s": round(time.time() - self._started, 1),

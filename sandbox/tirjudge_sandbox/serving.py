@@ -1,4 +1,4 @@
-"""What `tirjudge sandbox serve` opens, serves and closes again."""
+"""Run the service of `tirjudge sandbox serve`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,20 @@ async def serve_pool(
     hosts: AllowedHosts | None = None,
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
 ) -> None:
-    """Serve programs until a signal comes; one line of JSON on stdout says when they can come, and where to.
+    """Serve programs until a signal arrives. Once ready, print one line of JSON with the URL to standard output.
+
+    Args:
+        pool: a pool that is not started yet.
+        bound: listening socket.
+        keys: API keys that may run programs. Empty: no key is needed.
+        max_body_bytes: maximum size of a request body.
+        max_answer_bytes: maximum total output and files of the programs of one request.
+        grace_s: seconds that running programs have to finish after the signal.
+        hosts: allowed values of the Host header. None: any.
+        limits: limits of connections.
 
     Raises:
-        SandboxUnavailable: nothing that is allowed isolates here.
+        SandboxUnavailable: no allowed isolation level works on this machine.
     """
     async with pool:
         service = SandboxService(pool, max_answer_bytes=max_answer_bytes)

@@ -1,6 +1,6 @@
-"""What the pool asks of whatever runs programs: a process for each slot, and a server that makes these.
+"""Interfaces between the pool and its backends: the process of a slot, and the server that creates these processes.
 
-Standard library only: the relay in a container reads this file too.
+Standard library only: the relay in a container imports this file too.
 """
 
 from __future__ import annotations
@@ -13,60 +13,61 @@ from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 
 
 class SlotLost(Exception):
-    """A slot did not answer: it, or its server, is dead."""
+    """A slot did not answer, because its process or its server is dead."""
 
     def __init__(self, reason: str, *, started: bool) -> None:
         super().__init__(reason)
         self.started = started
-        """Whether the program may have started; if not, it can be run again."""
+        """Whether the program may have started. If not, it can safely be run again."""
 
 
 class LevelUnavailable(Exception):
-    """This machine does not let a server isolate at a level."""
+    """An isolation level does not work on this machine."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(reason)
         self.step = step
-        """Which wall could not be put up."""
+        """The isolation step that failed."""
 
 
 class SlotProcess(ABC):
-    """What runs programs, one after the other, wherever it is: a job and a payload go in, a report comes out."""
+    """A process that runs programs one after the other: it takes a job and a payload, and returns a report."""
 
     server: SlotServer
-    """That it came from."""
+    """Server that created this process."""
     is_open: bool
-    """Whether it was neither closed nor killed."""
+    """False once the process was closed or killed."""
     is_running: bool
-    """Whether an answer is owed."""
+    """Whether a program is running, so that a report is pending."""
 
     @abstractmethod
     async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
-        """Raises SlotLost; and OSError, if something that the job needs of the host cannot be had."""
+        """Run a program. Raises SlotLost if the slot fails, OSError if the host cannot provide what the job needs."""
 
     @abstractmethod
     async def cancel(self) -> None:
-        """Kills the program that is running. Raises SlotLost."""
+        """Kill the running program. Raises SlotLost."""
 
     @abstractmethod
     def hang_up(self) -> None:
-        """Ends the process and its program; whoever waits for an answer is told at once. `close` must follow."""
+        """End the process and its program. A pending `run` fails immediately. `close` must follow."""
 
     @abstractmethod
     def kill(self) -> None:
-        """For a process that does not do as it is told. It is closed then."""
+        """Kill and close a process that does not answer."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the process. Does nothing if it is closed already."""
 
 
 class SlotServer(ABC):
-    """A warm interpreter of one preset, from which slots get their processes."""
+    """A warm interpreter of one preset that creates the processes of slots."""
 
     started_at: float
-    """By the monotonic clock."""
+    """Start time on the monotonic clock, seconds."""
     num_open: int
-    """Slots' processes of it that are in use."""
+    """Number of open slot processes of this server."""
     offered: Collection[str]
     """Import names of the packages that programs can import."""
 
@@ -76,18 +77,19 @@ class SlotServer(ABC):
 
     @property
     def resident_bytes(self) -> int:
-        """Memory that it takes of this machine; 0 in a container, which has limits of its own."""
+        """Resident memory on this machine. 0 in a container, whose memory is limited separately."""
         return 0
 
     @property
     def writable_bytes(self) -> int:
-        """Of its address space; 0 in a container."""
+        """Writable part of the address space. 0 in a container."""
         return 0
 
     @abstractmethod
     async def open_slot(self, number: int, *, cgroup: Cgroup | None) -> SlotProcess:
-        """A new process for a slot. Raises OSError if the server is dead."""
+        """Create a process for a slot. Raises OSError if the server is dead."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Ends it and everything forked from it. Slots that were hung up before have then reaped their programs."""
+        """End the server and all processes forked from it. Slots that were hung up before have then reaped their
+        programs."""

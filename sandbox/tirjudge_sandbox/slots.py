@@ -1,5 +1,5 @@
-"""Slots: the places of programs, and who gets the next free one: whoever has waited longest gets the one that has rested
-longest, and so has a process ready."""
+"""Slots and the queue for them. The program that has waited longest gets the slot that has been idle longest, which has
+most likely prepared a process already."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from tirjudge_sandbox.slot_process import SlotProcess
 
 
 class ProgramSlot:
-    """The place of one program at a time. It has a process for each preset that was needed; one of them runs."""
+    """Runs one program at a time. It has a process for each preset used so far; at most one of them runs a program."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.processes: dict[Preset, SlotProcess] = {}
 
-    @property
-    def is_running(self) -> bool:
-        return any(process.is_running for process in self.processes.values())
-
     def process_for(self, preset: Preset) -> SlotProcess | None:
-        """None if none is open."""
+        """Return the slot's process for a preset. None: the slot has none that is open."""
         process = self.processes.get(preset)
         return process if process is not None and process.is_open else None
 
     def hang_up(self) -> None:
+        """End all processes and their programs. `close` must follow."""
         for process in self.processes.values():
             process.hang_up()
 
     def close(self) -> None:
+        """Close all processes."""
         for process in self.processes.values():
             process.close()
         self.processes.clear()
 
 
 class SlotQueue:
-    """Hands a slot that comes back straight to the first in line. (asyncio.Queue lets a busy caller overtake.)"""
+    """A fair queue for slots: a returned slot goes directly to the first waiter. (asyncio.Queue lets a later caller
+    overtake.)"""
 
     def __init__(self, slots: Iterable[ProgramSlot], *, max_waiting: int | None = None) -> None:
-        """
+        """Create a queue in which all slots are idle.
+
         Args:
-            slots: all there are.
-            max_waiting: how many may stand in line; None: any number.
+            slots: all slots.
+            max_waiting: maximum number of waiters. None: no limit.
         """
         self._idle = deque(slots)
         self._num_slots = len(self._idle)
@@ -58,18 +58,20 @@ class SlotQueue:
 
     @property
     def num_idle(self) -> int:
+        """Number of free slots."""
         return len(self._idle)
 
     @property
     def num_waiting(self) -> int:
+        """Number of waiters."""
         return len(self._waiting)
 
     async def take(self) -> ProgramSlot:
-        """Waits for a slot.
+        """Wait for a slot.
 
         Raises:
-            SandboxUnavailable: the queue is closed, now or while waiting.
-            SandboxBusy: too many wait already.
+            SandboxUnavailable: the queue is closed, or was closed during the wait.
+            SandboxBusy: `max_waiting` is reached.
         """
         if self.is_closed:
             raise SandboxUnavailable("the sandbox pool is closed")
@@ -78,7 +80,7 @@ class SlotQueue:
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting:
             self.num_refused += 1
             raise SandboxBusy(
-                f"{len(self._waiting)} programs wait for {self._num_slots} slots already",
+                f"the queue is full: {len(self._waiting)} programs wait for {self._num_slots} slots",
                 retry_after_s=self.wait_s(),
             )
         future: asyncio.Future[ProgramSlot] = asyncio.get_running_loop().create_future()
@@ -93,11 +95,12 @@ class SlotQueue:
             raise
 
     def take_idle(self) -> list[ProgramSlot]:
-        """All that are free now; for repairs."""
+        """Take all slots that are free now, to replace their processes."""
         idle, self._idle = list(self._idle), deque()
         return idle
 
     def give_back(self, slot: ProgramSlot) -> None:
+        """Return a slot to the queue."""
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
@@ -108,15 +111,15 @@ class SlotQueue:
             self._all_back.set_result(None)
 
     def note_run(self, run_s: float) -> None:
-        """Remembers how long a program held its slot."""
+        """Record how long a program held its slot, seconds."""
         self._mean_s = run_s if not self._mean_s else 0.9 * self._mean_s + 0.1 * run_s
 
     def wait_s(self) -> float:
-        """How long it takes until those who wait now have run, going by recent programs."""
+        """Estimate the time until all current waiters have run, from recent programs, seconds."""
         return max(0.01, self._mean_s) * (len(self._waiting) + 1) / self._num_slots
 
     def close(self) -> None:
-        """From now on nobody gets a slot."""
+        """Reject all current and later waiters with SandboxUnavailable."""
         self.is_closed = True
         for future in self._waiting:
             if not future.done():
@@ -124,6 +127,7 @@ class SlotQueue:
         self._waiting.clear()
 
     async def all_back(self) -> None:
+        """Wait until all slots are idle."""
         if len(self._idle) < self._num_slots:
             self._all_back = asyncio.get_running_loop().create_future()
             await self._all_back

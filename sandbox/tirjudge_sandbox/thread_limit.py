@@ -1,9 +1,10 @@
-"""Bounds the threads of a program at their creation, by asking its slot (seccomp user notification, Linux 5.5).
+"""Limit the number of a program's threads: its slot allows or refuses each new one (seccomp user notification, Linux
+5.5).
 
-RLIMIT_NPROC cannot: it counts all processes of a user, and without privileges every program and the service are the same
-user. Polling cannot either: a program starts 3,000 threads in 0.2 s.
+RLIMIT_NPROC is not suitable: it counts all processes of a user, and without privileges all programs and the service
+have the same user. Polling is too slow: a program can start 3,000 threads in 0.2 s.
 
-Standard library only: the isolated interpreter reads this file too.
+Standard library only: the isolated interpreter imports this file too.
 """
 
 from __future__ import annotations
@@ -22,42 +23,42 @@ _RESPONSE = struct.Struct("=QqiI")
 """`struct seccomp_notif_resp`: id, value, error, flags."""
 _CONTINUE = 1
 _SET_FLAGS, _SYNC_WAKE_UP = 0x4008_2104, 1
-"""Who asks and who answers take turns on one processor."""
+"""Flag for faster answers: the kernel schedules the asking thread and the slot on the same CPU."""
 
 
 class ThreadLimit:
-    """The listener of one slot, which all of its programs in turn report to."""
+    """Counts and limits the threads of a slot's programs, one program at a time."""
 
     def __init__(self, *, max_threads: int) -> None:
-        """Filters the calling process, which must have no new privileges, and all that it forks.
+        """Install a listener filter on this process and all processes that it forks. Requires no_new_privs.
 
         Args:
-            max_threads: of one program, its first one included.
+            max_threads: maximum number of threads of one program, including its main thread.
 
         Raises:
-            OSError: this kernel has no such listeners, or there is one around us already.
+            OSError: the kernel has no such listeners, or another one applies to this process.
         """
         self._listener = seccomp.install_thread_listener()
-        with contextlib.suppress(OSError):  # before Linux 6.6, where each answer takes somewhat longer
+        with contextlib.suppress(OSError):  # not available before Linux 6.6; answers are then slightly slower
             fcntl.ioctl(self._listener, _SET_FLAGS, struct.pack("=Q", _SYNC_WAKE_UP))
         self._max_threads = max_threads
         self._num_threads = 1
 
     def fileno(self) -> int:
-        """Readable when a thread wants to start or to end."""
+        """Return the descriptor that is readable when a thread is about to start or end."""
         return self._listener
 
     def begin(self) -> None:
-        """For the next program."""
+        """Reset the count for the next program."""
         self._num_threads = 1
 
     def answer(self) -> None:
-        """Lets a thread start or end, or fails its start as a kernel without room for it does: with EAGAIN."""
+        """Answer one notification: let a thread start or end. If the limit is reached, the start fails with EAGAIN."""
         notification = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(self._listener, seccomp.LISTENER_RECEIVE, notification)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.EINTR):  # it was killed meanwhile
+            if error.errno in (errno.ENOENT, errno.EINTR):  # the thread was killed in the meantime
                 return
             raise
         call, _, _, number = _NOTIFICATION.unpack(notification)
@@ -68,11 +69,11 @@ class ThreadLimit:
             self._num_threads += 1 if starts else -1
 
     def forget(self) -> None:
-        """In the program's own process, which must not answer for itself."""
+        """Close the listener in the program's own process, which must not answer its own notifications."""
         os.close(self._listener)
 
     def _respond(self, call: int, *, error: int, flags: int) -> bool:
-        """Whether anybody was still waiting for it."""
+        """Send an answer. Return whether the thread was still waiting for it."""
         try:
             fcntl.ioctl(self._listener, seccomp.LISTENER_SEND, _RESPONSE.pack(call, 0, error, flags))
         except OSError as problem:

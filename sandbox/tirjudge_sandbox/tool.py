@@ -1,4 +1,4 @@
-"""The tool `python` as `open_judge` opens it: a pool of sandboxed programs on this machine."""
+"""The tool `python` of `open_judge`: runs programs in a sandbox pool on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""verl-tool's `POST /get_observation`: finds the program in what a model wrote, and answers as its own tool server would.
+"""verl-tool's `POST /get_observation`: find the program in a model's output, run it, and answer as verl-tool's server
+does.
 
-Its client reads `observations[0]` whatever the status, so a sandbox that failed is told as that server tells it: an empty
-observation with an `error` beside it, invalid and done. It never has the looks of a program's output.
+The client reads `observations[0]` for any status of the response. A failure of the sandbox is therefore reported as by
+that server: an empty observation with a field `error`, `valid` false and `done` true. It cannot be mistaken for a
+program's output.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from tirjudge_sandbox.service import SandboxService
 GET_OBSERVATION_PATH = "/get_observation"
 
 TIMEOUT_S = 10.0
-"""What verl-tool gives a program."""
+"""Time limit of a program, seconds, as in verl-tool."""
 
 PATIENCE_S = 30.0
-"""How long a program waits for a place in a queue that is full: the client would not ask again."""
+"""Maximum time to wait for room in a full queue, seconds. The client itself does not retry."""
 
 _PYTHON_TAG = re.compile(r"<python>")
 _PYTHON_FENCE = re.compile(r"```\n?python")
@@ -35,19 +37,22 @@ _INPUT_FENCE = re.compile(r"```input\n")
 
 
 def _as_list(value: Any) -> Any:
-    """The client that ends a trajectory sends its id alone."""
+    """Accept a single id: the client sends one to end a trajectory."""
     return [value] if isinstance(value, str | int) else value
 
 
 class ObservationRequest(Received):
-    """One action of each trajectory. Other fields, such as `is_last_step`, are left alone."""
+    """One action per trajectory. Other fields, such as `is_last_step`, are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     trajectory_ids: Annotated[list[Text], BeforeValidator(_as_list)]
     actions: list[Text]
+    """Output of the model in each trajectory."""
     extra_fields: list[dict[str, Any] | None] | None = None
+    """Additional fields of each trajectory, of which `stdin` and `finish` are used."""
     finish: list[bool] | None = None
+    """Whether each trajectory ends, so that its action is not run."""
 
     @model_validator(mode="after")
     def _lists_are_of_one_length(self) -> ObservationRequest:
@@ -59,10 +64,11 @@ class ObservationRequest(Received):
 
 
 async def observe(asked: ObservationRequest, *, service: SandboxService) -> dict[str, Any]:
-    """The answer to a batch of actions.
+    """Run the programs of a batch of actions and return the response body.
 
     Raises:
-        Refused, ShuttingDown: as `SandboxService.execute`; 413, there are too many actions.
+        Refused: 413, there are too many actions; or see `SandboxService.execute`.
+        ShuttingDown: see `SandboxService.execute`.
     """
     arrived = time.perf_counter()
     limits = shared_output(
@@ -94,7 +100,7 @@ async def observe(asked: ObservationRequest, *, service: SandboxService) -> dict
 async def _observe_one(
     action: str, *, extra: dict[str, Any], finishes: bool, limits: Limits, service: SandboxService
 ) -> tuple[str | dict[str, str], bool, bool, float]:
-    """Observation, done, valid, and how long its program waited, seconds."""
+    """Return observation, done, valid, and the time that the program waited for a slot, seconds."""
     if finishes or extra.get("finish"):
         return "", True, True, 0.0
     code = find_program(action)
@@ -108,6 +114,7 @@ async def _observe_one(
 
 
 async def _run_patiently(code: str, *, stdin: str, limits: Limits, service: SandboxService) -> ExecResult:
+    """Run a program. If the queue is full, retry for up to `PATIENCE_S`."""
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -119,7 +126,7 @@ async def _run_patiently(code: str, *, stdin: str, limits: Limits, service: Sand
 
 
 def find_program(action: str) -> str | None:
-    """All programs in an action, one after the other; None if there is none."""
+    """Return the concatenated programs of an action. None: it has no program."""
     for opening, closing in ((_PYTHON_TAG, "</python>"), (_PYTHON_FENCE, "```")):
         if blocks := list(_between(opening, closing, text=action)):
             return "\n".join(block.strip() for block in blocks)
@@ -127,32 +134,30 @@ def find_program(action: str) -> str | None:
 
 
 def find_stdin(action: str, *, extra: dict[str, Any]) -> str:
-    """What a program reads: the first input block of an action, or else the field `stdin` that came with it."""
+    """Return a program's standard input: the first input block of the action. Without one, the field `stdin`."""
     found = next(_between(_INPUT_FENCE, "\n```", text=action), None)
     return str(extra.get("stdin") or "") if found is None else found.strip()
 
 
 def _between(opening: re.Pattern[str], closing: str, *, text: str) -> Iterator[str]:
-    """What stands between each opening mark and the next closing one, in one pass.
+    """Yield the texts between each opening mark and the next closing mark, in linear time.
 
-    `opening(.*?)closing` would search the rest of the text again for every opening mark that is never closed.
+    The regular expression `opening(.*?)closing` takes quadratic time if many opening marks are never closed.
     """
-    begun = opening.search(text)
-    while begun and (end := text.find(closing, begun.end())) >= 0:
-        yield text[begun.end() : end]
-        begun = opening.search(text, end + len(closing))
+    start = opening.search(text)
+    while start and (end := text.find(closing, start.end())) >= 0:
+        yield text[start.end() : end]
+        start = opening.search(text, end + len(closing))
 
 
 def _output(result: ExecResult) -> str:
-    """What verl-tool shows: both streams, and why we ended the program if we did."""
-    said_so = result.error is None or result.error in result.stderr
-    return "\n".join(part for part in (result.stdout, result.stderr, "" if said_so else result.error) if part).strip(
-        " \n"
-    )
+    """Return the text that verl-tool shows: both streams, and the error line unless the standard error contains it."""
+    error = result.error if result.error is not None and result.error not in result.stderr else ""
+    return "\n".join(part for part in (result.stdout, result.stderr, error) if part).strip(" \n")
 
 
 def framed(output: str, *, action: str) -> str:
-    """The output between the marks that belong to those the action ends with."""
+    """Return the output in the marks that match the end of the action."""
     fence, tags = f"\n```output\n{output}\n```\n", f"\n<output>\n{output}\n</output>\n"
     if action.endswith("```output"):
         return f"\n{output}\n```\n"

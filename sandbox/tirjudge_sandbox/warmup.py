@@ -1,7 +1,7 @@
-"""What an interpreter has behind it before its first program: imports, first calls, and the libraries that they need.
+"""Prepare an interpreter for forking programs: imports, first calls of packages, and loading of shared libraries.
 
-Everything that is done here once, no program has to do. Nothing may leave a thread behind: it would not survive a fork.
-Standard library only, but for what the packages of a preset are.
+Work that is done here once does not have to be repeated in each program. No thread may stay running, because threads do
+not survive a fork. Imports only the standard library and the packages of the preset.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _STANDARD = (
     "textwrap", "threading", "time", "traceback", "typing", "unicodedata", "urllib.parse", "uuid", "warnings", "zlib",
 )
 # fmt: on
-"""What judge programs import, in every preset."""
+"""Standard modules that a judge's programs often import. All presets import them."""
 
 _SUBMODULES = {
     "numpy": ("numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random"),
     "scipy": ("scipy.integrate", "scipy.interpolate", "scipy.linalg", "scipy.optimize", "scipy.special", "scipy.stats"),
 }
-"""Loaded by these packages when first asked for."""
+"""Submodules that these packages load lazily."""
 
 _SYSTEM_LIBRARIES = (
     "libm.so.6",
@@ -45,19 +45,23 @@ _SYSTEM_LIBRARIES = (
     "libpthread.so.0",
     "librt.so.1",
 )
-"""What extension modules in wheels may count on (PEP 600). Inside the walls, these files do not exist."""
+"""Libraries that extension modules in wheels expect (PEP 600). The files do not exist inside the sandbox."""
 
 _ENVIRONMENT = {"HOME": SCRATCH, "LANG": "C.UTF-8", "TZ": "UTC", **ONE_THREAD}
-"""Of programs."""
+"""Environment variables of programs."""
 
 _SKIPPED_EXTENSIONS = ("_tkinter", "_test", "_xx", "_curses", "readline", "_dbm", "_gdbm", "nis")
 
 
 def warm_up(preset: Preset, *, packages: Packages) -> None:
-    """Readies this interpreter to be forked.
+    """Prepare this interpreter for forking programs.
+
+    Args:
+        preset: packages to import.
+        packages: packages that programs may import.
 
     Raises:
-        JailError: a package left threads running, so a fork of this process would not work.
+        JailError: a package left threads running, which do not survive a fork.
     """
     for name in _STANDARD:
         importlib.import_module(name)
@@ -68,35 +72,36 @@ def warm_up(preset: Preset, *, packages: Packages) -> None:
             _warm_up_package(name)
     _add_site_builtins()
     for stream in (sys.stdout, sys.stderr):
-        # Line by line, so that a killed program's last words are there; half a surrogate pair is no reason to fail.
+        # Line buffering keeps the output of a killed program. Lone surrogates are escaped instead of raising an error.
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(_ENVIRONMENT)
     num_threads = len(os.listdir("/proc/self/task"))
     if num_threads > 1:
-        raise JailError("warm-up", f"{num_threads - 1} threads were left behind by imports")
+        raise JailError("warm-up", f"imported packages left {num_threads - 1} threads running")
     gc.collect()
     gc.freeze()
 
 
 def _load_shared_libraries() -> None:
-    """Loads what the standard library's extensions, and wheels', link to: inside the walls, those files do not exist."""
+    """Load the libraries that the extensions of the standard library and of wheels link to. The files do not exist
+    inside the sandbox."""
     extensions = [path for entry in sys.path if entry.endswith("lib-dynload") for path in glob.glob(f"{entry}/*.so")]
     wanted = [path for path in sorted(extensions) if not os.path.basename(path).startswith(_SKIPPED_EXTENSIONS)]
     for path in (*wanted, *_SYSTEM_LIBRARIES):
-        with contextlib.suppress(OSError):  # an extension whose library is not installed here
+        with contextlib.suppress(OSError):  # the extension's library is not installed here
             ctypes.CDLL(path)
 
 
 def _add_site_builtins() -> None:
-    """`exit`, `quit` and `help`, which `python -S` leaves out."""
+    """Add `exit`, `quit` and `help`, which `python -S` omits."""
     site = importlib.import_module("site")
     site.setquit()
     site.sethelper()
 
 
 def _warm_up_package(name: str) -> None:
-    """A package that does not import is left to fail where a program imports it."""
+    """Import a package and make its first calls. Errors are ignored: they will appear in a program that imports it."""
     with contextlib.suppress(Exception):
         for module in (name, *_SUBMODULES.get(name, ())):
             importlib.import_module(module)
@@ -112,7 +117,7 @@ def _call_numpy() -> None:
 
 
 def _call_sympy() -> None:
-    """The first call of each imports and caches more than all later ones together."""
+    """Call sympy functions once. The first call of each function imports and caches much more than later ones."""
     sympy = importlib.import_module("sympy")
     x, y = sympy.symbols("x y")
     for result in (

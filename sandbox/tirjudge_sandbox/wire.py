@@ -1,6 +1,6 @@
-"""What crosses HTTP: a program and what may be said about it, and its result. Service and client share these definitions.
+"""Request and response bodies of the HTTP interface, shared by service and client.
 
-Paths of the machine that runs a program are never taken from outside, so a request has no `attachments`.
+A request has no `attachments`, because clients must not name paths of the service's machine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ EXECUTE_PATH = "/v1/execute"
 BATCH_PATH = "/v1/execute/batch"
 
 SANDBOX_ERROR = "sandbox_error"
-"""The outcome when the sandbox failed. It says nothing about the program, and no model should be shown it as if it did."""
+"""Outcome for a failure of the sandbox. It is unrelated to the program and should not be shown to a model."""
 
 MAX_PROGRAMS = 4096
-"""In one batch."""
+"""Maximum number of programs of a batch."""
 
 RESULT_FIELDS = tuple(field.name for field in fields(ExecResult))
+"""Names of the fields of a result."""
 
 
 def _decoded(value: Any) -> Any:
@@ -38,43 +39,45 @@ def _decoded(value: Any) -> Any:
 
 
 Base64 = Annotated[bytes, BeforeValidator(_decoded), WithJsonSchema({"type": "string", "format": "base64"})]
-"""Bytes, as JSON takes them. Strict: what is no base64 is refused, not skipped over."""
+"""Bytes, base64-encoded in JSON. Characters that are not base64 are an error."""
 
 LimitChanges = create_model(
     "LimitChanges",
     __base__=Wire,
     **{name: (Annotated[kind, Field(strict=True)] | None, None) for name, kind in get_type_hints(Limits).items()},  # type: ignore[call-overload]
 )
-"""The fields of `Limits`, each of which may be left out: then the service's own holds."""
+"""The fields of `Limits`. A missing field means the service's default."""
 
 
 class ExecuteRequest(Wire):
-    """One program."""
+    """One program with its inputs and limits."""
 
     code: Text
     """Python source."""
     bindings: dict[str, Text | dict[str, Text]] = Field(default_factory=dict)
-    """Variables it finds: name -> text, or name -> (label -> text)."""
+    """Variables of the program: name -> text, or name -> (label -> text)."""
     stdin: Text = ""
+    """Text on the standard input."""
     files: dict[str, Base64] = Field(default_factory=dict)
-    """Path in its working directory -> content, base64: there when it starts."""
+    """Path in the working directory -> content, base64-encoded. The files exist when the program starts."""
     fetch: list[str] = Field(default_factory=list)
-    """Paths in its working directory: handed back as `files` when it has ended."""
+    """Paths in the working directory. After the program, these files are returned as `files`."""
     limits: LimitChanges | None = None  # type: ignore[valid-type]
-    """What it may use, within what the operator allows; None: the service's own."""
+    """Limits of the program, up to the operator's maxima. None: the service's defaults."""
 
 
 class ProgramBatchRequest(Wire):
-    """Several programs; they run side by side and know nothing of one another."""
+    """Several independent programs, which run concurrently."""
 
     programs: list[ExecuteRequest] = Field(min_length=1, max_length=MAX_PROGRAMS)
+    """The programs, at most 4096."""
 
 
 def limits_of(changes: Wire | None, *, base: Limits) -> Limits:
-    """The limits that a request asks for.
+    """Return the limits that a request asks for, based on the service's.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: a value is not a valid limit.
     """
     return base if changes is None else replace(base, **changes.model_dump(exclude_none=True))
 
@@ -86,7 +89,8 @@ def body_of(result: ExecResult) -> dict[str, Any]:
 
 
 def result_json(result: ExecResult) -> bytes:
-    """The JSON of `body_of`. Files go in as they are: base64 needs no escapes, and looking for some takes a while."""
+    """Encode the body of `body_of`. Files skip the JSON encoder: base64 needs no escapes, and searching for them is
+    slow."""
     rest = body_of(replace(result, files={}))
     del rest["files"]
     files = (b'%s:"%s"' % (to_json(path), base64.b64encode(content)) for path, content in result.files.items())
@@ -94,10 +98,10 @@ def result_json(result: ExecResult) -> bytes:
 
 
 def result_of_body(body: Mapping[str, Any]) -> ExecResult:
-    """What `body_of` was given; fields of a later version are left out.
+    """Decode a body of `body_of`. Unknown fields, such as those of a later version, are ignored.
 
     Raises:
-        ValueError, LookupError, TypeError: it is no result.
+        ValueError, LookupError, TypeError: the body is not a result.
     """
     values = {name: body[name] for name in RESULT_FIELDS}
     files = {path: base64.b64decode(content) for path, content in body["files"].items()}
@@ -105,10 +109,10 @@ def result_of_body(body: Mapping[str, Any]) -> ExecResult:
 
 
 def encoded(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Files as JSON takes them."""
+    """Return path -> base64-encoded content."""
     return {path: base64.b64encode(content).decode() for path, content in files.items()}
 
 
 def to_json(body: Any) -> bytes:
-    """ASCII, so that half a surrogate pair in a path or a message is no reason to fail."""
+    """Encode a body as JSON in ASCII, so that lone surrogates in paths and messages can be encoded."""
     return json.dumps(body, separators=(",", ":")).encode()

@@ -1,13 +1,13 @@
-"""The fork-server: one warm interpreter, from which slots are forked, and from those, programs.
+"""The fork server: one warm interpreter that forks slots, which fork programs.
 
-    pool -- exec --> zygote -- fork --> slot -- fork --> program     (one at a time in each slot, which may wait for its code)
+    pool -- exec --> zygote -- fork --> slot -- fork --> program     (one at a time per slot, forked before its job)
 
-It is started by exec, never forked from the server, so that nothing of the server is in its memory; it never opens a
-program's descriptors, so that no text of one program is in the memory of the next: only limits and names of files are.
-`_serve_zygote` returns in the process of a new slot and `_serve_slot` in the process of a new program, so the stack of a
-program is short.
+The fork server is started by exec, not forked from the service, so that it has no data of the service in its memory. It
+never reads a program's descriptors, so that no text of one program is in the memory of the next. It sees only limits
+and file names. `_serve_zygote` returns in the process of a new slot, and `_serve_slot` in the process of a new program,
+so that a program's stack is short.
 
-Standard library only. The pool runs `main` under a stand-in for the package (see `fork_server.isolated_python`), so importing
+Standard library only. The pool runs `main` with a stub of the package (see `fork_server.isolated_python`), so importing
 this file imports neither tirjudge nor pydantic.
 """
 
@@ -60,16 +60,17 @@ from tirjudge_sandbox.thread_limit import ThreadLimit
 from tirjudge_sandbox.warmup import warm_up
 
 _POLL_S = 0.01
-"""How closely processor time is watched once it is nearly used up."""
+"""Shortest interval between checks of a program's CPU time, seconds."""
 
 _USUAL_SCRATCH_BYTES = 16 << 20
+"""Size of the private directory that is prepared for the first program."""
 
 _NUM_PROCESSORS = len(os.sched_getaffinity(0))
-"""So many times as fast as the clock may the processor time of a program run."""
+"""Number of CPUs: a program's CPU time advances at most this factor faster than wall time."""
 
 
 def main() -> NoReturn:
-    """Serves the pool over the socket on descriptor 0 until that closes."""
+    """Serve the pool over the socket on descriptor 0 until the socket closes."""
     control = socket.socket(fileno=os.dup(0))
     config = json.loads(control.recv(PACKET_BYTES))
     die_with(config["parent"])
@@ -95,8 +96,8 @@ def main() -> NoReturn:
 
 
 def _serve_zygote(control: socket.socket) -> tuple[int, socket.socket, int | None]:
-    """Forks a slot for each socket that comes in. Returns in the slot, with its number, its socket and, if it has a control
-    group, the descriptor of that group's clock."""
+    """Fork a slot for each socket received. Return in the slot's process, with the slot's number, its socket and, if it
+    has a control group, the descriptor of the group's CPU clock."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps slots
     zygote = os.getpid()
     while True:
@@ -115,7 +116,7 @@ def _serve_zygote(control: socket.socket) -> tuple[int, socket.socket, int | Non
 
 def _leave_after_the_slots() -> NoReturn:
     with contextlib.suppress(ChildProcessError):
-        os.wait()  # children are not reaped by us: it returns when the last is gone
+        os.wait()  # the kernel reaps the children, so this returns when the last one has ended
     os._exit(0)
 
 
@@ -123,8 +124,10 @@ def _leave_after_the_slots() -> NoReturn:
 
 
 def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tuple[ProgramSetup, socket.socket, bool]:
-    """Forks a process ahead of each job, hands the job over, watches and answers. Returns in the program's process, with its
-    end of the channel over which the job comes, and whether the slot bounds its threads."""
+    """Run programs: fork a process before each job, send the job to it, watch it, and answer the pool.
+
+    Return in the program's process, with the resources prepared for it, the socket over which the job will arrive, and
+    whether the slot limits its threads."""
     own_pid = os.getpid()
     own_pidfd = _pidfd_of(own_pid, is_needed=jail.level.has_namespaces)
     end = program_end()
@@ -145,7 +148,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
                 threads.forget()
             die_with(own_pid)
             pool.close()
-            to_program.close()  # so that our end tells us if the slot dies
+            to_program.close()  # so that this process reads end of file if the slot dies
             return setup, to_slot, threads is not None
         packet, descriptors = _next_job(pool)
         if not packet:
@@ -166,7 +169,7 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         ending = _watch(
             program, end=end, threads=threads, job=job, pool=pool, channel=to_program, start=start, cpu_clock=cpu_clock
         )
-        _packet_in(to_slot)  # a job that its process did not live to read: the next one must not find it
+        _packet_in(to_slot)  # drop the job if the program died before reading it, so that the next program does not
         if job.fetch:
             if not ending.failure:
                 sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.fetch_bytes)
@@ -181,33 +184,33 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
 
 
 def _next_job(pool: socket.socket) -> tuple[bytes, list[int]]:
-    """An empty packet if the pool has hung up."""
+    """Return the next job. The packet is empty if the pool has closed the socket."""
     while True:
         packet, descriptors, _, _ = socket.recv_fds(pool, PACKET_BYTES, MAX_DESCRIPTORS)
-        if packet != CANCEL:  # else the program had ended before the pool knew
+        if packet != CANCEL:  # a CANCEL here arrived after the program had ended
             return packet, descriptors
 
 
 def _leave_with(program: int, *, status: int) -> NoReturn:
-    """Takes the process along that waits for a program: nobody else may be there to reap it."""
+    """Kill and reap the process that waits for a program, then exit. No other process may be left to reap it."""
     os.kill(program, signal.SIGKILL)
     os.waitpid(program, 0)
     os._exit(status)
 
 
 def _refuse_job(pool: socket.socket, failure: str) -> NoReturn:
-    """Answers the first job with the reason why there are no walls."""
+    """Answer the first job with the reason why isolation failed."""
     if pool.recv(PACKET_BYTES):
         pool.send(_never_started(failure).to_packet())
     os._exit(1)
 
 
 def _never_started(failure: str) -> Ending:
-    return Ending(failure=failure, wait_status=0, stopped_by=StoppedBy.NOBODY, cpu_s=0.0, wall_s=0.0, max_rss_kb=0)
+    return Ending(failure=failure, wait_status=0, stopped_by=StoppedBy.NONE, cpu_s=0.0, wall_s=0.0, max_rss_kb=0)
 
 
 def _pidfd_of(pid: int, *, is_needed: bool) -> int | None:
-    """None where the kernel has no descriptors of processes, and we can do without."""
+    """Return a pidfd of a process. None: the kernel has no pidfds, and none is needed."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -217,7 +220,7 @@ def _pidfd_of(pid: int, *, is_needed: bool) -> int | None:
 
 
 def _fork_program(jail: Jail, *, own_pidfd: int | None) -> int:
-    """Forks, into a new pid namespace if we have them; this process's next children stay in its own."""
+    """Fork a program's process, at the levels with namespaces into a new pid namespace."""
     if not jail.level.has_namespaces or own_pidfd is None:
         return os.fork()
     kernel.unshare(kernel.CLONE_NEWPID)
@@ -238,18 +241,19 @@ def _watch(
     start: float,
     cpu_clock: int | None,
 ) -> Ending:
-    """Waits for the end of a program, or brings it about. What it said on the way out does not matter here."""
+    """Wait for the end of a program, or kill it at a limit or on request. The result does not depend on the program's
+    output."""
     ended = end.watch(program)
     used = _processor_time_of(program) if cpu_clock is None else _processor_time_by(cpu_clock)
     stopped_by = _wait_for_end(end, ended, used=used, threads=threads, job=job, pool=pool, start=start)
-    if stopped_by is not StoppedBy.NOBODY:
+    if stopped_by is not StoppedBy.NONE:
         end.kill()
     _, status, usage = os.wait4(program, 0)
-    said = _packet_in(channel)
+    message = _packet_in(channel)
     end.release()
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ending(
-        failure="" if said == STARTED else said.decode() or "it died before it was isolated",
+        failure="" if message == STARTED else message.decode() or "its process died before it was isolated",
         wait_status=status,
         stopped_by=stopped_by,
         cpu_s=max(cpu_s, job.cpu_s) if stopped_by is StoppedBy.CPU else cpu_s,
@@ -259,7 +263,7 @@ def _watch(
 
 
 def _packet_in(channel: socket.socket) -> bytes:
-    """What waits there to be read; empty if nothing does."""
+    """Return the next packet without waiting. Empty: no packet has arrived."""
     try:
         return channel.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -276,6 +280,7 @@ def _wait_for_end(
     pool: socket.socket,
     start: float,
 ) -> StoppedBy:
+    """Wait until the program ends, exceeds a time limit, or is cancelled. Answer its thread notifications meanwhile."""
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     poll.register(pool, select.POLLIN)
@@ -287,12 +292,12 @@ def _wait_for_end(
     own_start_s = time.process_time()
     while True:
         wall_left = start + job.wall_s - time.monotonic()
-        # What this process does for a program counts as the program's: it could ask for thread after thread.
+        # The CPU time of this slot counts as the program's: a program could keep the slot busy by starting threads.
         cpu_left = job.cpu_s - used() - (time.process_time() - own_start_s)
         patience_s = max(_POLL_S, min(wall_left, cpu_left / _NUM_PROCESSORS))
         ready = {descriptor for descriptor, _ in poll.poll(1000 * patience_s)}
         if ended in ready and end.has_come():
-            return StoppedBy.NOBODY
+            return StoppedBy.NONE
         if pool.fileno() in ready:
             return StoppedBy.CANCEL
         if wall_left <= 0:
@@ -304,13 +309,14 @@ def _wait_for_end(
 
 
 def _processor_time_of(program: int) -> Callable[[], float]:
-    """Of a process and its threads."""
+    """Return a function that reads the CPU time of a process and its threads, seconds."""
     clock = ~program << 3 | 2  # clock_getcpuclockid(3), which Python does not have
     return lambda: time.clock_gettime(clock)
 
 
 def _processor_time_by(cpu_clock: int) -> Callable[[], float]:
-    """Of all processes of a program: what their control group has used since now."""
+    """Return a function that reads the CPU time of all processes of a program, seconds: the time that their control
+    group has used since this call."""
 
     def read() -> float:
         words = os.pread(cpu_clock, 64, 0).split()

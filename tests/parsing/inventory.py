@@ -1,7 +1,7 @@
-"""What each place of `sites` needs: texts that would make it slow, or the reason why none can.
+"""For each place of `sites`: texts that could make it slow, or the reason why no text can.
 
-A `Case` names the public function that leads to the place, and shapes of texts: what a stranger would send who wants the
-work to grow faster than the text. A reason is one line: the input is ours, or bounded, or the pattern repeats nothing.
+A `Case` has the public function that calls the place, and shapes of hostile texts that try to make the work grow faster
+than the text. A reason is one line: the input is trusted, or bounded, or the pattern has no unbounded repeats.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ Shape = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A place that strangers' texts reach."""
+    """A place that untrusted text reaches."""
 
     feed: Callable[[str], object]
-    """The public function that leads there."""
+    """The public function that calls the place."""
     shapes: dict[str, Shape]
-    """Name -> number of characters -> a text of about that length."""
+    """Name -> function that returns a text of about the given number of characters."""
     first_size: int = 256
-    """Characters to begin with: more where what grows faster is cheap, such as the copying of texts."""
+    """Size of the first text, characters. Larger for work whose superlinear part is cheap, such as copying texts."""
 
 
 def runs(*units: str, after: str = "", before: str = "") -> dict[str, Shape]:
-    """Texts that repeat one piece of text: whole markers, halves of them, single characters.
+    """Return shapes that repeat one piece of text, such as a marker, part of a marker, or a single character.
 
     Args:
-        units: what is repeated, one text each.
-        after: what every text ends with.
-        before: what every text begins with.
+        units: the repeated piece of each shape.
+        after: end of every text.
+        before: beginning of every text.
     """
     return {
         repr(f"{before}({unit})*{after}"): lambda n, unit=unit: f"{before}{unit * (n // len(unit) + 1)}{after}"
@@ -79,7 +79,7 @@ def runs(*units: str, after: str = "", before: str = "") -> dict[str, Shape]:
 
 
 def mixed(*units: str) -> dict[str, Shape]:
-    """One text that goes through several pieces in turn."""
+    """Return a shape that repeats several pieces in turn."""
     return {
         f"{len(units)} marks in turn": lambda n: "".join(
             islice(cycle(units), 1 + n * len(units) // sum(map(len, units)))
@@ -88,7 +88,7 @@ def mixed(*units: str) -> dict[str, Shape]:
 
 
 def halves(opening: str, closing: str) -> dict[str, Shape]:
-    """All openings first, then all closings; nested and unbalanced."""
+    """Return a shape with all opening marks first, then all closing marks."""
     return {
         repr(f"({opening})*({closing})*"): lambda n: (
             opening * (n // 2 // len(opening)) + closing * (n // 2 // len(closing))
@@ -97,7 +97,7 @@ def halves(opening: str, closing: str) -> dict[str, Shape]:
 
 
 ODD = runs(" ", "\n", "\0", "e\u0301", "\u200f", "\ud800", "x")
-"""What is in every text that is meant to surprise: blanks, NULs, combining characters, marks of direction, half a pair."""
+"""Unusual characters: blanks, NULs, combining characters, direction marks, lone surrogates."""
 
 LINES: dict[str, Shape] = {"different lines": lambda n: "\n".join(f"{i:07d}" for i in range(n // 8))}
 
@@ -107,12 +107,12 @@ FENCES = runs("`", "```\n", "```python\n", "```python\nx\n```\n", "``` x\n", " `
 
 
 def _tokens(text: str) -> list[int]:
-    """As the chat engine has a conversation: `|` stands between what was written and what followed."""
+    """Return tokens like those of the chat engine's conversations, with `|` as the border between parts."""
     return [BORDER if character == "|" else ord(character) for character in text]
 
 
 def _answer(text: str) -> ChatChoice:
-    """An endpoint's answer whose tokens are not those of its content."""
+    """Return an endpoint's response whose tokens do not match its content."""
     tokens = [{"token": text, "logprob": 0.0}]
     return ChatChoice.model_validate(
         {"message": {"content": f"a{text[: len(text) // 2]}"}, "logprobs": {"content": tokens}}
@@ -120,10 +120,10 @@ def _answer(text: str) -> ChatChoice:
 
 
 def _printed(text: str) -> ProgramReport:
-    """What a program printed: bytes that end no character, and a complaint."""
+    """Return the report of a program with an output of invalid UTF-8, and with an error message."""
     tail, stderr = b"\x80" * len(text), text.encode("utf-8", "surrogatepass")
     return ProgramReport(
-        ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NOBODY, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
+        ending=Ending(wait_status=1 << 8, stopped_by=StoppedBy.NONE, cpu_s=0.0, wall_s=0.0, max_rss_kb=0),
         stdout=Printed(1 << 40, b"x", tail),
         stderr=Printed(len(stderr), stderr, b""),
         files={},
@@ -143,14 +143,14 @@ def _met(text: str) -> object:
 
 
 def _credited(text: str) -> object:
-    """A file of scores that are all the same: every response ties with all others."""
+    """Compute credit for equal scores: each response ties with all others."""
     indexes = range(len(text) // 8)
     scored = [Decision(shown=(index,), score=7.0) for index in indexes]
     return credit(scored, indexes, right=frozenset({0}), mode=Mode.POINTWISE, counting=ScoringRule())
 
 
 def _voted(text: str) -> object:
-    """A verdict over many responses, each judged alone."""
+    """Compute a verdict over many responses that were judged separately."""
     rollout = Rollout(prompt_ids=(), turns=(), stop_reason=StopReason.VERDICT, model="judge", label="7")
     indexes = range(len(text) // 8)
     return pointwise_verdict([Vote(order=(index,), rollout=rollout) for index in indexes], num_responses=len(indexes))
@@ -164,7 +164,7 @@ def _collected(text: str) -> object:
 
 
 def _or_refused(feed: Callable[[str], object]) -> Callable[[str], object]:
-    """A refusal is an answer like any other."""
+    """Return a function that returns a refusal instead of raising it."""
 
     def answer(text: str) -> object:
         try:
@@ -176,7 +176,7 @@ def _or_refused(feed: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def _schema(text: str) -> object:
-    """A schema whose types stand at the bottom of branches in branches."""
+    """Parse a schema whose types are nested in many branches."""
     part: Any = {"type": text.split("\n")}
     for _ in range(min(400, len(text) // 160)):
         part = {"anyOf": [part]}
@@ -227,7 +227,7 @@ _CHAT_MARKERS = (
     ),
     *("<seed:bos>user\n", "<seed:eos>", "<|im_user|>user<|im_middle|>", "<beginning_of_sentence>user name=u\n"),
 )
-"""Every template that detemplating knows, whole, in halves, and repeated."""
+"""Markers of all chat templates that detemplating supports, complete and partial."""
 
 _JUDGE_MARKERS = (
     *("[The Start of Assistant A's Answer]", "[The End of Assistant A's Answer]", "[The Start of ", "The "),
@@ -239,18 +239,18 @@ _JUDGE_MARKERS = (
 )
 
 _ASKED = "[User Question]\nq\n[The Start of Assistant's Answer]\nr\n[The End of Assistant's Answer]\n"
-"""A prompt of a judge: what follows is read for criteria and a scale."""
+"""A judge prompt. The text after it is searched for criteria and a scale."""
 
-_OURS = "indexes, token ids or figures of ours: no text of a stranger"
+_OURS = "indexes, token ids or numbers of this package: no untrusted text"
 _OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
 _IN_SANDBOX = "runs in the sandbox, under the limits of a program"
-_BOUNDED = "bounded by its quantifiers: `{1,64}` and the like"
-FIXED = "repeats nothing without bound"
-"""The test looks whether that is so."""
+_BOUNDED = "bounded by its quantifiers, such as `{1,64}`"
+FIXED = "no unbounded repeats"
+"""A test checks this for each pattern with this entry."""
 
 INVENTORY: dict[str, Case | str] = {
     # The judge.
-    "tirjudge.alternatives:_name_in": "splits a token once, at the first character that is no letter or digit",
+    "tirjudge.alternatives:_name_in": "splits a token once, at the first character other than a letter or digit",
     "tirjudge.cli:missing_module": _OURS,
     "tirjudge.strategies.knockout:Knockout.rank": _OURS,
     "tirjudge.strategies.listwise:Listwise.rank": _OURS,
@@ -272,7 +272,7 @@ INVENTORY: dict[str, Case | str] = {
         | mixed(*_CHAT_MARKERS)
         | runs(" ", "</s>", "<|im_end|> ", "<|call|>", before="<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"),
     ),
-    "tirjudge.engines.chat:ChatEngine._written": "searches the few stop strings, all ours, once each",
+    "tirjudge.engines.chat:ChatEngine._written": "searches a few trusted stop strings once each",
     "tirjudge.engines.chat:_parts": Case(
         lambda text: messages_of(_tokens(text)), runs("a||", "a|b|", "x", before="q|", after="a|"), first_size=1 << 15
     ),
@@ -283,15 +283,15 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.engines.chat_wire:_TOO_LONG": FIXED,
     "tirjudge.engines.chat_wire:_WITH_THE_ANSWER": FIXED,
     "tirjudge.engines.chat_wire:_is_about_the_number": "a single character class",
-    "tirjudge.engines.chat_wire:_is_named": "a word of ours between two borders",
+    "tirjudge.engines.chat_wire:_is_named": "a fixed word between two word boundaries",
     "tirjudge.engines.embedded:EmbeddedEngine._schedule": _OURS,
     "tirjudge.engines.embedded:Qwen3._groups": _OURS,
     "tirjudge.engines.fleet_urls:_urls_in": _OPERATOR,
     "tirjudge.engines.scripted:ScriptedEngine.generate": "for tests",
-    "tirjudge.engines.tokenization:find_stop": "goes on from where the search before it ended; the stop strings are ours",
+    "tirjudge.engines.tokenization:find_stop": "continues from the end of the previous search; the stop strings are trusted",
     "tirjudge.engines.vllm:_PROGRESS": _OPERATOR,
     "tirjudge.engines.vllm_answer:_ends_with": "the texts of the last few tokens",
-    "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; after a few steps each drops twice as many",
+    "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; each step drops twice as many as the one before",
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
     "tirjudge.engines.base:read_labels.descend": _OURS,
@@ -307,7 +307,7 @@ INVENTORY: dict[str, Case | str] = {
         ODD | FENCES | runs("<", "<|", "</", "<response_", "<response_a>", "[/", "[INST]", "a", before="<response_"),
     ),
     "tirjudge.formats.tirjudge_1:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
-    "tirjudge.formats.texts:_PLACEHOLDER": "our own templates; what is filled in is never looked at",
+    "tirjudge.formats.texts:_PLACEHOLDER": "trusted templates; inserted texts are not searched",
     "tirjudge.http.trace_context:_TRACEPARENT": _BOUNDED,
     "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(
@@ -321,24 +321,24 @@ INVENTORY: dict[str, Case | str] = {
         | runs("{},", before='{"mode":"pointwise","responses":["x"],"prompt":[', after="0]}")
         | {"unknown fields": lambda n: json.dumps({str(i): 0 for i in range(n // 12)})}
         | runs("[", '{"":', "9", "\\u0000"),
-        first_size=1 << 21,  # at smaller sizes, a body of many values is not counted a second time
+        first_size=1 << 21,  # smaller bodies skip the exact count of values
     ),
     "tirjudge_web.identity:_SANE_ID": _BOUNDED,
     # The sandbox.
     "tirjudge_sandbox.cgroups:_mounts": _OPERATOR,
-    "tirjudge_sandbox.containers:_Output._next_chunk": "keeps the last few bytes",
-    "tirjudge_sandbox.frames:report_from": "two outputs, cut once each",
+    "tirjudge_sandbox.containers:_Output._next_chunk": "keeps only the last 4 KiB",
+    "tirjudge_sandbox.frames:report_from": "cuts two outputs once each",
     "tirjudge_sandbox.outcome:_BOX_BORDER": Case(_outcome, ODD | runs("| ", "+-", "\n|", "- \n")),
     "tirjudge_sandbox.packages:_BARE_MODULE": _OPERATOR,
     "tirjudge_sandbox.packages:_REQUIREMENT": _OPERATOR,
     "tirjudge_sandbox.packages:_normal": _OPERATOR,
     "tirjudge_sandbox.presets:_IMPORT": Case(
         imported,
-        runs(" ", "\n", ";", "; ", "import ", "from ", ";import\t", "import numpy;", "  \n", before="numpy\n")
+        runs(" ", "\n", ":", "; ", "import ", "from ;", ";import\t", "import sympy,", "\nimport\n", before="numpy\n")
         | runs(" ", " \t", before="numpy;import", after="#"),
     ),
     "tirjudge_sandbox.presets:_MENTION": FIXED,
-    "tirjudge_sandbox.presets:_WORD": "a single character class; what is searched is part of one pass",
+    "tirjudge_sandbox.presets:_WORD": "a single character class, on disjoint parts of a text",
     "tirjudge_sandbox.request:_NAME": _BOUNDED,
     "tirjudge_sandbox.verl_tool:_PYTHON_TAG": FIXED,
     "tirjudge_sandbox.verl_tool:_PYTHON_FENCE": FIXED,
@@ -386,14 +386,14 @@ INVENTORY: dict[str, Case | str] = {
         runs(".a", "[0]", '["a"]', "['", '["', " ", "a", "[9", "9", before="{{item.a", after="}}")
         | runs(".a", "[0]", "['a'", " ", "9", before="{{item.a[0", after="!}}"),
     ),
-    "tirjudge_server.openai.placeholders:_STEP": "finds again what `_PATH` has found",
+    "tirjudge_server.openai.placeholders:_STEP": "searches a text that `_PATH` has matched",
     "tirjudge_server.openai.similarity:_WORD": "a single character class",
     "tirjudge_server.openai.similarity:_ngrams": "n-grams of at most five words",
-    "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, for the work grows with the product",
+    "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, because the work grows with the product",
     "tirjudge_server.openai.apart.grader_side:arithmetic": _IN_SANDBOX,
     "tirjudge_server.openai.apart.grader_side:eval_apart": _IN_SANDBOX,
     "tirjudge_server.openai.apart.literals:tell": _IN_SANDBOX,
-    "tirjudge_server.openai.batchstore:BatchStore._check_room": "looks through the batches of one key, as many as its quota",
+    "tirjudge_server.openai.batchstore:BatchStore._check_room": "reads the batches of one key, at most its quota",
     "tirjudge_server.openai.python_grader:_imported": "splits each line twice at most, of at most 250,000 characters",
     "tirjudge_server.openai.templates:*": Case(
         _or_refused(recognise),
@@ -417,13 +417,13 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_harness.best_of_n.graders.aime:integer_answer": "one repeat, and at most MAX_DIGITS digits are read",
     "tirjudge_harness.best_of_n.graders.code:CodeGrader._grade": "ten names of at most 200 characters",
-    "tirjudge_harness.best_of_n.graders.code:CodeGrader._not_graded": "ten complaints of at most 300 characters",
-    "tirjudge_harness.best_of_n.graders.code:Tests.is_unit_test": "a word of ours, without a repeat",
-    "tirjudge_harness.best_of_n.graders.code:Tests.mention": "a name of at most 500 characters, which a sandbox cuts there",
+    "tirjudge_harness.best_of_n.graders.code:CodeGrader._not_graded": "ten error messages of at most 300 characters",
+    "tirjudge_harness.best_of_n.graders.code:Tests.is_unit_test": "a fixed word, without a repeat",
+    "tirjudge_harness.best_of_n.graders.code:Tests.mention": "a name of at most 500 characters, limited by the sandbox",
     "tirjudge_harness.best_of_n.graders.code:_FENCED": Case(
         lambda text: program_of(text, entry_point="f"), ODD | FENCES
     ),
-    "tirjudge_harness.best_of_n.graders.code:_LACKS": "complaints of at most 500 characters",
+    "tirjudge_harness.best_of_n.graders.code:_LACKS": "error messages of at most 500 characters",
     "tirjudge_harness.best_of_n.graders.code:_is_python": Case(
         lambda text: program_of(text, entry_point=None),
         runs("x\n", "(", "[", "-", "f(", "'", '"""', after="\n```\n```"),
@@ -489,7 +489,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.best_of_n.graders.ifeval.words:_WORD": Case(
         _checked("length_constraints:number_words", num_words=1, relation="at least"), ODD | runs("a ")
     ),
-    "tirjudge_harness.best_of_n.graders.ifeval.words:_language_detector": "profiles that come with the package",
+    "tirjudge_harness.best_of_n.graders.ifeval.words:_language_detector": "language profiles of the installed package",
     "tirjudge_harness.best_of_n.graders.ifeval.words:_sentence_splitter": Case(
         _checked("length_constraints:number_sentences", num_sentences=1, relation="at least"),
         runs(".", "a. ", "?", "? ", ")", '."', "A."),
@@ -512,7 +512,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.row_sampling:_shares": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",
-    "tirjudge_harness.reports.formats:_tex": "repeats nothing",
+    "tirjudge_harness.reports.formats:_tex": "no repeats",
     "tirjudge_harness.reports.shapes:_parts_without_value": _OURS,
     "tirjudge_harness.row_files:read_rows": Case(
         _csv,
@@ -525,4 +525,5 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.statistics.calibration:_of_choices": _OURS,
     "tirjudge_harness.statistics.intervals:_mean": _OURS,
 }
-"""By the name of the place; `module:*` speaks for a whole module. Functions without a site of their own may be named too."""
+"""Name of the place -> case or reason. `module:*` covers a whole module. Functions that the scan does not find may be
+added."""

@@ -1,4 +1,4 @@
-"""Every place in the packages that searches text: patterns, scanners, and libraries that may take long."""
+"""Find all places in the packages that search text: patterns, scanners, and calls of libraries that may take long."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PACKAGES = {
 }
 
 SEARCHES = frozenset({"find", "rfind", "index", "rindex", "partition", "rpartition"})
-"""String methods that walk through a text; in a loop they can walk through it again and again."""
+"""String methods that scan a text. In a loop, they can scan it repeatedly."""
 
 LIBRARIES = frozenset({"difflib", "langdetect", "math_verify", "nltk", "punkt", "rapidfuzz", "regex", "sympy"})
-"""Packages whose work can grow with the square of a text, or that have patterns of their own."""
+"""Packages that can take quadratic time, or that use patterns internally."""
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -32,16 +32,18 @@ class Site:
     """One place that searches text."""
 
     name: str
-    """`module:qualified name`; of a pattern at the level of a module, the name that it is assigned to."""
+    """`module:qualified name`. For a pattern at module level: the name that it is assigned to."""
     kind: str
     """`pattern`, `scanner` or `library`."""
     line: int
+    """Line number in the file."""
     path: Path
+    """Path of the file, relative to the repository."""
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    """The syntax of every file of the packages, by its path."""
+    """Return path -> syntax tree of all files of the packages."""
     return {
         path: ast.parse(path.read_text(encoding="utf-8"))
         for package, room in PACKAGES.items()
@@ -51,7 +53,7 @@ def trees() -> dict[Path, ast.Module]:
 
 @cache
 def sites() -> list[Site]:
-    """All of them, by name."""
+    """Return all places, sorted by name."""
     found: list[Site] = []
     for path, tree in trees().items():
         _, *parts = path.relative_to(ROOT).with_suffix("").parts
@@ -64,18 +66,18 @@ def sites() -> list[Site]:
 
 
 def _numbered(found: list[Site]) -> list[Site]:
-    """The second pattern under one name is `name#2`, so that it needs an entry of its own."""
+    """Rename the second pattern under the same name to `name#2`, so that it needs a separate entry."""
     counted: Counter[str] = Counter()
     numbered: list[Site] = []
     for site in found:
         counted[site.name] += site.kind == "pattern"
-        again = site.kind == "pattern" and counted[site.name] > 1
-        numbered.append(replace(site, name=f"{site.name}#{counted[site.name]}") if again else site)
+        is_repeated = site.kind == "pattern" and counted[site.name] > 1
+        numbered.append(replace(site, name=f"{site.name}#{counted[site.name]}") if is_repeated else site)
     return numbered
 
 
 def _searches_in(node: ast.AST, *, inside: str) -> Iterator[tuple[str, str, int]]:
-    """Name, kind and line of each place beneath a node, each function by itself."""
+    """Yield name, kind and line of each place below a node. Nested functions are listed separately."""
     for child in ast.iter_child_nodes(node):
         name = inside
         if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
@@ -92,12 +94,13 @@ def _searches_in(node: ast.AST, *, inside: str) -> Iterator[tuple[str, str, int]
 
 
 def _assigned(node: ast.Assign | ast.AnnAssign) -> str:
+    """Return the first target of an assignment."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     return ast.unparse(target)
 
 
 def _is_pattern(node: ast.AST) -> bool:
-    """A call of a function of `re` that takes a pattern."""
+    """Whether a node is a call of a function of `re` that takes a pattern."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -120,17 +123,17 @@ def _is_library(node: ast.AST) -> bool:
 
 
 def _is_scanner(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a loop of its own searches a text, or cuts one: where a variable says, or in a `while` anywhere."""
-    loops = [loop for loop in _own(function) if isinstance(loop, _LOOPS)]
-    return any(_searches(inner, is_while=isinstance(loop, ast.While)) for loop in loops for inner in _own(loop))
+    """Whether a loop of a function searches a text or cuts one at a variable position (in a `while` loop: at any)."""
+    loops = [loop for loop in _nodes_of(function) if isinstance(loop, _LOOPS)]
+    return any(_searches(inner, is_while=isinstance(loop, ast.While)) for loop in loops for inner in _nodes_of(loop))
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is beneath it, without the functions inside it, which are listed by themselves."""
+def _nodes_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and its descendants, without nested functions, which are listed separately."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _FUNCTIONS):
-            yield from _own(child)
+            yield from _nodes_of(child)
 
 
 def _searches(node: ast.AST, *, is_while: bool) -> bool:

@@ -1,4 +1,4 @@
-"""No text of a stranger makes the work grow faster than the text: every place that searches text is on a list."""
+"""Parsing takes linear time on untrusted text: all places that search text are listed and tested."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tests.parsing.inventory import FIXED, INVENTORY, Case, Shape
 from tests.parsing.sites import sites, trees
 from tests.parsing.work import growth_of
 
+LARGE = 1 << 20
+"""Cases that start with texts over a megabyte are slow."""
+
 CASES = [
-    pytest.param(case, shape, id=f"{name} {label}")
+    pytest.param(case, shape, id=f"{name} {label}", marks=[pytest.mark.slow] if case.first_size > LARGE else [])
     for name, case in INVENTORY.items()
     if isinstance(case, Case)
     for label, shape in case.shapes.items()
@@ -23,15 +26,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("case", "shape"), CASES)
-def test_work_grows_no_faster_than_the_text(case: Case, shape: Shape) -> None:
+def test_parsing_takes_linear_time(case: Case, shape: Shape) -> None:
     growth = growth_of(case.feed, shape, first_size=case.first_size)
     assert growth.is_linear, (
         f"four times {growth.size} characters take {growth.ratio:.0f} times as long "
-        f"({growth.small_s:.3f} s, {growth.large_s:.3f} s); read the text in one pass, or bound it"
+        f"({growth.small_s:.3f} s, {growth.large_s:.3f} s); read the text in one pass, or limit its size"
     )
 
 
-def test_every_place_that_searches_text_is_on_the_list() -> None:
+def test_every_place_that_searches_text_is_listed() -> None:
     missing = [
         f"{site.path}, line {site.line}: the {site.kind} {site.name}"
         for site in sites()
@@ -39,18 +42,18 @@ def test_every_place_that_searches_text_is_on_the_list() -> None:
     ]
     assert not missing, (
         f"INVENTORY of tests/parsing/inventory.py lacks {len(missing)} places that search text; for each add a Case with the "
-        "public function that leads there and shapes that would make it slow, or the reason why no stranger's text can: "
+        "public function that calls it and shapes that could make it slow, or the reason why no untrusted text can: "
         f"{'; '.join(missing)}"
     )
 
 
-def test_the_list_names_nothing_that_is_gone() -> None:
-    there = {site.name for site in sites()}
-    assert [name for name in INVENTORY if name not in there and not _is_there(name)] == []
+def test_every_listed_place_exists() -> None:
+    found = {site.name for site in sites()}
+    assert [name for name in INVENTORY if name not in found and not _exists(name)] == []
 
 
-def test_re_is_imported_under_its_own_name() -> None:
-    """Else the list would not see its patterns."""
+def test_re_is_imported_without_an_alias() -> None:
+    """The scan recognizes patterns by the name `re`."""
     for path, tree in trees().items():
         for node in ast.walk(tree):
             assert not (isinstance(node, ast.ImportFrom) and node.module == "re"), path
@@ -58,9 +61,9 @@ def test_re_is_imported_under_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, entry in INVENTORY.items() if entry == FIXED])
-def test_what_is_said_to_repeat_nothing_without_bound_does_not(name: str) -> None:
+def test_patterns_listed_as_fixed_have_no_unbounded_repeats(name: str) -> None:
     patterns = list(_patterns_at(name))
-    assert patterns, f"{name}: no pattern found there"
+    assert patterns, f"{name}: no pattern found"
     assert not any(_repeats_without_bound(re._parser.parse(each.pattern, each.flags)) for each in patterns)  # type: ignore[attr-defined]
 
 
@@ -68,8 +71,8 @@ def _entry_of(name: str) -> Case | str | None:
     return INVENTORY.get(name) or INVENTORY.get(f"{name.partition(':')[0]}:*")
 
 
-def _is_there(name: str) -> bool:
-    """Whether a module has something of that name; `module:*` asks for the module alone."""
+def _exists(name: str) -> bool:
+    """Whether a module has an object of a name. `module:*` needs only the module."""
     module, _, inside = name.partition(":")
     found: Any = importlib.import_module(module)
     for part in [] if inside == "*" else inside.split("."):
@@ -86,7 +89,7 @@ def _patterns_at(name: str) -> Iterator[re.Pattern[str]]:
 
 
 def _repeats_without_bound(parsed: Any) -> bool:
-    """Whether a pattern, as `re` has parsed it, has `*` or `+` anywhere."""
+    """Whether a pattern, as parsed by `re`, contains `*` or `+`."""
     for part in parsed:
         if isinstance(part, tuple | list | re._parser.SubPattern):  # type: ignore[attr-defined]
             if _repeats_without_bound(part):

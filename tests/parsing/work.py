@@ -1,7 +1,7 @@
-"""How the work on a text grows with its length: processor time of one size against that of four times the size.
+"""Measure how work grows with the length of a text: CPU time of one size against that of four times the size.
 
-A ratio of two measurements is no duration, so a slow or busy machine does not fail it. Linear work has a ratio of 4, and of
-5 or 6 where caches overflow; quadratic work has 16.
+The ratio of two measurements does not depend on the speed of the machine. Linear work has a ratio of 4, or 5 to 6 if
+caches overflow. Quadratic work has a ratio of 16.
 """
 
 from __future__ import annotations
@@ -12,43 +12,47 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST = 8.0
-"""The ratio from which on work does not count as linear."""
+"""Ratio from which work does not count as linear."""
 
 ENOUGH_S = 0.002
-"""Processor time that can be compared: the smaller size is raised until it takes this long."""
+"""Smallest CPU time that is compared, seconds. The smaller size is raised until its work takes this long."""
 
 LAST_SIZE = 1 << 18
-"""Characters of the largest text that is tried as the smaller of two."""
+"""Largest size of the smaller text, characters."""
 
 NUM_TRIES = 6
+"""Number of repeated measurements of work that does not look linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Two measurements."""
+    """CPU times for a text and for one four times as long."""
 
     size: int
-    """Of the smaller text."""
+    """Number of characters of the smaller text."""
     small_s: float
+    """CPU time for the smaller text, seconds."""
     large_s: float
+    """CPU time for the larger text, seconds."""
 
     @property
     def ratio(self) -> float:
+        """CPU time for the larger text, divided by that for the smaller one."""
         return self.large_s / self.small_s
 
     @property
     def is_linear(self) -> bool:
-        """Work that takes no measurable time at the larger size is taken for linear."""
+        """Whether the work is linear. Work too short to be measured at the larger size counts as linear."""
         return self.ratio < MOST or self.large_s < ENOUGH_S
 
 
 def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, first_size: int) -> Growth:
-    """The growth of the work on texts of one shape; measured again while it does not look linear, to be sure.
+    """Measure the growth of work on texts of one shape. Repeat the measurement while it does not look linear.
 
     Args:
-        feed: does the work. An error that it raises is an answer like any other.
-        shape: number of characters -> a text of about that length.
-        first_size: characters of the smallest text.
+        feed: the work. ValueError and RecursionError are ignored.
+        shape: function that returns a text of about the given number of characters.
+        first_size: number of characters of the first text.
     """
     size, small_s = first_size, _seconds(feed, shape(first_size))
     while small_s < ENOUGH_S and size < LAST_SIZE:
@@ -68,15 +72,15 @@ def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, fir
 
 
 def _seconds(feed: Callable[[str], object], text: str) -> float:
-    """Processor time of this thread."""
+    """Return the CPU time of this thread for the work on a text, seconds."""
     gc.collect(0)
     gc.disable()
-    begun = time.thread_time()
+    start = time.thread_time()
     try:
         feed(text)
     except (ValueError, RecursionError):
         pass
     finally:
-        taken = time.thread_time() - begun
+        elapsed_s = time.thread_time() - start
         gc.enable()
-    return taken
+    return elapsed_s

@@ -1,6 +1,9 @@
-"""Every test that takes `pool` or `level` runs once at each isolating level that this machine allows.
+"""Every test with the fixture `pool` or `level` runs once at each isolation level that works on this machine.
 
-The levels that are containers are among them if TIRJUDGE_TEST_IMAGE names an image and Docker's daemon answers.
+The fast tier runs the strongest of a test's levels; the other levels are slow. Container levels are included if
+TIRJUDGE_TEST_IMAGE names an image and the Docker daemon is reachable.
+
+All async tests of this folder share one event loop, so that pools can live for the whole session.
 """
 
 import contextlib
@@ -8,8 +11,12 @@ import functools
 import json
 import os
 import subprocess
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests import processes
 from tests.waiting import until
@@ -26,12 +33,39 @@ NEEDED = {
 
 IMAGE = os.environ.get("TIRJUDGE_TEST_IMAGE")
 
-LIMITS = Limits(cpu_s=0.5, wall_s=20.0, memory_mb=256)
+LIMITS = Limits(cpu_s=0.5, wall_s=30.0, memory_mb=256)
+MAX_LIMITS = Limits(cpu_s=60, wall_s=120, memory_mb=1024)
+
+
+@pytest.hookimpl(tryfirst=True)  # before deselection by markers
+def pytest_collection_modifyitems(items):
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    levels = defaultdict(set)
+    for item in ours:
+        if pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+        levels[_test_of(item)].add(_level_of(item))
+    for item in ours:
+        if _level_of(item) not in (None, _strongest(levels[_test_of(item)])):
+            item.add_marker(pytest.mark.slow)
+
+
+def _test_of(item):
+    return item.path, item.cls, item.originalname
+
+
+def _level_of(item):
+    return item.callspec.params.get("level") if hasattr(item, "callspec") else None
+
+
+def _strongest(levels):
+    """The strongest of a test's levels that works here without a container."""
+    return next((level for level in NEEDED if level in levels and not refused(level)), None)
 
 
 @functools.cache
 def problems() -> dict[str, str]:
-    """What the kernel refuses us: a level whose building blocks all work must work, and its tests are not skipped."""
+    """Return kernel feature -> reason why it does not work. Tests are skipped only at levels that need a broken one."""
     command = isolated_python("probe")
     found = json.loads(subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True).stdout)
     try:
@@ -41,17 +75,34 @@ def problems() -> dict[str, str]:
     return {**found, "cgroup": ""}
 
 
+def refused(level) -> list[str]:
+    """Return the kernel features that a level needs and that do not work here."""
+    return [name for name in NEEDED[level] if problems()[name]]
+
+
+# -------------------------------------------------------------------------------------------------------------- processes
+
+
 @pytest.fixture
 def family():
-    """Tells pid -> parent's pid of all processes below a process; by default of our own pools, not of what else was started
-    here, such as the resource tracker of multiprocessing."""
-    return lambda of=None: processes.family(of) if of else pools_of(os.getpid())
+    """Function that returns pid -> parent's pid of all processes below a given process. Without an argument: of the
+    pools that were opened in this process since the fixture was set up."""
+    before = set(_pools_of(os.getpid()))
+    return lambda of=None: processes.family(of) if of else _pools_of(os.getpid(), besides=before)
+
+
+def _pools_of(pid, *, besides=frozenset()):
+    found = {}
+    for child, parent in processes.family(pid).items():
+        if parent == pid and child not in besides and "tirjudge_sandbox" in processes.command_of(child):
+            found |= {child: pid, **processes.family(child)}
+    return found
 
 
 @pytest.fixture
 def at_rest(level, family):
-    """Waits until a pool of so many slots has just the processes that it has between two programs, and tells pid -> parent's
-    pid. The one below each slot waits for the next program, and is another each time; the others stay."""
+    """Function that waits until a new pool has exactly the processes that it has between two programs. Returns pid ->
+    parent's pid. The process below each slot waits for the next program and changes each time; the others stay."""
 
     async def wait(*, slots):
         num_servers = 2 if level.has_namespaces else 1
@@ -71,7 +122,7 @@ def at_rest(level, family):
 
 @pytest.fixture
 def staying(at_rest):
-    """The same, but tells only the processes that stay."""
+    """Like `at_rest`, but returns only the processes that stay between programs."""
 
     async def wait(*, slots):
         return set((await at_rest(slots=slots)).values())
@@ -79,17 +130,12 @@ def staying(at_rest):
     return wait
 
 
-def pools_of(pid):
-    found = {}
-    for child, parent in processes.family(pid).items():
-        if parent == pid and "tirjudge_sandbox" in processes.command_of(child):
-            found |= {child: pid, **processes.family(child)}
-    return found
+# ----------------------------------------------------------------------------------------------------------------- levels
 
 
 @functools.cache
 def container_levels() -> list[IsolationLevel]:
-    """Those that can be tested."""
+    """Return the container levels that can be tested."""
     if IMAGE is None:
         return []
     docker = pytest.importorskip("docker")
@@ -103,9 +149,9 @@ def container_levels() -> list[IsolationLevel]:
 
 @pytest.fixture
 def image():
-    """Of the containers that are tested."""
+    """The Docker image for tests of container levels."""
     if not container_levels():
-        pytest.skip("no container is tested: TIRJUDGE_TEST_IMAGE names no image, or Docker's daemon does not answer")
+        pytest.skip("containers are not tested: TIRJUDGE_TEST_IMAGE is not set, or the Docker daemon is not reachable")
     return IMAGE
 
 
@@ -113,18 +159,50 @@ def image():
 def level(request, monkeypatch):
     if request.param.needs_image:
         if request.node.get_closest_marker("on_host"):
-            pytest.skip("it is about what programs and pools have on the host; test_containers.py has its like")
-        # Pools that tests make need not know of images.
+            pytest.skip("only for levels on the host; test_containers.py has the corresponding test")
+        # Tests do not have to pass an image to the pools that they open.
         monkeypatch.setitem(SandboxPool.__init__.__kwdefaults__, "image", IMAGE)
         return request.param
-    refused = [name for name in NEEDED[request.param] if problems()[name]]
-    if refused:
-        pytest.skip(f"this machine has no {', '.join(refused)}")
+    if missing := refused(request.param):
+        pytest.skip(f"this machine does not support {', '.join(missing)}")
     return request.param
 
 
-@pytest.fixture
-async def pool(level):
-    async with SandboxPool(slots=2, limits=LIMITS, level=level) as pool:
-        yield pool
-        assert (await pool.run("print('still here')")).stdout == "still here\n"
+# ------------------------------------------------------------------------------------------------------------------ pools
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def open_shared():
+    """Function that returns the session's pool for some options, opening it at the first call."""
+    async with AsyncExitStack() as stack:
+        pools = {}
+
+        async def open_pool(**options):
+            key = tuple(sorted(options.items()))
+            if key not in pools:
+                pools[key] = await stack.enter_async_context(SandboxPool(**options))
+            return pools[key]
+
+        yield open_pool
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pool(level, open_shared):
+    """A pool of two slots shared by all tests of a level. Each test must leave it usable."""
+    shared = await open_shared(slots=2, limits=LIMITS, max_limits=MAX_LIMITS, level=level)
+    yield shared
+    await check_usable(shared)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_pool(level, family):
+    """A pool of two slots for one test, for tests that count its processes. The test must leave it usable."""
+    async with SandboxPool(slots=2, limits=LIMITS, max_limits=MAX_LIMITS, level=level) as opened:
+        yield opened
+        await check_usable(opened)
+
+
+async def check_usable(pool):
+    result = await pool.run("print('still here')")
+    assert result.stdout == "still here\n", result
+    await until(lambda: pool.stats().num_idle == pool.stats().num_slots)

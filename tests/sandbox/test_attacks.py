@@ -1,4 +1,4 @@
-"""What a program tries, and what it finds. The pool must be usable after each (see the fixture)."""
+"""Attacks by programs, and what they can see. The fixture checks that the pool is usable after each."""
 
 import asyncio
 import os
@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -14,16 +13,16 @@ from tirjudge.types import Outcome
 from tirjudge_sandbox import SandboxPool
 
 
-async def output(pool, code, **bindings):
-    """What a program that must end well printed."""
-    result = await pool.run(textwrap.dedent(code), bindings=bindings)
+async def output(pool, code, *, limits=None, **bindings):
+    """Run a program, check that it succeeds, and return its output."""
+    result = await pool.run(textwrap.dedent(code), bindings=bindings, limits=limits)
     assert result.outcome is Outcome.OK, result
     return result.stdout.strip()
 
 
 @pytest.fixture
 def bystander():
-    """A process of ours that programs are told the pid of."""
+    """A process outside the sandbox, which programs try to attack."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     assert process.poll() is None, "a program killed it"
@@ -48,7 +47,7 @@ async def test_host_files_cannot_be_read(pool, tmp_path):
     assert await output(pool, code, target=str(secret)) == "done"
 
 
-async def test_a_link_does_not_lead_out(pool, tmp_path):
+async def test_a_link_to_a_host_file_cannot_be_followed(pool, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("the key is 1234")
     code = """
@@ -107,7 +106,7 @@ async def test_the_interpreter_cannot_be_changed(pool):
     assert (after.st_mode, after.st_size, after.st_mtime) == (before.st_mode, before.st_size, before.st_mtime)
 
 
-async def test_proc_and_sys_are_closed(pool):
+async def test_proc_and_sys_cannot_be_read(pool):
     code = """
         import glob
         for path in ("/proc/self/environ", "/proc/1/environ", "/proc/self/maps", "/proc/kallsyms", "/proc/self/mem",
@@ -121,7 +120,7 @@ async def test_proc_and_sys_are_closed(pool):
     assert await output(pool, code) == "done"
 
 
-async def test_no_device_but_the_harmless_ones(pool):
+async def test_only_harmless_devices_can_be_opened(pool):
     code = """
         import glob
         for path in ("/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/ptmx", "/dev/vda", "/dev/sda", "/dev/net/tun"):
@@ -152,7 +151,7 @@ async def test_only_the_standard_descriptors_are_open(pool):
 # ---------------------------------------------------------------------------------------------------------------- network
 
 
-async def test_there_is_no_network(pool):
+async def test_sockets_and_connections_are_refused(pool):
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = """
             import socket
@@ -172,9 +171,10 @@ async def test_there_is_no_network(pool):
         assert await output(pool, code, port=str(server.getsockname()[1])) == "held"
 
 
-async def test_a_socket_pair_talks_to_itself_only(pool):
+async def test_a_socket_pair_cannot_reach_other_sockets(pool):
+    name = f"\0tirjudge-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.bind("\0tirjudge-test-listener")
+        server.bind(name)
         server.setblocking(False)
         code = r"""
             import socket
@@ -182,8 +182,8 @@ async def test_a_socket_pair_talks_to_itself_only(pool):
             a.send(b"x")
             print(b.recv(1))
             for attempt in (
-                lambda: a.sendto(b"out", "\0tirjudge-test-listener"),
-                lambda: a.connect("\0tirjudge-test-listener"),
+                lambda: a.sendto(b"out", name),
+                lambda: a.connect(name),
                 lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
             ):
                 try:
@@ -191,13 +191,14 @@ async def test_a_socket_pair_talks_to_itself_only(pool):
                 except OSError:
                     pass
         """
-        assert await output(pool, code) == "b'x'"
+        assert await output(pool, code, name=name) == "b'x'"
         with pytest.raises(BlockingIOError):
             server.recv(10)
 
 
-async def test_the_kernels_back_doors_are_shut(pool):
-    """io_uring, bpf, ptrace, namespaces and the like: refused by the filter before the kernel looks at the arguments."""
+async def test_dangerous_system_calls_are_refused(pool):
+    """io_uring, bpf, ptrace, namespaces and others: the filter refuses them before the kernel looks at the
+    arguments."""
     code = """
         import ctypes, errno, platform
         x86 = platform.machine() == "x86_64"
@@ -228,10 +229,10 @@ async def test_the_kernels_back_doors_are_shut(pool):
 # -------------------------------------------------------------------------------------------------------------- processes
 
 
-async def test_a_fork_bomb_ends_as_an_error_in_the_program(pool):
+async def test_a_fork_bomb_is_an_error_of_the_program(pool):
     result = await pool.run("import os\nwhile True:\n    os.fork()")
     assert result.outcome is Outcome.ERROR
-    # Where some forks are allowed, several processes fail at once and write over one another: the last line may be any.
+    # Where forks are allowed, several processes fail concurrently and overwrite each other's output.
     assert "PermissionError" in result.stderr or "BlockingIOError" in result.stderr
 
 
@@ -253,7 +254,7 @@ async def test_subprocesses_and_exec_are_refused(pool):
     assert await output(pool, code) == "done"
 
 
-async def test_a_daemon_does_not_stay_behind(pool, staying):
+async def test_a_daemon_does_not_survive_its_program(own_pool, staying):
     code = """
         import os, time
         try:
@@ -268,10 +269,8 @@ async def test_a_daemon_does_not_stay_behind(pool, staying):
             pass
     """
     before = await staying(slots=2)
-    start = time.monotonic()
-    for _ in range(2):
-        await output(pool, code)
-    assert time.monotonic() - start < 10
+    for _ in range(2):  # it ends with the outcome ok, not at the wall limit
+        await output(own_pool, code)
     assert await staying(slots=2) == before
 
 
@@ -290,7 +289,7 @@ async def test_no_other_process_can_be_signalled(pool, bystander):
     assert await output(pool, code, victim=str(bystander.pid)) == "[]"
 
 
-async def test_input_output_signals_cannot_be_aimed_at_others(pool, bystander):
+async def test_io_signals_cannot_be_sent_to_other_processes(pool, bystander):
     code = """
         import fcntl, os, signal, socket
         a, b = socket.socketpair()
@@ -304,7 +303,7 @@ async def test_input_output_signals_cannot_be_aimed_at_others(pool, bystander):
     assert await output(pool, code, victim=str(bystander.pid)) == "held"
 
 
-async def test_limits_of_others_cannot_be_set_and_own_not_raised(pool, bystander):
+async def test_limits_of_other_processes_cannot_be_set_and_own_limits_not_raised(pool, bystander):
     code = """
         import os, resource
         for pid in (os.getppid(), int(victim)):
@@ -340,7 +339,7 @@ async def test_shared_files_cannot_be_locked(pool):
     assert await output(pool, code) == "done"
 
 
-async def test_there_are_no_privileges_to_use_or_regain(pool):
+async def test_privileges_cannot_be_used_or_regained(pool):
     code = """
         import os
         for attempt in (lambda: os.setuid(0), lambda: os.setgroups([0]), lambda: os.chroot("/"), lambda: os.nice(-5),
@@ -376,14 +375,15 @@ async def test_a_call_of_another_architecture_ends_the_program_or_is_refused(poo
 # ------------------------------------------------------------------------------------------------------------------ state
 
 
-async def test_the_environment_holds_no_secret(pool, monkeypatch):
+async def test_the_environment_of_the_service_is_not_inherited(level, monkeypatch):
     monkeypatch.setenv("TIRJUDGE_TEST_SECRET", "4321")
-    text = await output(pool, "import os; print(sorted(os.environ), sorted(os.environb.values()))")
+    async with SandboxPool(slots=1, level=level) as pool:
+        text = await output(pool, "import os; print(sorted(os.environ), sorted(os.environb.values()))")
     assert "SECRET" not in text
     assert "4321" not in text
 
 
-async def test_a_programs_files_and_changes_are_gone_for_the_next(pool):
+async def test_a_programs_files_and_changes_do_not_reach_the_next(pool):
     change = """
         import builtins, json, os, sys
         builtins.planted = json.planted = True
@@ -406,7 +406,7 @@ async def test_a_programs_files_and_changes_are_gone_for_the_next(pool):
     assert "planted" not in os.listdir("/tmp")
 
 
-async def test_a_program_finds_nothing_of_the_one_before(level):
+async def test_texts_of_one_program_are_not_in_the_memory_of_the_next(level):
     look = """
         import gc
         values = [str(value) for thing in gc.get_objects() if isinstance(thing, dict) for value in thing.values()]
@@ -422,7 +422,7 @@ async def test_random_numbers_differ_between_programs(pool):
     assert len(seen) == 4
 
 
-async def test_sets_come_in_the_same_order_every_time(level):
+async def test_sets_are_printed_in_the_same_order_by_all_pools(level):
     seen = set()
     for _ in range(2):
         async with SandboxPool(slots=1, level=level) as pool:
@@ -430,7 +430,7 @@ async def test_sets_come_in_the_same_order_every_time(level):
     assert len(seen) == 1
 
 
-async def test_nothing_of_the_judge_is_loaded(pool):
+async def test_no_module_of_the_judge_is_loaded(pool):
     code = (
         "import sys; print({name.split('.')[0] for name in sys.modules} & {'tirjudge', 'pydantic', 'httpx2', 'numpy'})"
     )
@@ -448,12 +448,12 @@ async def test_a_forged_result_is_only_text(pool):
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.ERROR, 3, forged)
 
 
-async def test_leaving_without_goodbye_keeps_its_exit_code(pool):
+async def test_an_immediate_exit_keeps_its_exit_code(pool):
     assert (await pool.run("import os; os._exit(0)")).outcome is Outcome.OK
     assert (await pool.run("import os; os._exit(7)")).exit_code == 7
 
 
-async def test_closing_the_standard_descriptors_harms_nobody(pool):
+async def test_closing_the_standard_descriptors_is_an_error_of_the_program(pool):
     result = await pool.run("import os\nos.closerange(0, 3)\nprint('gone')")
     assert result.outcome is Outcome.ERROR
     assert result.stdout == ""

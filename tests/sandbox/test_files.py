@@ -1,4 +1,4 @@
-"""Files that go in, come out, and are attached: what a program finds, and what it cannot make of them."""
+"""Files, fetched files, attachments and standard input of programs."""
 
 import os
 import textwrap
@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from tirjudge.types import Outcome
-from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits
 
 WITH_DIRECTORY = pytest.mark.parametrize(
     "level", [IsolationLevel.NAMESPACES_CGROUP, IsolationLevel.NAMESPACES], indirect=True
@@ -14,7 +14,7 @@ WITH_DIRECTORY = pytest.mark.parametrize(
 
 
 @WITH_DIRECTORY
-async def test_files_are_there_before_the_program_starts(pool):
+async def test_files_exist_when_the_program_starts(pool):
     files = {"a.txt": b"first", "deep/er/b.bin": bytes(range(256)), "empty": b""}
     code = """
         import hashlib, os
@@ -28,7 +28,7 @@ async def test_files_are_there_before_the_program_starts(pool):
 
 
 @WITH_DIRECTORY
-async def test_what_a_program_leaves_can_be_fetched(pool):
+async def test_files_of_a_program_can_be_fetched(pool):
     code = """
         import os
         os.makedirs("out/deep")
@@ -42,13 +42,13 @@ async def test_what_a_program_leaves_can_be_fetched(pool):
 
 
 @WITH_DIRECTORY
-async def test_files_of_a_program_that_was_killed_can_be_fetched(pool):
+async def test_files_of_a_killed_program_can_be_fetched(pool):
     result = await pool.run("open('so_far', 'w').write('half')\nwhile True: pass", fetch=["so_far"])
     assert (result.outcome, result.files) == (Outcome.TIMEOUT, {"so_far": b"half"})
 
 
 @WITH_DIRECTORY
-async def test_links_and_oddities_are_not_fetched(pool, tmp_path):
+async def test_only_regular_files_are_fetched(pool, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("the key is 1234")
     secret.chmod(0o644)
@@ -73,16 +73,15 @@ async def test_links_and_oddities_are_not_fetched(pool, tmp_path):
 
 
 @WITH_DIRECTORY
-async def test_fetching_is_bounded(level):
+async def test_the_total_size_of_fetched_files_is_limited(pool):
     code = "for number in range(8):\n    with open(f'sparse{number}', 'wb') as file: file.truncate(4 << 20)"
-    async with SandboxPool(slots=1, limits=Limits(scratch_mb=10), level=level) as pool:
-        result = await pool.run(code, fetch=[f"sparse{number}" for number in range(8)])
+    result = await pool.run(code, fetch=[f"sparse{number}" for number in range(8)], limits=Limits(scratch_mb=10))
     assert result.outcome is Outcome.OK
     assert sum(map(len, result.files.values())) == 8 << 20
 
 
 @WITH_DIRECTORY
-async def test_a_directory_too_deep_or_renamed_while_running_is_no_way_out(pool):
+async def test_deep_and_renamed_directories_are_not_fetched(pool):
     code = """
         import os
         for _ in range(200):
@@ -99,7 +98,7 @@ async def test_a_directory_too_deep_or_renamed_while_running_is_no_way_out(pool)
     "path", ["/etc/passwd", "../x", "a/../../b", "a//b", "", ".", "a/", "x" * 300, "a\0b", "a\nb", "\ud83d", "./a"]
 )
 @WITH_DIRECTORY
-async def test_a_path_that_leads_out_is_refused(pool, path):
+async def test_a_path_that_is_not_relative_and_plain_is_refused(pool, path):
     with pytest.raises(ValueError, match="files"):
         await pool.run("print(1)", files={path: b""})
     with pytest.raises(ValueError, match="fetch"):
@@ -107,7 +106,7 @@ async def test_a_path_that_leads_out_is_refused(pool, path):
 
 
 @WITH_DIRECTORY
-async def test_files_that_do_not_fit_are_refused(pool):
+async def test_files_that_exceed_the_limits_are_refused(pool):
     for files in (
         {"large": bytes(5 << 20)},
         {f"{number}": bytes(4 << 20) for number in range(5)},
@@ -119,15 +118,15 @@ async def test_files_that_do_not_fit_are_refused(pool):
 
 
 @pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
-async def test_without_a_directory_of_its_own_files_are_refused(pool):
-    with pytest.raises(ValueError, match="files: programs have no directory of their own at the level landlock"):
+async def test_files_are_refused_at_levels_without_a_private_directory(pool):
+    with pytest.raises(ValueError, match="files: programs have no private directory at the level landlock"):
         await pool.run("print(1)", files={"a": b""})
     with pytest.raises(ValueError, match="fetch: "):
         await pool.run("print(1)", fetch=["a"])
 
 
 @pytest.mark.on_host
-async def test_attachments_can_be_read_where_the_program_is_told(pool, tmp_path):
+async def test_attachments_can_be_read_at_their_given_paths(pool, tmp_path):
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "graph").mkdir()
     (tmp_path / "graph" / "part.ttl").write_text("x")
@@ -145,7 +144,7 @@ async def test_attachments_can_be_read_where_the_program_is_told(pool, tmp_path)
 
 @WITH_DIRECTORY
 @pytest.mark.on_host
-async def test_attachments_are_gone_for_the_next_program(pool, tmp_path):
+async def test_attachments_are_not_visible_to_the_next_program(pool, tmp_path):
     (tmp_path / "a.txt").write_text("1")
     look = "import os; print(os.listdir('/attachments'))"
     for _ in range(2):
@@ -154,7 +153,7 @@ async def test_attachments_are_gone_for_the_next_program(pool, tmp_path):
 
 
 @pytest.mark.on_host
-async def test_attachments_cannot_be_changed_and_lead_nowhere(pool, tmp_path):
+async def test_attachments_cannot_be_changed_or_used_to_reach_other_files(pool, tmp_path):
     (tmp_path / "outside.txt").write_text("secret")
     inside = tmp_path / "inside"
     inside.mkdir(mode=0o777)
@@ -192,16 +191,16 @@ async def test_attachments_cannot_be_changed_and_lead_nowhere(pool, tmp_path):
 
 
 @pytest.mark.on_host
-async def test_a_mistake_in_the_attachments_is_explained(pool, tmp_path):
+async def test_invalid_attachments_are_refused_with_a_reason(pool, tmp_path):
     (tmp_path / "a").write_text("1")
     os.mkfifo(tmp_path / "fifo")
-    for attachments, told in (
+    for attachments, reason in (
         ({"a": "relative"}, "an absolute path is needed"),
         ({"../a": tmp_path / "a"}, "letters, digits"),
         ({"a": tmp_path / "missing"}, "No such file"),
         ({"a": tmp_path / "fifo"}, "neither a file nor a directory"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reason):
             await pool.run("print(1)", attachments=attachments)
     with pytest.raises(ValueError, match="bindings: 'attachments'"):
         await pool.run("print(1)", bindings={"attachments": "x"}, attachments={"a": tmp_path / "a"})
@@ -215,7 +214,7 @@ async def test_stdin_is_read_like_a_file(pool):
     assert (await pool.run("import sys; print(sum(map(int, sys.stdin)))", stdin="1\n" * 100_000)).stdout == "100000\n"
 
 
-async def test_a_traceback_shows_the_program_alone(pool):
+async def test_a_traceback_shows_only_the_program(pool):
     failing = await pool.run("def f():\n    return 1 / 0\nf()")
     assert failing.stderr.splitlines() == [
         "Traceback (most recent call last):",
@@ -236,12 +235,12 @@ async def test_a_traceback_shows_the_program_alone(pool):
         ("sys.stdout = 'no stream'; sys.stderr.write('words')", "", "words", 120),
     ],
 )
-async def test_what_stands_in_a_last_line_without_an_end_is_handed_back(pool, code, stdout, stderr, exit_code):
+async def test_an_unterminated_last_line_is_returned(pool, code, stdout, stderr, exit_code):
     result = await pool.run(f"import sys; {code}")
     assert (result.stdout, result.stderr, result.exit_code) == (stdout, stderr, exit_code)
 
 
-async def test_stderr_is_handed_back_from_its_end(pool):
+async def test_the_end_of_stderr_is_returned(pool):
     result = await pool.run("import sys; sys.stderr.write('x' * 50_000 + 'end')")
     assert (len(result.stderr), result.stderr[-4:]) == (16_384, "xend")
     assert "ZeroDivisionError" in (await pool.run("1 / 0")).stderr

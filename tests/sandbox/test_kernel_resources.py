@@ -1,4 +1,4 @@
-"""What a program can make the kernel hold for it (descriptors, buffers, threads), and what it learns of others."""
+"""Kernel resources that a program can use (descriptors, buffers, threads), and information about other processes."""
 
 import asyncio
 import os
@@ -29,29 +29,32 @@ RAW = """
 """
 
 
+PATIENT = Limits(cpu_s=20, wall_s=60)
+
+
 def program(code: str) -> str:
+    """A program with the helpers of `RAW`."""
     return textwrap.dedent(RAW) + textwrap.dedent(code)
 
 
 @pytest.mark.parametrize("without", ["VM", "FS", "FILES", "SIGHAND"])
-async def test_a_thread_shares_memory_directory_descriptors_and_handlers(level, without):
-    """RLIMIT_NOFILE counts each table of descriptors: a thread with its own would hold as many sockets again."""
+async def test_a_thread_must_share_memory_directory_descriptors_and_handlers(pool, level, without):
+    """RLIMIT_NOFILE applies to each descriptor table: a thread with a separate one could hold 64 more sockets."""
     code = program("""
         flags = {"VM": 0x100, "FS": 0x200, "FILES": 0x400, "SIGHAND": 0x800, "THREAD": 0x10000}
         stack = mmap.mmap(-1, 1 << 16, PRIVATE)
         top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + (1 << 15)
         print(call(CLONE, sum(value for name, value in flags.items() if name != without), top, 0, 0, 0), flush=True)
     """)
-    async with SandboxPool(slots=1, level=level) as pool:
-        result = await pool.run(code, bindings={"without": without})
-    # Where processes are allowed, the kernel itself refuses what no thread library asks for.
+    result = await pool.run(code, bindings={"without": without})
+    # Where processes are allowed, the filter passes some combinations, and the kernel itself refuses them.
     may_fork = level.has_cgroup and without != "FILES"
     allowed = ("EPERM", "EINVAL") if may_fork else ("EPERM",)
-    if not (may_fork and without == "FS"):  # a working directory of its own costs nothing
+    if not (may_fork and without == "FS"):  # a separate working directory is harmless
         assert result.stdout.strip() in allowed, result
 
 
-async def test_close_range_gives_no_table_of_descriptors_of_its_own(pool):
+async def test_close_range_cannot_unshare_the_descriptor_table(pool):
     code = program("""
         print(call(436, 40, 50, 2), call(436, 40, 50, 6), call(436, 40, 50, 0), call(436, 40, 50, 4))
         os.closerange(40, 50)
@@ -59,7 +62,7 @@ async def test_close_range_gives_no_table_of_descriptors_of_its_own(pool):
     assert await output(pool, code) == "EPERM EPERM 0 0"
 
 
-async def test_sockets_hold_no_more_memory_than_one_table_of_descriptors_has(level):
+async def test_threads_cannot_multiply_the_memory_of_sockets(pool):
     code = """
         import ctypes, socket, threading
         libc = ctypes.CDLL(None, use_errno=True)
@@ -85,12 +88,11 @@ async def test_sockets_hold_no_more_memory_than_one_table_of_descriptors_has(lev
         for thread in threads: thread.join()
         print(len(own_tables), sum(num_bytes) < 24 << 20)
     """
-    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
-        assert await output(pool, code) == "0 True"
+    assert await output(pool, code, limits=PATIENT) == "0 True"
 
 
-async def test_memory_that_is_shared_without_a_file_is_refused_where_it_would_not_be_counted(level):
-    """As a whole it lives for as long as one page of it is mapped, and RLIMIT_AS counts that page alone."""
+async def test_shared_anonymous_memory_is_refused_where_no_limit_counts_it(pool, level):
+    """It stays allocated as a whole while one page of it is mapped, but RLIMIT_AS counts only that page."""
     code = """
         import mmap
         kept = []
@@ -104,8 +106,7 @@ async def test_memory_that_is_shared_without_a_file_is_refused_where_it_would_no
         mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).write(bytes(1 << 20))
         mmap.mmap(-1, 1 << 20, access=mmap.ACCESS_COPY).write(bytes(1 << 20))
     """
-    async with SandboxPool(slots=1, level=level, limits=Limits(memory_mb=64)) as pool:
-        result = await pool.run(textwrap.dedent(code))
+    result = await pool.run(textwrap.dedent(code), limits=Limits(memory_mb=64))
     if level.has_cgroup:
         assert result.outcome is Outcome.OOM
     else:
@@ -113,7 +114,7 @@ async def test_memory_that_is_shared_without_a_file_is_refused_where_it_would_no
 
 
 @pytest.mark.parametrize("stride", [1 << 30, 1 << 21])
-async def test_pages_far_apart_take_few_page_tables(level, stride):
+async def test_pages_that_are_far_apart_use_few_page_tables(pool, level, stride):
     code = program("""
         call = libc.mmap
         call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 6
@@ -126,16 +127,15 @@ async def test_pages_far_apart_take_few_page_tables(level, stride):
         print(num)
     """)
     code = code.replace("stride", str(stride))
-    async with SandboxPool(slots=1, level=level, limits=Limits(memory_mb=512, cpu_s=20, wall_s=60)) as pool:
-        result = await pool.run(code)
-    # A table of the kernel's is 4 KiB; a page alone in its GiB takes two.
+    result = await pool.run(code, limits=Limits(memory_mb=512, cpu_s=20, wall_s=60))
+    # A page table takes 4 KiB. A single page in its GiB needs two of them.
     assert result.outcome is Outcome.OK, result
     if not level.has_cgroup:
         assert int(result.stdout) * 4096 * (2 if stride > 1 << 21 else 1) <= 40 << 20
 
 
-async def test_no_pages_of_a_file_are_lent_to_sockets(level):
-    """A socket is charged for bytes, and keeps whole pages."""
+async def test_sendfile_to_a_socket_is_refused(pool):
+    """A socket is charged for the bytes sent, while the kernel keeps whole pages."""
     code = """
         import os, shutil, socket
         a, b = socket.socketpair()
@@ -148,22 +148,20 @@ async def test_no_pages_of_a_file_are_lent_to_sockets(level):
             os.lseek(1, 0, 0)
             print("held")
     """
-    async with SandboxPool(slots=1, level=level) as pool:
-        assert await output(pool, code) == "held"
+    assert await output(pool, code) == "held"
 
 
-async def test_a_thread_that_a_signal_keeps_from_its_end_still_counts(level):
+@pytest.mark.slow
+async def test_a_thread_whose_end_was_interrupted_by_a_signal_still_counts(pool):
     if not kernel_is_x86():
         pytest.skip("written in machine code of x86-64")
-    code = program(DRIFT)
-    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
-        result = await pool.run(code)
+    result = await pool.run(program(DRIFT), limits=PATIENT)
     assert result.outcome is Outcome.OK, result
     assert int(result.stdout) <= 63, result
 
 
 DRIFT = """
-    # Threads that try to end for ever, and count how often they come back; threads that sleep; an empty signal handler.
+    # Threads that try to end in a loop, and count how often they return; threads that sleep; an empty signal handler.
     text = mmap.mmap(-1, 4096, PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     spawn = bytes.fromhex("534889fbb838000000bf000f010031d24d31d24d31c00f0585c074025bc3")
     ending = bytes.fromhex("b83c00000031ff0f05f048ff03ebf1")
@@ -184,7 +182,7 @@ DRIFT = """
         for number, thread in enumerate(threads):
             if thread <= 0 or call(234, os.getpid(), thread, 10) == "ESRCH":
                 threads[number] = start(0, number)
-    num = 0  # of those that sleep: the others may have ended
+    num = 0  # number of sleeping threads; the others may have ended
     while num < 300 and start(1, 10 + num) > 0: num += 1
     print(num, flush=True)
     os._exit(0)
@@ -204,20 +202,19 @@ COUNT = """
 """
 
 
-async def test_threads_are_bounded_for_each_program_and_none_takes_a_neighbours(level):
-    async with SandboxPool(slots=2, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
-        for _ in range(2):
-            both = await asyncio.gather(*(output(pool, COUNT, seconds="0.3") for _ in range(2)))
-            assert both == ["63 can't start new thread"] * 2
+async def test_each_of_two_concurrent_programs_may_start_63_threads(pool):
+    for _ in range(2):
+        both = await asyncio.gather(*(output(pool, COUNT, limits=PATIENT, seconds="0.3") for _ in range(2)))
+        assert both == ["63 can't start new thread"] * 2
 
 
-async def test_threads_made_without_a_library_are_bounded(level):
-    """No more than a page of stack each, and no bookkeeping in Python: as many as a program can make."""
+async def test_threads_started_by_machine_code_are_limited(pool):
+    """With tiny stacks and without Python's bookkeeping, so that only the sandbox limits their number."""
     if not kernel_is_x86():
         pytest.skip("written in machine code of x86-64")
     code = program("""
         text = mmap.mmap(-1, 4096, PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        # The child waits for ever: mov eax, 34 (pause); syscall; jmp back. The parent returns what clone returned.
+        # The child waits: mov eax, 34 (pause); syscall; jmp back. The parent returns what clone returned.
         text.write(bytes.fromhex("b838000000" "0f05" "4885c0" "7407" "c3" "9090909090" "90" "b822000000" "0f05" "ebf7"))
         base = ctypes.addressof(ctypes.c_char.from_buffer(text))
         clone = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 5)(base)
@@ -227,11 +224,10 @@ async def test_threads_made_without_a_library_are_bounded(level):
         print(sum(clone(flags, top, 0, 0, 0) > 0 for _ in range(1000)), flush=True)
         os._exit(0)
     """)
-    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
-        assert await output(pool, code) == "63"
+    assert await output(pool, code, limits=PATIENT) == "63"
 
 
-async def test_threads_that_ended_make_room_for_others(pool):
+async def test_ended_threads_do_not_count_toward_the_limit(pool):
     code = """
         import threading
         for _ in range(300):
@@ -243,7 +239,7 @@ async def test_threads_that_ended_make_room_for_others(pool):
     assert await output(pool, code) == "done"
 
 
-async def test_asking_for_threads_without_end_costs_the_programs_own_time(level):
+async def test_refused_threads_cost_cpu_time_of_the_program(pool):
     code = (
         COUNT
         + """
@@ -253,17 +249,12 @@ async def test_asking_for_threads_without_end_costs_the_programs_own_time(level)
         except RuntimeError: pass
     """
     )
-    async with SandboxPool(slots=1, level=level, limits=Limits(cpu_s=0.5, wall_s=60)) as pool:
-        result = await pool.run(textwrap.dedent(code), bindings={"seconds": "60"})
-        assert (result.outcome, result.error) == (
-            Outcome.TIMEOUT,
-            "TimeLimit: more than 0.5 s of processor time",
-        )
-        assert (await pool.run("print('next')")).stdout == "next\n"
+    result = await pool.run(textwrap.dedent(code), bindings={"seconds": "600"}, limits=Limits(cpu_s=0.5, wall_s=60))
+    assert (result.outcome, result.error) == (Outcome.TIMEOUT, "TimeLimit: more than 0.5 s of processor time")
 
 
 @pytest.mark.on_host
-async def test_when_memory_runs_out_the_kernel_ends_programs_before_the_service(level, at_rest):
+async def test_the_oom_killer_prefers_programs_to_the_service(level, at_rest):
     async with SandboxPool(slots=1, level=level):
         scores = {memory_priority(pid) for pid in await at_rest(slots=1)}
     assert scores == {1000}
@@ -297,9 +288,10 @@ CROWDED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
-def test_a_program_that_was_ended_because_others_took_the_memory_is_not_blamed(level, crowded_group):
-    """Both stay within their own limits; the group around the service is too small for both."""
+def test_a_program_killed_for_lack_of_memory_around_it_is_a_sandbox_failure(level, crowded_group):
+    """Both programs stay within their own limits, but the service's group is too small for both."""
     code = textwrap.dedent(CROWDED)
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, str(level)],
@@ -314,7 +306,7 @@ def test_a_program_that_was_ended_because_others_took_the_memory_is_not_blamed(l
 
 @pytest.fixture
 def crowded_group():
-    """Puts the calling process into a group of 220 MiB."""
+    """Function that moves the calling process into a group of 220 MiB."""
     try:
         group = open_tree().make()
     except CgroupError as error:
@@ -325,11 +317,11 @@ def crowded_group():
     asyncio.run(group.remove())
 
 
-# -------------------------------------------------------------------------------------------------- what it learns of others
+# --------------------------------------------------------------------------------------- information about other processes
 
 
 @pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
-async def test_nothing_can_be_asked_about_another_process(pool):
+async def test_other_processes_cannot_be_queried(pool):
     code = program("""
         import time
         learned = []
@@ -350,9 +342,8 @@ async def test_nothing_can_be_asked_about_another_process(pool):
     assert own == "True True 0 True True"
 
 
-async def test_programs_side_by_side_cannot_wake_each_other_over_a_shared_page(level):
-    if level is IsolationLevel.NAMESPACES_CGROUP:
-        pytest.skip("its processes share semaphores")
+@pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES, IsolationLevel.LANDLOCK], indirect=True)
+async def test_concurrent_programs_cannot_wake_each_other_with_a_futex(pool):
     wait = program("""
         address = ctypes.cast(libc.puts, ctypes.c_void_p).value & ~7
         value = ctypes.c_int32.from_address(address).value
@@ -370,8 +361,7 @@ async def test_programs_side_by_side_cannot_wake_each_other_over_a_shared_page(l
                 seen.add(call(FUTEX, address, operation, 2**31 - 1, 0, 0, 0xFFFFFFFF))
         print(sorted(map(str, seen)))
     """)
-    async with SandboxPool(slots=2, level=level, limits=Limits(cpu_s=20, wall_s=60)) as pool:
-        waited, woke = await asyncio.gather(output(pool, wait), output(pool, wake))
+    waited, woke = await asyncio.gather(output(pool, wait, limits=PATIENT), output(pool, wake, limits=PATIENT))
     assert waited == "ETIMEDOUT"
     assert woke == "['EPERM']"
 
@@ -380,23 +370,23 @@ def kernel_is_x86() -> bool:
     return os.uname().machine == "x86_64"
 
 
-# ---------------------------------------------------------------------------------------------- what there is for the service
+# ------------------------------------------------------------------------------------------------- limits of the service
 
 
-async def test_a_pool_that_does_not_fit_into_its_group_says_so(level, monkeypatch):
+async def test_a_pool_that_exceeds_the_hosts_limits_warns(level, monkeypatch):
     small = HostLimits(memory_bytes=600 << 20, num_tasks=100)
     monkeypatch.setattr("tirjudge_sandbox.pool.host_limits", lambda: small)
     pool = SandboxPool(slots=2, level=level, limits=Limits(memory_mb=512))
-    with pytest.warns(RuntimeWarning) as told:
+    with pytest.warns(RuntimeWarning) as warned:
         async with pool:
             assert pool.max_limits.memory_mb == 512
-    memory, tasks = (str(warning.message) for warning in told)
+    memory, tasks = (str(warning.message) for warning in warned)
     assert "2 slots of 512 MiB" in memory
-    assert "there are 600 MiB" in memory
-    assert "208 processes and threads, and 100 are allowed" in tasks
+    assert "only 600 MiB are available" in memory
+    assert "208 processes and threads, but the service's control group allows 100" in tasks
 
 
-async def test_a_program_may_ask_for_no_more_memory_than_all_slots_can_have_at_once(level, monkeypatch):
+async def test_the_memory_of_a_request_is_limited_to_what_all_slots_can_use(level, monkeypatch):
     small = HostLimits(memory_bytes=resident_bytes(os.getpid()) + (2 << 30), num_tasks=None)
     monkeypatch.setattr("tirjudge_sandbox.pool.host_limits", lambda: small)
     async with SandboxPool(slots=2, level=level, limits=Limits(memory_mb=512)) as pool:
@@ -405,7 +395,7 @@ async def test_a_program_may_ask_for_no_more_memory_than_all_slots_can_have_at_o
             await pool.run("print(1)", limits=Limits(memory_mb=1024))
 
 
-def test_the_limits_of_the_groups_around_a_process_are_found():
+def test_the_limits_of_a_processs_groups_are_found():
     try:
         tree = open_tree()
     except CgroupError as error:

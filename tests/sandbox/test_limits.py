@@ -1,32 +1,31 @@
-"""What happens to a program that wants more than its share, and what is told of it."""
+"""Limits of programs, and the results of programs that exceed them."""
 
 import pytest
 
 from tirjudge.formats.texts import TRUNCATED
 from tirjudge.types import Outcome
-from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
+from tirjudge_sandbox import IsolationLevel, Limits
 
 
 async def test_an_endless_loop_is_a_timeout(pool):
-    result = await pool.run("print('begun')\nwhile True:\n    pass")
+    result = await pool.run("print('started')\nwhile True:\n    pass")
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.TIMEOUT, None, None)
     assert result.error == "TimeLimit: more than 0.5 s of processor time"
-    assert result.stdout == "begun\n"
+    assert result.stdout == "started\n"
     assert result.cpu_s >= 0.5
 
 
-async def test_a_call_that_never_comes_back_to_python_is_a_timeout(pool):
+async def test_a_long_call_of_c_code_is_a_timeout(pool):
     assert (await pool.run("9 ** 9 ** 9")).outcome is Outcome.TIMEOUT
 
 
-async def test_compiling_counts(pool):
+async def test_hard_compilation_is_an_error_of_the_program(pool):
     assert (await pool.run("print(9 ** 9 ** 8 % 7 if False else '-' * 10)")).outcome is Outcome.OK
     assert (await pool.run("eval('-' * 100_000 + '1')")).outcome in (Outcome.ERROR, Outcome.OOM)
 
 
-async def test_sleeping_ends_at_the_wall_limit(level):
-    async with SandboxPool(slots=1, limits=Limits(wall_s=0.3), level=level) as pool:
-        result = await pool.run("import time; time.sleep(60)")
+async def test_sleeping_ends_at_the_wall_limit(pool):
+    result = await pool.run("import time; time.sleep(600)", limits=Limits(wall_s=0.3))
     assert result.outcome is Outcome.TIMEOUT
     assert result.error == "TimeLimit: not done after 0.3 s"
 
@@ -35,16 +34,15 @@ async def test_sleeping_ends_at_the_wall_limit(level):
     "code",
     [
         "import signal\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\nwhile True: pass",
-        "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()",
-        "import atexit, time; atexit.register(time.sleep, 60)",
+        "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()",
+        "import atexit, time; atexit.register(time.sleep, 600)",
         "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E",
         "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\nwhile True: pass",
     ],
     ids=["ignored signals", "thread", "exit hook", "error message", "stopped"],
 )
-async def test_there_is_no_way_around_the_time_limits(level, code):
-    async with SandboxPool(slots=1, limits=Limits(cpu_s=0.3, wall_s=0.6), level=level) as pool:
-        assert (await pool.run(code)).outcome is Outcome.TIMEOUT
+async def test_time_limits_cannot_be_circumvented(pool, code):
+    assert (await pool.run(code, limits=Limits(cpu_s=0.3, wall_s=0.6))).outcome is Outcome.TIMEOUT
 
 
 async def test_too_much_memory_is_oom(pool):
@@ -52,21 +50,20 @@ async def test_too_much_memory_is_oom(pool):
     assert (result.outcome, result.error, result.exit_code) == (Outcome.OOM, "MemoryError", None)
 
 
-async def test_hoarding_memory_ends_with_the_program(level):
+async def test_a_program_can_catch_the_memory_error_at_its_limit(pool):
     code = "kept = []\ntry:\n    while True: kept.append(bytearray(1 << 20))\nexcept MemoryError:\n    print(len(kept))"
-    async with SandboxPool(slots=1, limits=Limits(cpu_s=20, wall_s=60, memory_mb=256), level=level) as pool:
-        result = await pool.run(code)
+    result = await pool.run(code, limits=Limits(cpu_s=20, wall_s=60, memory_mb=256))
     assert result.outcome is Outcome.OK
     assert 100 < int(result.stdout) <= 256
 
 
-async def test_a_text_larger_than_the_memory_is_oom(level):
-    async with SandboxPool(slots=1, limits=Limits(memory_mb=16), level=level) as pool:
-        result = await pool.run("print(len(text))", bindings={"text": "x" * (20 << 20)})
+async def test_a_text_larger_than_the_memory_is_oom(pool):
+    limits = Limits(memory_mb=16)
+    result = await pool.run("print(len(text))", bindings={"text": "x" * (20 << 20)}, limits=limits)
     assert result.outcome is Outcome.OOM
 
 
-async def test_memory_below_the_limit_is_given(pool):
+async def test_memory_below_the_limit_is_available(pool):
     assert (await pool.run("x = bytearray(200 << 20)")).outcome is Outcome.OK
 
 
@@ -76,7 +73,7 @@ import threading, time
 count = 0
 try:
     while count < 5000:
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         count += 1
 except (RuntimeError, MemoryError):
     pass
@@ -111,39 +108,39 @@ except OSError as error:
     assert (await pool.run(code)).stdout == "16 No space left on device\n"
 
 
-async def test_a_long_output_keeps_its_head_and_tail(level):
-    async with SandboxPool(slots=1, limits=Limits(output_bytes=40), level=level) as pool:
-        result = await pool.run("print('a' * 50 + 'z' * 49)")
-        assert (result.outcome, result.truncated) == (Outcome.OK, True)
-        assert result.stdout == f"{'a' * 30}\n{TRUNCATED}\n{'z' * 9}\n"
-        exact = await pool.run("print('a' * 39)")
-        assert (exact.stdout, exact.truncated) == ("a" * 39 + "\n", False)
+async def test_a_long_output_keeps_its_head_and_tail(pool):
+    limits = Limits(output_bytes=40)
+    result = await pool.run("print('a' * 50 + 'z' * 49)", limits=limits)
+    assert (result.outcome, result.truncated) == (Outcome.OK, True)
+    assert result.stdout == f"{'a' * 30}\n{TRUNCATED}\n{'z' * 9}\n"
+    exact = await pool.run("print('a' * 39)", limits=limits)
+    assert (exact.stdout, exact.truncated) == ("a" * 39 + "\n", False)
 
 
-async def test_a_cut_inside_a_character_leaves_it_out(level):
-    async with SandboxPool(slots=1, limits=Limits(output_bytes=40), level=level) as pool:
-        result = await pool.run("print('é☃' * 30, end='')")
+async def test_a_character_cut_in_two_is_dropped(pool):
+    result = await pool.run("print('é☃' * 30, end='')", limits=Limits(output_bytes=40))
     head, _, tail = result.stdout.split("\n")
     assert (head, tail) == ("é☃" * 6, "é☃" * 2)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-async def test_flooding_is_an_output_limit(pool, stream):
+async def test_endless_output_is_an_output_limit(pool, stream):
     result = await pool.run(f"import sys\nwhile True: sys.{stream}.write('flood ' * 10_000)")
     assert result.outcome is Outcome.OUTPUT_LIMIT
     assert result.error == "OutputLimit: more than 4 MiB printed"
     assert len(result.stdout) < 70_000
 
 
-async def test_a_program_that_is_too_long_is_refused_unseen(level):
-    async with SandboxPool(slots=1, limits=Limits(source_bytes=10), level=level) as pool:
-        assert (await pool.run("print(123)")).outcome is Outcome.OK
-        result = await pool.run("print('é')")
-        assert (result.outcome, result.error) == (Outcome.REFUSED, "ProgramTooLong: more than 10 bytes")
-        assert pool.stats().num_programs == 1
+async def test_a_program_that_is_too_long_is_refused(pool):
+    limits = Limits(source_bytes=10)
+    assert (await pool.run("print(123)", limits=limits)).outcome is Outcome.OK
+    before = pool.stats().num_programs
+    result = await pool.run("print('é')", limits=limits)
+    assert (result.outcome, result.error) == (Outcome.REFUSED, "ProgramTooLong: more than 10 bytes")
+    assert pool.stats().num_programs == before
 
 
-async def test_the_error_is_the_last_line_and_short(pool):
+async def test_the_error_is_the_last_line_of_the_traceback(pool):
     assert (await pool.run("1 / 0")).error == "ZeroDivisionError: division by zero"
     assert (await pool.run("raise KeyError('x' * 9999)")).error == "KeyError: '" + "x" * 489
     assert (await pool.run("print(")).error == "SyntaxError: '(' was never closed"
@@ -155,16 +152,16 @@ async def test_the_error_is_the_last_line_and_short(pool):
     assert group.error == "| TypeError: second"
 
 
-async def test_text_on_stderr_alone_is_no_error(pool):
+async def test_output_on_stderr_is_not_an_error(pool):
     result = await pool.run("import sys, warnings\nwarnings.warn('careful')\nsys.stderr.write('noise')\nprint(7)")
     assert (result.outcome, result.error, result.stdout) == (Outcome.OK, None, "7\n")
 
 
-async def test_bytes_that_are_no_text_are_replaced(pool):
+async def test_output_that_is_not_utf_8_is_replaced(pool):
     assert (await pool.run(r"import os; os.write(1, b'a\xffb')")).stdout == "a\N{REPLACEMENT CHARACTER}b"
 
 
-async def test_what_judges_need_is_there(pool):
+async def test_common_modules_of_the_standard_library_work(pool):
     code = """
 import asyncio, collections, concurrent.futures, decimal, pickle, sqlite3, hashlib, zoneinfo
 class Point:
@@ -180,7 +177,7 @@ row = sqlite3.connect(":memory:").execute("select 4").fetchone()
 print(asyncio.run(three()), total, row, hashlib.md5(b"").hexdigest()[:4])
 try:
     assert str(zoneinfo.ZoneInfo("Europe/Rome")) == "Europe/Rome"
-except zoneinfo.ZoneInfoNotFoundError:  # this machine has no time zones
+except zoneinfo.ZoneInfoNotFoundError:  # this machine has no time zone data
     pass
 exit()
 """
@@ -188,14 +185,9 @@ exit()
     assert result.stdout == "3 3 (4,) d41d\n", result.error
 
 
-def test_a_limit_of_nothing_is_a_mistake():
-    with pytest.raises(ValueError, match="memory_mb: 0 given"):
-        Limits(memory_mb=0)
-
-
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e308, 2**60, 10**400])
 @pytest.mark.parametrize("name", ["cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb"])
-def test_a_limit_that_the_kernel_cannot_take_is_refused_by_name(name, value):
+def test_a_limit_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(
         ValueError, match=f"^{name}: .{{1,80}} given, a limit is a number greater than 0 and at most 1e"
     ):

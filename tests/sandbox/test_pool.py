@@ -1,4 +1,4 @@
-"""Many programs at once, programs that are given up, and processes that die."""
+"""`SandboxPool`: concurrent programs, cancellation, and processes that die."""
 
 import asyncio
 import itertools
@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 
 import psutil
@@ -16,20 +17,20 @@ from tests.waiting import until
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
-from tirjudge_sandbox.presets import Preset
+from tirjudge_sandbox.fork_server import ForkServer
 from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 
-PATIENT = Limits(cpu_s=60, wall_s=60)
+PATIENT = Limits(cpu_s=300, wall_s=300)
 SPIN = "while True: pass"
 
 
 def fork_server_of(processes: dict[int, int]) -> int:
-    """The process that we started ourselves; all others descend from it."""
+    """Return the process that is our child; all others descend from it."""
     return next(pid for pid, parent in processes.items() if parent == os.getpid())
 
 
 def slot_of(processes: dict[int, int]) -> tuple[int, int]:
-    """The process of the only slot, and the one that waits below it for the next program."""
+    """Return the process of the only slot, and its child that waits for the next program."""
     waiting = next(pid for pid in processes if pid not in processes.values())
     return processes[waiting], waiting
 
@@ -40,16 +41,17 @@ def wait_until_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([descriptor], [], [], 10)[0], f"process {pid} is still there"
+        assert select.select([descriptor], [], [], 60)[0], f"process {pid} still exists"
     finally:
         os.close(descriptor)
 
 
 async def until_busy(pool: SandboxPool) -> None:
-    await until(lambda: any(slot.is_running for slot in pool._slots))
+    """Wait until a program was sent to a slot."""
+    await until(lambda: pool.stats().num_busy)
 
 
-async def test_sixty_four_in_flight_are_neither_lost_nor_mixed(level):
+async def test_results_of_64_concurrent_programs_are_not_lost_or_mixed_up(level):
     async with SandboxPool(slots=4, level=level) as pool:
         programs = [pool.run("print(who * 2)", bindings={"who": f"{number},"}) for number in range(64)]
         results = await asyncio.gather(*programs)
@@ -58,14 +60,24 @@ async def test_sixty_four_in_flight_are_neither_lost_nor_mixed(level):
         assert (stats.num_programs, stats.num_idle, stats.num_waiting, stats.num_lost) == (64, 4, 0, 0)
 
 
-async def test_waiting_for_a_slot_is_told_apart_from_running(level):
-    async with SandboxPool(slots=1, level=level) as pool:
-        first, second = await asyncio.gather(pool.run("import time; time.sleep(0.2)"), pool.run("print(1)"))
-    assert first.queue_s < 0.2 <= first.wall_s
-    assert second.queue_s >= 0.2
+async def test_queue_time_and_wall_time_do_not_overlap(level):
+    async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        running = asyncio.create_task(pool.run(SPIN))
+        await until_busy(pool)
+        queued = time.monotonic()
+        waiting = asyncio.create_task(pool.run("print(1)"))
+        await until(lambda: pool.stats().num_waiting)
+        seen_waiting = time.monotonic()
+        await asyncio.sleep(0.05)
+        still_waiting = time.monotonic()
+        running.cancel()
+        result = await waiting
+        ended = time.monotonic()
+    assert result.queue_s >= still_waiting - seen_waiting
+    assert result.queue_s + result.wall_s <= ended - queued
 
 
-async def test_a_program_that_waits_has_no_copy_of_its_texts(level):
+async def test_texts_are_not_copied_while_a_program_waits(level):
     class Texts(Mapping[str, str]):
         num_reads = 0
 
@@ -90,14 +102,14 @@ async def test_a_program_that_waits_has_no_copy_of_its_texts(level):
         assert (await second).stdout == "{'A': 'A', 'B': 'B'}\n"
 
 
-async def test_bindings_that_cannot_be_sent_leave_the_slot_usable(level):
+async def test_invalid_bindings_leave_the_slot_usable(level):
     async with SandboxPool(slots=1, level=level) as pool:
         with pytest.raises(TypeError):
             await pool.run("print(1)", bindings={"text": 1})  # type: ignore[dict-item]
         assert (await pool.run("print(1)")).stdout == "1\n"
 
 
-async def test_whoever_waited_longest_gets_the_slot():
+async def test_the_queue_is_first_in_first_out():
     queue = SlotQueue([ProgramSlot(0)])
     slot = await queue.take()
     order: list[str] = []
@@ -129,17 +141,17 @@ async def test_cancelling_kills_the_program_and_frees_its_slot(level, staying):
         assert pool.stats().num_lost == 0
 
 
-async def test_a_program_cancelled_before_its_process_is_ready_never_runs(level):
+async def test_a_program_cancelled_before_its_process_is_ready_does_not_run(level):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         for _ in range(5):
             await pool.run("print('a new process is forked now')")
             task = asyncio.create_task(pool.run(SPIN))
-            while not any(slot.is_running for slot in pool._slots):  # noqa: ASYNC110 - at once
+            while not pool.stats().num_busy:  # noqa: ASYNC110 - without any delay
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert (await pool.run("print('next')")).stdout == "next\n"
         assert pool.stats().num_lost == 0
 
@@ -157,7 +169,7 @@ async def test_cancelling_while_waiting_loses_no_slot(level):
 
 
 @pytest.mark.on_host
-async def test_a_dead_fork_server_is_started_again(level, family):
+async def test_a_dead_fork_server_is_restarted(level, family):
     async with SandboxPool(slots=2, level=level) as pool:
         processes = family()
         os.kill(fork_server_of(processes), signal.SIGKILL)
@@ -170,7 +182,7 @@ async def test_a_dead_fork_server_is_started_again(level, family):
 
 
 @pytest.mark.on_host
-async def test_a_program_lost_with_the_fork_server_is_our_failure(level, family):
+async def test_a_program_lost_with_its_fork_server_is_a_sandbox_failure(level, family):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         task = asyncio.create_task(pool.run(SPIN))
         await until_busy(pool)
@@ -192,7 +204,7 @@ async def test_a_dead_slot_is_replaced(level, at_rest):
 
 
 @pytest.mark.on_host
-async def test_a_process_that_dies_while_it_waits_costs_no_program(level, at_rest):
+async def test_no_program_is_lost_if_a_waiting_process_dies(level, at_rest):
     async with SandboxPool(slots=1, level=level) as pool:
         slot, waiting = slot_of(await at_rest(slots=1))
         os.kill(waiting, signal.SIGKILL)
@@ -202,7 +214,7 @@ async def test_a_process_that_dies_while_it_waits_costs_no_program(level, at_res
 
 
 @pytest.mark.on_host
-async def test_a_slot_that_dies_before_it_reads_its_job_costs_no_program(level, at_rest):
+async def test_no_program_is_lost_if_a_slot_dies_before_reading_its_job(level, at_rest):
     async with SandboxPool(slots=1, level=level) as pool:
         slot, _ = slot_of(await at_rest(slots=1))
         os.kill(slot, signal.SIGSTOP)
@@ -215,7 +227,7 @@ async def test_a_slot_that_dies_before_it_reads_its_job_costs_no_program(level, 
 
 
 @pytest.mark.on_host
-async def test_a_slot_that_says_nothing_is_given_up(level, monkeypatch, at_rest):
+async def test_a_slot_that_does_not_answer_is_replaced(level, monkeypatch, at_rest):
     monkeypatch.setattr("tirjudge_sandbox.fork_server.WATCHDOG_S", 0.1)
     async with SandboxPool(slots=1, limits=Limits(wall_s=0.1), level=level) as pool:
         slot, _ = slot_of(await at_rest(slots=1))
@@ -236,32 +248,33 @@ async def test_closing_leaves_no_process_and_no_descriptor(level, family):
     assert not family()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(result) for result in results} == {SandboxUnavailable}
-    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert set(os.listdir("/proc/self/fd")) <= descriptors
     assert not pool.is_ready
 
 
-async def test_a_closed_pool_runs_nothing(level):
+async def test_a_closed_pool_runs_no_programs(level):
     async with SandboxPool(slots=1, level=level) as pool:
         pass
     with pytest.raises(SandboxUnavailable, match="closed"):
         await pool.run("print(1)")
 
 
-async def test_a_pool_that_was_not_started_runs_nothing():
+async def test_a_pool_that_was_not_started_runs_no_programs():
     with pytest.raises(SandboxUnavailable, match="not started"):
         await SandboxPool(slots=1).run("print(1)")
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
-def test_nothing_survives_a_killed_server(level, tmp_path, family):
+def test_no_process_survives_a_killed_service(level, family):
     script = f"""
 import asyncio
 from tirjudge_sandbox import Limits, SandboxPool
 
 async def main():
-    async with SandboxPool(slots=2, limits=Limits(cpu_s=60, wall_s=60), level="{level}") as pool:
+    async with SandboxPool(slots=2, limits=Limits(cpu_s=300, wall_s=300), level="{level}") as pool:
         task = asyncio.create_task(pool.run("while True: pass"))
-        while not any(slot.is_running for slot in pool._slots):
+        while not pool.stats().num_busy:
             await asyncio.sleep(0)
         print("running", flush=True)
         await task
@@ -278,8 +291,9 @@ asyncio.run(main())
         wait_until_gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
-def test_a_pool_leaves_no_zombie_to_whoever_adopts_orphans(level):
+def test_a_pool_leaves_no_zombies_for_a_subreaper(level):
     script = f"""
 import asyncio, ctypes
 import psutil
@@ -299,7 +313,7 @@ print([child.status() for child in psutil.Process().children()])
     assert done.stdout == "[]\n"
 
 
-async def test_hostile_and_good_programs_side_by_side(level):
+async def test_hostile_and_honest_programs_run_concurrently(level):
     hostile = ["import ctypes; ctypes.string_at(0)", "x = bytearray(1 << 40)", "import os; os._exit(9)", SPIN]
     async with SandboxPool(slots=3, limits=Limits(cpu_s=0.2), level=level) as pool:
         programs = [pool.run(f"print({number})") for number in range(12)] + [pool.run(code) for code in hostile]
@@ -310,7 +324,7 @@ async def test_hostile_and_good_programs_side_by_side(level):
         assert pool.stats().num_lost == 0
 
 
-def test_a_pool_works_in_one_event_loop_after_another(level):
+def test_pools_work_in_successive_event_loops(level):
     async def once() -> str:
         async with SandboxPool(slots=1, level=level) as pool:
             return (await pool.run("print('loop')")).stdout
@@ -318,42 +332,42 @@ def test_a_pool_works_in_one_event_loop_after_another(level):
     assert [asyncio.run(once()) for _ in range(2)] == ["loop\n"] * 2
 
 
-async def test_a_program_may_bring_its_own_limits(level):
-    async with SandboxPool(slots=1, limits=Limits(wall_s=5), level=level) as pool:
-        short = await pool.run("import time; time.sleep(60)", limits=Limits(wall_s=0.2))
+async def test_a_request_may_set_its_own_limits(level):
+    async with SandboxPool(slots=1, limits=Limits(wall_s=30), level=level) as pool:
+        short = await pool.run("import time; time.sleep(600)", limits=Limits(wall_s=0.2))
         assert (short.outcome, short.error) == (Outcome.TIMEOUT, "TimeLimit: not done after 0.2 s")
-        large = await pool.run("x = bytearray(700 << 20)", limits=Limits(memory_mb=900))
+        large = await pool.run("x = bytearray(700 << 20)", limits=Limits(memory_mb=900, wall_s=60))
         assert large.outcome is Outcome.OK
         assert (await pool.run("x = bytearray(700 << 20)")).outcome is Outcome.OOM
-        with pytest.raises(ValueError, match="limits: wall_s 21 given, at most 20 is allowed here"):
-            await pool.run("print(1)", limits=Limits(wall_s=21))
+        with pytest.raises(ValueError, match="limits: wall_s 121 given, at most 120 is allowed here"):
+            await pool.run("print(1)", limits=Limits(wall_s=121))
 
 
-def test_limits_beyond_the_largest_are_a_mistake():
+def test_defaults_that_exceed_the_maxima_are_refused():
     with pytest.raises(ValueError, match="memory_mb 512 given, at most 100"):
         SandboxPool(max_limits=Limits(memory_mb=100))
     with pytest.raises(ValueError, match="max_waiting: -1 given"):
         SandboxPool(max_waiting=-1)
 
 
-async def test_a_full_queue_turns_programs_away_and_says_for_how_long(level):
+async def test_a_full_queue_rejects_programs_with_a_retry_time(level):
     async with SandboxPool(slots=1, limits=PATIENT, max_waiting=1, level=level) as pool:
-        running = asyncio.create_task(pool.run("import time; time.sleep(0.3)"))
+        running = asyncio.create_task(pool.run(SPIN))
         await until_busy(pool)
         waiting = asyncio.create_task(pool.run("print('waited')"))
         await until(lambda: pool.stats().num_waiting)
         with pytest.raises(SandboxBusy) as refused:
             await pool.run("print('too much')")
         assert refused.value.retry_after_s > 0
+        running.cancel()
         assert (await waiting).stdout == "waited\n"
-        await running
+        await until(lambda: pool.stats().num_busy == 0)
         stats = pool.stats()
-        assert (stats.num_refused, stats.num_programs, stats.num_busy) == (1, 2, 0)
-        assert stats.num_by_outcome == {"ok": 2}
+        assert (stats.num_refused, stats.num_programs, stats.num_by_outcome) == (1, 1, {"ok": 1})
 
 
 @pytest.mark.on_host
-async def test_a_warm_interpreter_that_a_busy_machine_did_not_start_is_tried_again_later(level, monkeypatch):
+async def test_a_warm_interpreter_that_did_not_start_is_retried_later(level, monkeypatch):
     code = "import numpy; print(numpy.ones(2).sum())"
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
         with monkeypatch.context() as patched:
@@ -374,20 +388,20 @@ async def test_an_old_fork_server_is_replaced_between_programs(level, at_rest, m
     monkeypatch.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 5)
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
         before = await at_rest(slots=2)
-        slow = asyncio.create_task(pool.run("import time; time.sleep(1); print('untouched')"))
-        results = [await pool.run("print('going on')") for _ in range(8)]
-        assert {result.stdout for result in results} == {"going on\n"}
+        slow = asyncio.create_task(pool.run("import time; time.sleep(0.5); print('untouched')"))
+        results = [await pool.run("print('quick')") for _ in range(8)]
+        assert {result.stdout for result in results} == {"quick\n"}
         assert (await slow).stdout == "untouched\n"
-        await until(lambda: pool.stats().num_recycled >= 1 and not pool._retired and not pool._background)
+        await until(lambda: pool.stats().num_recycled >= 1)
         monkeypatch.undo()
         assert (await pool.run("print('next')")).stdout == "next\n"
         assert not (await at_rest(slots=2)).keys() & before.keys()
         assert pool.stats().num_lost == 0
 
 
-async def test_slots_in_different_presets_run_no_more_programs_than_there_are_slots(level, family):
+async def test_presets_do_not_increase_the_number_of_concurrent_programs(level, family):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
-        code = "import time; start = time.time(); time.sleep(0.1); print(start, time.time())"
+        code = "import time; start = time.time(); time.sleep(0.05); print(start, time.time())"
         runs = await asyncio.gather(pool.run(code), pool.run("import numpy\n" + code), pool.run(code))
         spans = sorted(tuple(map(float, run.stdout.split())) for run in runs)
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
@@ -395,15 +409,20 @@ async def test_slots_in_different_presets_run_no_more_programs_than_there_are_sl
     assert not family()
 
 
-async def test_a_renewal_that_fails_takes_no_other_slot_with_it(level, monkeypatch):
+@pytest.mark.on_host
+async def test_a_failed_replacement_leaves_all_slots_usable(level, monkeypatch, caplog):
     async with SandboxPool(slots=3, level=level) as pool:
+        failures = []
 
-        async def renew(slot):
-            raise OSError("it does not end")
+        async def open_slot(server, number, *, cgroup):
+            failures.append(number)
+            raise RuntimeError("no new process in this test")
 
         with monkeypatch.context() as patched:
-            patched.setattr(pool, "_renew", renew)
-            with pytest.raises(OSError, match="does not end"):
-                await pool._recycle(Preset.STDLIB)
-        assert pool.stats().num_idle == 3
-        assert (await pool.run("print(1)")).stdout == "1\n"
+            patched.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 1)
+            patched.setattr(ForkServer, "open_slot", open_slot)
+            await pool.run("print(1)")
+            await until(lambda: failures and pool.stats().num_idle == 3)
+        assert pool.stats().num_recycled == 1
+        results = await asyncio.gather(*(pool.run("print(1)") for _ in range(6)))
+        assert {result.stdout for result in results} == {"1\n"}

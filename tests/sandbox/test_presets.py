@@ -1,6 +1,4 @@
-"""Which warm interpreter a program gets, and that it makes no difference but time."""
-
-import time
+"""Choice of the warm interpreter, and programs that import packages."""
 
 import pytest
 
@@ -34,26 +32,16 @@ LIMITS = Limits(cpu_s=10, wall_s=60)
         ("import numpy_financial", "stdlib"),
     ],
 )
-def test_the_smallest_preset_is_chosen_that_has_what_is_imported(code, preset):
+def test_the_smallest_preset_with_all_imports_is_chosen(code, preset):
     assert preset_for(code, offered=ALL) == preset
 
 
-def test_what_is_not_installed_is_not_waited_for():
+def test_packages_that_are_not_offered_do_not_affect_the_choice():
     assert preset_for("import pandas, numpy", offered=["numpy"]) is Preset.NUMPY
     assert preset_for("import sympy", offered=[]) is Preset.STDLIB
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["import " * 37_000, ":import" * 37_000, "\n" * 260_000, "; " * 130_000, "import\t" * 37_000, "from ;" * 43_000],
-)
-def test_choosing_takes_no_time_however_hostile_the_text(text):
-    start = time.process_time()
-    preset_for(text + "numpy", offered=ALL)
-    assert time.process_time() - start < 0.5
-
-
-def test_packages_are_found_with_what_they_need_and_nothing_else():
+def test_packages_are_found_with_their_requirements_only():
     assert {"numpy", "sympy", "mpmath"} <= OFFERED.keys()
     assert not OFFERED.keys() & {"torch", "pydantic", "pytest", "pip", "tirjudge"}
     assert any(path.endswith("numpy.libs") for path in find_packages().paths)
@@ -68,21 +56,34 @@ def test_packages_are_found_with_what_they_need_and_nothing_else():
             "numpy",
             "[1. 0.] 1.0\n",
         ),
-        ("from sympy import *; x = Symbol('x'); print(factor(x**3 - 1))", "sympy", "(x - 1)*(x**2 + x + 1)\n"),
-        ("import numpy, sympy; print(sympy.Matrix(numpy.eye(1, dtype=int)))", "sci", "Matrix([[1]])\n"),
+        pytest.param(
+            "from sympy import *; x = Symbol('x'); print(factor(x**3 - 1))",
+            "sympy",
+            "(x - 1)*(x**2 + x + 1)\n",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "import numpy, sympy; print(sympy.Matrix(numpy.eye(1, dtype=int)))",
+            "sci",
+            "Matrix([[1]])\n",
+            marks=pytest.mark.slow,
+        ),
         ("n = __import__('num' + 'py'); print(n.linalg.det(n.eye(3)))", "stdlib", "1.0\n"),
-        ("s = __import__('sym' + 'py'); print(s.integrate('x'))", "stdlib", "x**2/2\n"),
+        pytest.param(
+            "s = __import__('sym' + 'py'); print(s.integrate('x'))", "stdlib", "x**2/2\n", marks=pytest.mark.slow
+        ),
     ],
+    ids=["numpy", "sympy", "numpy and sympy", "hidden numpy", "hidden sympy"],
 )
-async def test_programs_find_their_packages_warm_or_not(level, code, preset, stdout):
-    async with SandboxPool(slots=1, limits=LIMITS, level=level) as pool:
-        result = await pool.run(code)
-        assert (result.outcome, result.preset, result.stdout) == (Outcome.OK, preset, stdout), result
-        assert pool.stats().num_by_preset == {preset: 1}
+async def test_programs_can_import_packages_in_any_preset(pool, code, preset, stdout):
+    before = pool.stats().num_by_preset.get(preset, 0)
+    result = await pool.run(code, limits=LIMITS)
+    assert (result.outcome, result.preset, result.stdout) == (Outcome.OK, preset, stdout), result
+    assert pool.stats().num_by_preset[preset] == before + 1
 
 
 @pytest.mark.on_host
-async def test_other_packages_of_the_environment_do_not_exist(pool):
+async def test_other_packages_of_the_environment_cannot_be_imported(pool):
     code = """
 import importlib, numpy, os
 for name in ("torch", "pydantic", "pytest", "typer", "tirjudge", "pip"):
@@ -111,19 +112,19 @@ except OSError:
     assert result.stdout == "[]\n", result
 
 
-async def test_numbers_of_numpy_differ_between_programs(pool):
+async def test_random_numbers_of_numpy_differ_between_programs(pool):
     code = "import numpy as np, random; print(np.random.rand(), np.random.default_rng().random(), random.random())"
     seen = [(await pool.run(code)).stdout.split() for _ in range(3)]
     assert all(len(set(column)) == 3 for column in zip(*seen, strict=True)), seen
 
 
-async def test_packages_can_be_left_out(level):
+async def test_a_pool_can_offer_no_packages(level):
     async with SandboxPool(slots=1, level=level, packages=[]) as pool:
         result = await pool.run("import numpy")
     assert (result.preset, result.error) == ("stdlib", "ModuleNotFoundError: No module named 'numpy'")
 
 
-async def test_too_large_an_array_is_out_of_memory(pool):
+async def test_an_array_that_is_too_large_is_oom(pool):
     result = await pool.run("import numpy as np; np.ones((200_000, 200_000))")
     assert result.outcome is Outcome.OOM
     assert "Unable to allocate" in (result.error or "")

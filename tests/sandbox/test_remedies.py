@@ -1,4 +1,4 @@
-"""Which switch of a kernel keeps namespaces away is named alone, with what sets it back."""
+"""Advice for kernels that forbid user namespaces: it names the setting and the command that changes it."""
 
 import os
 import shlex
@@ -12,10 +12,10 @@ from tirjudge_sandbox.remedies import remedy_for_namespaces
 
 @pytest.fixture
 def advice(tmp_path):
-    """What is advised under a kernel that says this of itself."""
+    """Function that returns the advice for a kernel with the given contents of files in /proc."""
 
-    def advised(**says: str) -> str:
-        for name, text in says.items():
+    def advised(**contents: str) -> str:
+        for name, text in contents.items():
             file = tmp_path / name.replace("__", "/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{text}\n")
@@ -24,26 +24,26 @@ def advice(tmp_path):
     return advised
 
 
-def test_namespaces_that_are_switched_off(advice):
+def test_disabled_namespaces_are_enabled_with_sysctl(advice):
     found = advice(sys__user__max_user_namespaces="0", sys__kernel__apparmor_restrict_unprivileged_userns="1")
     assert "sysctl -w user.max_user_namespaces=" in found
     assert "AppArmor" not in found
 
 
-def test_namespaces_for_root_alone(advice):
+def test_namespaces_that_only_root_may_create_are_allowed_with_sysctl(advice):
     found = advice(sys__user__max_user_namespaces="9000", sys__kernel__unprivileged_userns_clone="0")
     assert "sysctl -w kernel.unprivileged_userns_clone=1" in found
 
 
 @pytest.mark.parametrize(
-    "says",
+    "contents",
     [
         {"sys__kernel__apparmor_restrict_unprivileged_userns": "1", "self__attr__current": "unconfined"},
         {"self__attr__apparmor__current": "some-service (enforce)"},
     ],
 )
-def test_the_profile_that_is_advised_is_for_the_file_that_programs_run_in(advice, says):
-    found = advice(sys__user__max_user_namespaces="9000", sys__kernel__unprivileged_userns_clone="1", **says)
+def test_the_apparmor_profile_is_for_the_interpreter_of_programs(advice, contents):
+    found = advice(sys__user__max_user_namespaces="9000", sys__kernel__unprivileged_userns_clone="1", **contents)
     writes = found.split("`")[1].partition(" > ")[0]
     profile = subprocess.run(shlex.split(writes), check=True, capture_output=True, text=True).stdout
     assert (
@@ -53,13 +53,13 @@ def test_the_profile_that_is_advised_is_for_the_file_that_programs_run_in(advice
 
 
 @pytest.mark.parametrize("label", ["docker-default (enforce)", "cri-containerd.apparmor.d (enforce)"])
-def test_in_a_container_its_own_options_are_named(advice, label):
+def test_in_a_container_the_options_of_the_container_are_named(advice, label):
     found = advice(sys__kernel__apparmor_restrict_unprivileged_userns="1", self__attr__current=label)
     assert "--security-opt seccomp=unconfined --security-opt apparmor=unconfined" in found
     assert "appArmorProfile: {type: Unconfined}" in found
     assert "apparmor_parser" not in found
 
 
-def test_where_no_switch_is_set(advice):
+def test_without_a_known_setting_the_advice_is_general(advice):
     found = advice(sys__user__max_user_namespaces="9000", self__attr__current="unconfined")
     assert "CAP_SYS_ADMIN" in found

@@ -328,7 +328,7 @@ def test_the_default_number_of_connections_leaves_files_to_the_rest(monkeypatch:
 
 def test_more_connections_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(TooManyConnections, match=r"`ulimit -n 1334` first, or --max-connections 768"):
+    with pytest.raises(TooManyConnections, match=r"`ulimit -n 1334` first, or give --max-connections 768"):
         connections_allowed(1000)
 
 

@@ -1,4 +1,4 @@
-"""HTTP plumbing of every service: connections, limits, bodies, keys, errors, shutdown.
+"""Shared HTTP code of all services: connections, limits, bodies, API keys, errors, shutdown.
 
-The rooms that serve build on it. It needs the extra `server`, and nothing that `import tirjudge` loads imports it.
+It needs the extra `server`. `import tirjudge` does not import it.
 """

@@ -1,4 +1,4 @@
-"""Reads and parses request bodies within limits; a refusal names what is wrong."""
+"""Read and parse request bodies within limits. An error names the problem and the field."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tirjudge_web.errors import Refused
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_LENGTH_DIGITS = 18
-"""Of a `Content-Length`."""
+"""Maximum number of digits of a `Content-Length`. A longer one exceeds any limit."""
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The whole body; reading stops as soon as it is known to be too large.
+    """Read the whole body. Stop as soon as it is known to be too large.
 
     Raises:
-        Refused: 413; or 503, bodies of others leave no room.
+        Refused: 413, the body is larger than `max_bytes`; 503, the bodies of all requests exceed the server's budget.
     """
     declared = request.headers.get("content-length", "0")
-    # Python refuses to read an integer of thousands of digits; one that has more than the limit is larger.
+    # Check the length first: Python refuses to parse an integer of thousands of digits.
     if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > max_bytes):
         raise _too_large(shown(declared).strip('"'), max_bytes=max_bytes)
     body, held = bytearray(), held_body(request.scope)
@@ -40,11 +40,11 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
 
 
 async def read_request(request: Request, model: type[Model], *, draining: Draining, max_bytes: int) -> Model:
-    """The request in a body, as `read_body` and `parse_body`; a server that ends does not wait for the rest of it.
+    """Read and parse a request. At shutdown, the server stops waiting for the rest of a body.
 
     Raises:
-        Refused: as there.
-        ShuttingDown: the server ended first.
+        Refused: see `read_body` and `parse_body`.
+        ShuttingDown: the grace period ended before the body was complete.
     """
     async with draining.limit():
         body = await read_body(request, max_bytes=max_bytes)
@@ -52,15 +52,15 @@ async def read_request(request: Request, model: type[Model], *, draining: Draini
 
 
 def _too_large(given: str, *, max_bytes: int) -> Refused:
-    message = f"body: {given} bytes given, this server takes {max_bytes}; send less, or in several requests"
+    message = f"body: {given} bytes given, this server takes {max_bytes}; send less, or split it into several requests"
     return Refused(invalid(message, param="body", code="body_too_large"), status=413)
 
 
 def parse_body(body: bytes, model: type[Model]) -> Model:
-    """The request in a body.
+    """Parse and validate a request.
 
     Raises:
-        Refused: 400, not UTF-8, not JSON, or not a request; 413, too many JSON values.
+        Refused: 400, the body is not UTF-8, not JSON, or not a valid request; 413, it has too many JSON values.
     """
     try:
         return model.model_validate(_parsed(body))

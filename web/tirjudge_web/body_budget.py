@@ -1,7 +1,7 @@
-"""Limits the bytes of request bodies that one server holds at a time: each is small enough, but connections are many.
+"""Limit the total size of the request bodies that a server holds in memory, in addition to the limit of each body.
 
-When the limit is reached, the body that has been incomplete for the longest gives up its place. So a caller who sends slowly
-on purpose keeps no others out.
+When the total is reached, the request whose body has been incomplete for the longest time is refused. A caller who
+sends slowly on purpose therefore cannot block others.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from tirjudge.http.protocol import Problem
 from tirjudge_web.errors import Refused
 
 NUM_LARGEST = 16
-"""Bodies of the largest size that are held at a time."""
+"""Number of bodies of maximum size that fit into the budget."""
 
 RETRY_S = 1
+"""Value of the header retry-after, seconds."""
 
 _KEY = "tirjudge.body"
 
 
 class BodyBudget:
-    """ASGI middleware: what `read_body` reads counts until its request is answered.
+    """ASGI middleware that counts the bytes read by `read_body` until the request is answered.
 
     Args:
-        app: reads bodies.
-        max_bytes: of all bodies that are held.
+        app: the application.
+        max_bytes: maximum total size of all bodies held.
     """
 
     def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
         self.app = app
         self.max_bytes = max_bytes
         self._num_bytes = 0
-        self._reading: dict[HeldBody, None] = {}  # those that are not whole, by their beginning
+        self._reading: dict[HeldBody, None] = {}  # incomplete bodies, oldest first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,15 +48,18 @@ class BodyBudget:
             self.release(held)
 
     def begin(self, held: HeldBody) -> None:
+        """Mark a body as incomplete."""
         self._reading[held] = None
 
     def end(self, held: HeldBody) -> None:
+        """Mark a body as complete, or as abandoned."""
         self._reading.pop(held, None)
 
     def hold(self, held: HeldBody, *, num_bytes: int) -> None:
-        """
+        """Count bytes of a body. If the budget is exceeded, refuse older incomplete bodies until it is not.
+
         Raises:
-            Refused: 503, there is no room, and no body before this one could make any.
+            Refused: 503, the budget is exceeded and this body is the oldest incomplete one.
         """
         held.num_bytes += num_bytes
         self._num_bytes += num_bytes
@@ -67,18 +71,20 @@ class BodyBudget:
             first.give_up()
 
     def release(self, held: HeldBody) -> None:
+        """Stop counting a body."""
         self.end(held)
         self._num_bytes -= held.num_bytes
         held.num_bytes = 0
 
     def no_room(self) -> Refused:
-        message = f"body: {self.max_bytes:,} bytes of other requests are held; send it again in {RETRY_S} s"
+        """Return the error for a body that exceeds the budget."""
+        message = f"body: the bodies of all requests exceed {self.max_bytes:,} bytes; retry in {RETRY_S} s"
         problem = Problem(message=message, type="server_error", code="too_many_bytes")
         return Refused(problem, status=503, headers={"retry-after": str(RETRY_S)})
 
 
 class HeldBody:
-    """The body of one request."""
+    """The body of one request, as counted by a budget."""
 
     def __init__(self, budget: BodyBudget) -> None:
         self.num_bytes = 0
@@ -87,9 +93,10 @@ class HeldBody:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """
+        """Context in which the body is read.
+
         Raises:
-            Refused: 503, it has to make room for others.
+            Refused: 503, the body was abandoned in favor of newer ones.
         """
         self._budget.begin(self)
         try:
@@ -101,19 +108,21 @@ class HeldBody:
             self._budget.end(self)
 
     def add(self, num_bytes: int) -> None:
-        """
+        """Count bytes of this body.
+
         Raises:
-            Refused: 503, there is no room.
+            Refused: 503, see `BodyBudget.hold`.
         """
         self._budget.hold(self, num_bytes=num_bytes)
 
     def give_up(self) -> None:
+        """Abort reading this body."""
         if self._timer is not None:
             self._timer.reschedule(asyncio.get_running_loop().time())
 
 
 def held_body(scope: Scope) -> HeldBody:
-    """Of a request; without a budget around the application, of one that has room for all."""
+    """Return the counted body of a request. Without the middleware, the budget is unlimited."""
     return scope.get(_KEY) or HeldBody(BodyBudget(_nothing, max_bytes=1 << 62))
 
 

@@ -1,9 +1,10 @@
-"""Refuses requests of web pages of other sites, and DNS rebinding.
+"""Refuse cross-site requests of browsers, and DNS rebinding.
 
-A browser sends requests for any page that is open in it, and a server without keys on the loopback would answer them. A page
-of another site is recognised by `Origin` and `Sec-Fetch-Site`, which no page can forge. DNS rebinding shows in `Host`:
-there `attacker.example` begins to resolve to 127.0.0.1, so that the page counts as one of ours. Programs other than browsers
-send neither of the first two, and in `Host` the name by which they were told to reach the server.
+Any web page can make the browser send requests, and a server without API keys on the loopback interface would answer
+them. `Origin` and `Sec-Fetch-Site` identify a page of another site, and pages cannot forge them. In a DNS rebinding
+attack, `attacker.example` starts to resolve to 127.0.0.1, so that the browser takes the page for one of this server.
+`Host` then contains the attacker's name. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and
+their `Host` is the name that they were configured with.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from tirjudge_web.errors import problem_response
 from tirjudge_web.http_connection import PROBE_PATHS
 
 _OWN_SITES = ("same-origin", "none")
-"""Of `Sec-Fetch-Site`: sent by a page of ours, and by the user (an address typed in, a bookmark)."""
+"""Allowed values of `Sec-Fetch-Site`: a page of this server, or the user (a typed address, a bookmark)."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """Names in `Host` that are taken besides IP addresses and `localhost`. A port does not matter."""
+    """Names allowed in `Host` in addition to IP addresses and `localhost`. Ports are ignored."""
 
     given: tuple[str, ...] = ()
-    """By `--allowed-host`. With any of these, servers with keys check `Host` too."""
+    """Names from `--allowed-host`. If there are any, `Host` is also checked when API keys are required."""
     bound: str
-    """The address that the server listens at, as it was given: a name is taken as well."""
+    """The address or name that the server listens on. A name is allowed too."""
 
 
 class BrowserCheck:
-    """ASGI middleware: refuses what other sites make a browser send. `PROBE_PATHS` are open to all.
+    """ASGI middleware that refuses cross-site requests of browsers. `PROBE_PATHS` are not checked.
 
     Args:
-        app: what is protected.
-        hosts: the names of the server; None: `Host` is not checked.
-        has_keys: asked at each request: whether callers need a key.
+        app: the application.
+        hosts: allowed names of the server. None: `Host` is not checked.
+        has_keys: called at each request; whether API keys are required.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: AllowedHosts | None, has_keys: Callable[[], bool]) -> None:
@@ -54,24 +55,24 @@ class BrowserCheck:
         app = self.app
         if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
             headers = Headers(scope=scope)
-            if not self._is_host_taken(scope, headers):
+            if not self._is_host_allowed(scope, headers):
                 app = problem_response(_host_problem(headers.getlist("host")), status=421)
             elif problem := _site_problem(scope.get("scheme", "http"), headers):
                 app = problem_response(problem, status=403)
         await app(scope, receive, send)
 
-    def _is_host_taken(self, scope: Scope, headers: Headers) -> bool:
+    def _is_host_allowed(self, scope: Scope, headers: Headers) -> bool:
         if self._names is None or self._has_keys():
             return True
         given = headers.getlist("host")
         if not given:
-            return scope.get("http_version") == "1.0"  # no browser leaves it out
+            return scope.get("http_version") == "1.0"  # browsers always send it
         name = _host_of(given[0]) if len(given) == 1 else None
         return name is not None and (name in self._names or _is_address(name))
 
 
 def _site_problem(scheme: str, headers: Headers) -> Problem | None:
-    """What is wrong with the page that sent a request; None: nothing, or no page did."""
+    """Return the problem with a request from a page of another site. None: the request is allowed."""
     for site in headers.getlist("sec-fetch-site"):
         if site not in _OWN_SITES:
             return _foreign(f"Sec-Fetch-Site: {shown(site)}")
@@ -82,9 +83,9 @@ def _site_problem(scheme: str, headers: Headers) -> Problem | None:
 
 
 def _is_own(origin: str, *, scheme: str, hosts: list[str]) -> bool:
-    """Whether a page at that origin was served under the `Host` of the request.
+    """Whether a page of this origin was served under the `Host` of the request.
 
-    A proxy may speak TLS for a server that does not, so a page may be of https where the request is of http.
+    The page may have the scheme https although the request arrives over http, because a proxy may terminate TLS.
     """
     try:
         page = urlsplit(origin)
@@ -100,7 +101,7 @@ def _is_own(origin: str, *, scheme: str, hosts: list[str]) -> bool:
 
 
 def _host_of(authority: str) -> str | None:
-    """The name or the address in `HOST` or `HOST:PORT`, in one spelling; None if it is neither."""
+    """Return the normalized name or address in `HOST` or `HOST:PORT`. None: invalid."""
     host, colon, port = authority.rpartition(":")
     if not colon or authority.endswith("]"):
         host, port = authority, "0"
@@ -113,7 +114,7 @@ def _host_of(authority: str) -> str | None:
 
 
 def _name(host: str) -> str:
-    """`Judge.Example.` is `judge.example`."""
+    """Normalize a name: `Judge.Example.` becomes `judge.example`."""
     return host.lower().removesuffix(".")
 
 
@@ -127,10 +128,12 @@ def _is_address(name: str) -> bool:
 
 def _host_problem(given: list[str]) -> Problem:
     what = f"{', '.join(map(shown, given[:2]))} given" if given else "none given"
-    message = f"Host: {what}, which is no name of this server; start it with --allowed-host NAME, or use its IP address"
+    message = (
+        f"Host: {what}, not an allowed name of this server; start it with --allowed-host NAME, or use its IP address"
+    )
     return invalid(message, param=None, code="host_not_allowed")
 
 
 def _foreign(what: str) -> Problem:
-    message = f"{what} given: pages of other sites may not use this server"
+    message = f"{what} given, requests from pages of other sites are not allowed"
     return invalid(message, param=None, code="cross_site_request")

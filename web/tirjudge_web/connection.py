@@ -1,4 +1,4 @@
-"""Cancels the work of a request when its caller hangs up, down to the engine and the sandbox."""
+"""Cancel the work of a request, including its engine and sandbox calls, when the caller disconnects."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tirjudge.concurrency import background
 T = TypeVar("T")
 
 HUNG_UP = 499
-"""Status of a request whose caller hung up before the answer."""
+"""Status of a request whose caller disconnected before the response."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work for as long as the caller is there.
+    """Await work, and cancel it if the caller disconnects.
 
     Args:
-        receive: of a request whose body was read whole; what comes next can only be its end.
-        work: cancelled when the caller hangs up.
+        receive: ASGI function of a request whose body was read completely. Its next message is the disconnect.
+        work: work for the request.
 
     Raises:
-        ClientDisconnect: the caller hung up first.
+        ClientDisconnect: the caller disconnected before the work was done.
     """
     async with background(work) as working, background(_hang_up(receive)) as hung_up:
         await asyncio.wait({working, hung_up}, return_when=asyncio.FIRST_COMPLETED)

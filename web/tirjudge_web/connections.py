@@ -1,4 +1,4 @@
-"""The open connections of one server: makes room for new ones, and ends those that make no progress."""
+"""The open connections of one server: close idle ones to admit new ones, and close those that make no progress."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any, Protocol
 from tirjudge_web.limits import ConnectionLimits, connections_allowed
 
 SWEEP_S = 0.2
-"""How often connections are checked."""
+"""Seconds between checks of all connections."""
 
 
 class Connection(Protocol):
-    """What `HttpConnection` offers to the server."""
+    """Interface of a connection, implemented by `HttpConnection`."""
 
     def shed(self) -> None:
-        """End it at once, for another one."""
+        """Close the connection immediately to admit another one."""
         ...
 
     def check(self, now: float) -> None:
-        """End it if its time is up."""
+        """Close the connection if a time limit has passed."""
         ...
 
 
 class Connections:
-    """
+    """All open connections of a server.
+
     Args:
-        limits: of each connection, and of their number.
-        opened: takes in those that are open, from being accepted to being closed.
+        limits: limits of each connection, and of their number.
+        opened: set that holds the open connections, from accept to close.
 
     Raises:
         TooManyConnections: see `connections_allowed`.
@@ -38,43 +39,45 @@ class Connections:
         self.limits = limits
         self.max_open = connections_allowed(limits.max_connections)
         self.max_busy = max(1, self.max_open - max(1, self.max_open // 8))
-        """Connections with a request under way; the rest is left to callers who ask how the server is."""
+        """Maximum number of connections with a request in progress. The rest is reserved for health checks."""
         self.open: set[Connection] = opened
         self.clock = 0.0
-        """Seconds in which the event loop was free to read. A loop that was held up is no fault of the callers."""
+        """Seconds in which the event loop was able to read. Time in which the loop was blocked does not count against
+        the callers."""
         self._waiting: OrderedDict[Connection, None] = OrderedDict()
 
     @property
     def num_busy(self) -> int:
-        """Connections that may not be shed, because a request of theirs is under way."""
+        """Number of connections with a request in progress. They are not shed."""
         return len(self.open) - len(self._waiting)
 
     def add(self, connection: Connection) -> None:
-        """It was accepted, and waits for its first request."""
+        """Add an accepted connection. It waits for its first request."""
         self.open.add(connection)
         self.await_caller(connection)
 
     def remove(self, connection: Connection) -> None:
+        """Remove a closed connection."""
         self.open.discard(connection)
         self._waiting.pop(connection, None)
 
     def await_caller(self, connection: Connection) -> None:
-        """From now on it waits for its caller, and is shed after those that do so already."""
+        """Mark a connection as waiting for its caller. It becomes the last one to be shed."""
         self._waiting[connection] = None
         self._waiting.move_to_end(connection)
 
     def set_busy(self, connection: Connection) -> None:
-        """It has a request under way."""
+        """Mark a connection as having a request in progress."""
         self._waiting.pop(connection, None)
 
     def make_room(self) -> bool:
-        """Whether one more may be opened; where all places are taken, the one that waits longest is shed."""
+        """Return whether one more connection may be opened. If the maximum is reached, try to shed one first."""
         if len(self.open) < self.max_open:
             return True
         return self.shed()
 
     def shed(self) -> bool:
-        """End the connection that waits longest for its caller; False: none does."""
+        """Close the connection that has waited longest for its caller. Return False if all connections are busy."""
         longest = next(iter(self._waiting), None)
         if longest is None:
             return False
@@ -83,7 +86,7 @@ class Connections:
         return True
 
     async def sweep(self) -> None:
-        """Check all connections, again and again, until it is cancelled."""
+        """Check all connections periodically. Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:

@@ -1,4 +1,4 @@
-"""Draining at shutdown: no new requests are taken, and running ones have a grace period."""
+"""Draining at shutdown: refuse new requests, and give running ones a grace period."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from tirjudge_web.errors import ShuttingDown
 
 
 class Draining:
-    """The end of one server, which has not begun yet."""
+    """State of a server's shutdown. Initially, the server is not shutting down."""
 
     def __init__(self) -> None:
         self._deadlines: set[asyncio.Timeout] = set()
         self._ends_at: float | None = None  # on the loop's clock, once it is shutting down
 
     def begin(self, *, grace_s: float) -> None:
-        """Take no more requests, and end those under way after `grace_s`."""
+        """Start the shutdown: refuse new requests, and abort running ones after `grace_s` seconds."""
         self._ends_at = asyncio.get_running_loop().time() + grace_s
         for deadline in self._deadlines:
             deadline.reschedule(self._ends_at)
 
     @property
     def has_begun(self) -> bool:
+        """Whether the server is shutting down."""
         return self._ends_at is not None
 
     def check(self) -> None:
-        """Whether a request that comes now is taken.
+        """Check that new requests are accepted.
 
         Raises:
-            ShuttingDown: it is not.
+            ShuttingDown: the server is shutting down.
         """
         if self.has_begun:
             raise ShuttingDown(started=False)
 
     @asynccontextmanager
     async def limit(self) -> AsyncIterator[None]:
-        """Cuts off what is done inside when a server that is shutting down waits no longer.
+        """Context whose work is aborted when the grace period of a shutdown ends.
 
         Raises:
-            ShuttingDown: it was cut off.
+            ShuttingDown: the work was aborted.
         """
         deadline = asyncio.timeout_at(self._ends_at)
         self._deadlines.add(deadline)

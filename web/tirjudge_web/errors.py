@@ -1,4 +1,4 @@
-"""Maps every failure of a request to an answer in OpenAI's error format. No traceback leaves the process."""
+"""Map each exception of a request to a response in OpenAI's error format. Responses never contain a traceback."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from tirjudge_web.connection import HUNG_UP
 from tirjudge_web.identity import identity_headers
 
 UNAVAILABLE_RETRY_S = 2.0
-"""When to ask again after something on our side failed."""
+"""Seconds until a retry after a failure of the server."""
 
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+"""HTTP methods that routes may have."""
 
 
 class Refused(Exception):
-    """The request is at fault.
+    """The request is invalid or not allowed.
 
     Attributes:
-        problem: what is wrong with it.
-        status: the HTTP status that says so.
-        headers: what else the answer says, such as when to ask again.
+        problem: body of the error.
+        status: HTTP status.
+        headers: additional response headers, such as retry-after.
     """
 
     def __init__(self, problem: Problem, *, status: int = 400, headers: Mapping[str, str] | None = None) -> None:
@@ -49,7 +50,7 @@ class Refused(Exception):
 
 
 class QueueFull(Exception):
-    """As many wait as may; come back after `retry_after_s`."""
+    """The queue is full. Retry after `retry_after_s` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
@@ -57,10 +58,10 @@ class QueueFull(Exception):
 
 
 class ShuttingDown(Exception):
-    """The server is about to end, and takes or finishes no more requests.
+    """The server is shutting down. It refused or aborted the request.
 
     Attributes:
-        started: whether work on this one may have begun.
+        started: whether work on the request may have started.
     """
 
     def __init__(self, *, started: bool) -> None:
@@ -69,14 +70,14 @@ class ShuttingDown(Exception):
 
 
 UNAVAILABLE = (EngineUnavailable, CheckpointError, SandboxUnavailable)
-"""What does not work on our side; a `CheckpointError` is a remote engine that serves another model now."""
+"""Failures of the server's components. A `CheckpointError` means that a remote engine now serves another model."""
 
 FAILURES = (Refused, QueueFull, ShuttingDown, PromptTooLong, DeadlineExceeded, RecordsUnavailable, *UNAVAILABLE)
-"""What can end a request; anything else is a bug of ours."""
+"""Expected exceptions of a request. Any other exception is a bug of the server."""
 
 
 def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
-    """The status, the body and the headers that answer for an exception."""
+    """Return status, body and additional headers of the response for an exception."""
     match error:
         case Refused():
             return error.status, error.problem, error.headers
@@ -97,7 +98,7 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             problem = Problem(message=str(error), type="server_error", code=f"{part}_unavailable")
             return 503, problem, retry_headers(UNAVAILABLE_RETRY_S)
         case ClientDisconnect():
-            return HUNG_UP, invalid("the caller hung up", param=None, code="hung_up"), {}
+            return HUNG_UP, invalid("the caller disconnected", param=None, code="hung_up"), {}
         case HTTPException():
             phrase = HTTPStatus(error.status_code).phrase
             problem = invalid(str(error.detail), param=None, code=phrase.lower().replace(" ", "_"))
@@ -108,39 +109,39 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
 
 
 def error_response(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed."""
+    """Return the response for a failed request."""
     status, problem, headers = problem_from(error)
     if isinstance(error, HTTPException):
         problem = problem.model_copy(update={"message": f"{request.method} {request.url.path}: {problem.message}"})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers = headers | {"Allow": ", ".join(_methods_at(request))}  # in place of the one that is there
-    # The answer to a bug is sent from outside of our middleware, which would have put these headers on it.
+        headers = headers | {"Allow": ", ".join(_methods_at(request))}  # replaces Starlette's header
+    # The response to an unexpected exception is sent outside our middleware, which adds these headers otherwise.
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         headers = headers | identity_headers(request.scope)
     return problem_response(problem, status=status, headers=headers)
 
 
 def problem_response(problem: Problem, *, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer that says what is wrong."""
+    """Return a response with an error body."""
     body = ErrorBody(error=problem).model_dump_json()
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
 def _methods_at(request: Request) -> list[str]:
-    """What the path of a request takes. Starlette names the methods of its first route alone."""
+    """Return the methods of all routes at the request's path. Starlette names only those of the first route."""
     routes = request.app.router.routes
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     return [m for m, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
 
 
 def answer_errors(app: Starlette) -> None:
-    """Let `error_response` answer for everything that `app` raises."""
+    """Register `error_response` for all exceptions of an application."""
     for kind in (*FAILURES, ClientDisconnect, HTTPException, Exception):
         app.add_exception_handler(kind, error_response)
 
 
 def retry_headers(retry_after_s: float) -> dict[str, str]:
-    """Both spellings: whole seconds for everybody, milliseconds for clients that look."""
+    """Return the headers retry-after (whole seconds) and retry-after-ms (milliseconds, for clients that support it)."""
     return {
         "retry-after": str(max(1, math.ceil(retry_after_s))),
         "retry-after-ms": str(math.ceil(retry_after_s * 1000)),

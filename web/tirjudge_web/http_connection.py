@@ -1,8 +1,9 @@
-"""One HTTP connection within limits: uvicorn's, with bounds on what a caller may send, and on how long it may take.
+"""An HTTP connection with limits: uvicorn's protocol class, plus bounds on the size and duration of requests.
 
-What breaks a limit gets an answer where one can still be sent, and the connection ends. A request that comes before the last
-one is answered (pipelining) is not read: the answer that is due says that the connection closes, and the caller asks again on
-another. So there is never more than one request to a connection, and a caller who hangs up is always noticed.
+A request that exceeds a limit gets an error response if one can still be sent, and the connection is closed. A request
+that arrives before the previous one is answered (pipelining) is not read: the pending response announces that the
+connection closes, and the caller retries on a new connection. A connection therefore never has more than one request at
+a time, and a disconnect of the caller is always noticed.
 """
 
 from __future__ import annotations
@@ -25,39 +26,40 @@ from tirjudge_web.errors import UNAVAILABLE_RETRY_S, retry_headers
 from tirjudge_web.limits import ConnectionLimits
 
 PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
-"""They tell how a server is, so they are answered whatever else goes on, and to every caller."""
+"""Paths for health checks and metrics. They are answered for all callers, even if the server is at its limits."""
 
 
 LINGER_S = 2.0
-"""How long a caller whose request was refused has for reading why."""
+"""Time for the caller to read an error response before the connection is closed, seconds."""
 
 
 class Phase(IntEnum):
-    """What comes next on a connection."""
+    """What a connection is waiting for."""
 
     IDLE = 0
     """A request."""
     HEAD = 1
-    """The rest of its header."""
+    """The rest of a request's header."""
     BODY = 2
-    """The rest of its body."""
+    """The rest of a request's body."""
     BUSY = 3
-    """Its answer."""
+    """The application's response."""
     REST = 4
-    """The rest of the body of a request that was answered already."""
+    """The rest of the body of a request that was already answered."""
     CLOSING = 5
-    """The end, once the caller has read what was sent."""
+    """The caller to read the remaining output, before the connection is closed."""
 
 
 class _Stop(Exception):
-    """The parser is to read no more."""
+    """Stops the parser."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """
+    """A connection that enforces `ConnectionLimits`.
+
     Args:
-        config, server_state, app_state: uvicorn's.
-        connections: of the server, this one among them.
+        config, server_state, app_state: see uvicorn.
+        connections: all connections of the server, including this one.
     """
 
     def __init__(
@@ -65,19 +67,19 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.opening: asyncio.Task[None] | None = None
-        """What shakes hands; None: it has ended, or not begun."""
+        """Task of the TLS handshake. None: it has not started, or has ended."""
         self._all = connections
         self._limits = connections.limits
         self._seconds = _seconds(connections.limits)
         self._phase = Phase.HEAD
         self._deadline = math.inf
-        self._is_probe = False  # the request under way
-        self._is_deaf = False  # what it is sent is dropped
-        self._num_unparsed = 0  # bytes since the parser last made something of what it was fed
+        self._is_probe = False  # whether the current request is for one of `PROBE_PATHS`
+        self._is_deaf = False  # whether received data is dropped
+        self._num_unparsed = 0  # bytes received since the parser's last event
         self._header_bytes = 0
         self._header_fields = 0
-        self._body_bytes = 0  # in this period of `stall_s`
-        self._drain: tuple[float, int] | None = None  # when no more bytes than these may be unsent
+        self._body_bytes = 0  # in the current period of `stall_s`
+        self._drain: tuple[float, int] | None = None  # (deadline, maximum number of unsent bytes at that time)
         self._refusal: tuple[HTTPStatus, Problem] | None = None  # why the parser was stopped
 
     # The connection.
@@ -123,14 +125,14 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_read_too_slowly(now) or now < self._deadline:
             return
         if self._phase is Phase.HEAD and self._num_received:
-            self._refuse(*_too_slow(f"header: not whole after {self._limits.header_s:g} s"))
+            self._refuse(*_too_slow(f"header: incomplete after {self._limits.header_s:g} s"))
         elif self._phase is Phase.BODY:
             self._check_body()
         elif not self.transport.get_write_buffer_size():
             self.transport.abort() if self._phase is Phase.CLOSING else self._close()
 
     def _check_body(self) -> None:
-        """At the end of a period of `stall_s`."""
+        """Check the progress of a body at the end of a period of `stall_s`."""
         if self.flow.read_paused or self._body_bytes >= self._limits.min_progress_bytes:
             self._body_bytes = 0
             self._deadline = self._all.clock + self._limits.stall_s
@@ -139,7 +141,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(*_too_slow(f"{what}, at least {self._limits.min_progress_bytes} are expected"))
 
     def _is_read_too_slowly(self, now: float) -> bool:
-        """Whether the caller leaves what it was sent unread; then the connection is cut."""
+        """Whether the caller reads the response too slowly. If so, the connection is aborted."""
         is_waiting = self.flow.write_paused or self._phase in (Phase.IDLE, Phase.REST, Phase.CLOSING)
         unsent = self.transport.get_write_buffer_size() if is_waiting else 0
         if not unsent:
@@ -155,11 +157,11 @@ class HttpConnection(HttpToolsProtocol):
         self._drain = None
         super().resume_writing()
 
-    # What comes in.
+    # Received data.
 
     @property
     def _num_received(self) -> int:
-        """Bytes of a header that is not whole."""
+        """Number of bytes of an incomplete header."""
         return self._num_unparsed + self._header_bytes
 
     def data_received(self, data: bytes) -> None:
@@ -171,7 +173,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._read_no_more()  # what follows would be in another protocol
+            self._read_no_more()  # the following data would be in another protocol
         except httptools.HttpParserError:
             if self._phase is Phase.BUSY:
                 self._read_no_more()
@@ -182,14 +184,14 @@ class HttpConnection(HttpToolsProtocol):
                 self._read_no_more() if self._phase is Phase.BUSY else self._refuse(*_too_large(self._limits))
 
     def _read_no_more(self) -> None:
-        """A request is under way: its answer is the last one."""
+        """Drop further data. The response to the current request is the last one."""
         self._is_deaf = True
         self.cycle.keep_alive = False
 
     def on_message_begin(self) -> None:
         if self._phase is Phase.BUSY:
             raise _Stop
-        if self._phase is Phase.IDLE:  # it came with the end of the request before
+        if self._phase is Phase.IDLE:  # the request arrived together with the end of the previous one
             self._enter(Phase.HEAD)
         self._header_bytes = self._header_fields = 0
         super().on_message_begin()
@@ -201,7 +203,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_fields += 1
         self._count(len(name) + len(value) + 4)
-        if self._phase is Phase.HEAD:  # else it is a trailer: the application has the header already
+        if self._phase is Phase.HEAD:  # trailers are dropped: the application already has the header
             super().on_header(name, value)
 
     def _count(self, num_bytes: int) -> None:
@@ -218,13 +220,14 @@ class HttpConnection(HttpToolsProtocol):
         self._check_room()
         assert self.parser is not None
         if self.parser.should_upgrade() and any(name in _OF_A_BODY for name, _ in self.headers):
-            self._refusal = (HTTPStatus.BAD_REQUEST, _UPGRADE)  # the parser takes such a body for the other protocol
+            self._refusal = (HTTPStatus.BAD_REQUEST, _UPGRADE)  # the parser would treat the body as the other protocol
             raise _Stop
         super().on_headers_complete()
         self._enter(Phase.BODY)
 
     def _take_host_of_target(self) -> bytes:
-        """The path of `GET http://host/path`, whose host counts, whatever the header says (RFC 9112, 3.2.2)."""
+        """Return the path of a request like `GET http://host/path`, and replace the Host header by the target's host
+        (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
             host = b"[%b]" % target.host if b":" in target.host else target.host
@@ -235,7 +238,7 @@ class HttpConnection(HttpToolsProtocol):
         return target.path or b""
 
     def _check_room(self) -> None:
-        """Stop here if too many requests are under way."""
+        """Stop the parser if too many requests are in progress."""
         if self._all.num_busy >= self._all.max_busy and not self._is_probe:
             self._refusal = _too_many(self._all.max_busy)
             raise _Stop
@@ -255,20 +258,20 @@ class HttpConnection(HttpToolsProtocol):
             self._enter(Phase.BUSY)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Callers could fill the log with it."""
+        """Log nothing: callers could fill the log."""
 
-    # What goes out.
+    # Sent data.
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # `check` does that
+        self._unset_keepalive_if_required()  # `check` closes idle connections instead
         if self.transport.is_closing():
             self._enter(Phase.CLOSING)
         else:
             self._enter(Phase.REST if self._phase is Phase.BODY else Phase.IDLE)
 
     def _refuse(self, status: HTTPStatus, problem: Problem) -> None:
-        """Answer in place of the application, and end the connection."""
+        """Send an error response instead of the application's, and close the connection."""
         cycle = self.cycle
         if self._phase is not Phase.HEAD:
             if cycle.response_started:
@@ -282,11 +285,11 @@ class HttpConnection(HttpToolsProtocol):
             headers |= retry_headers(UNAVAILABLE_RETRY_S)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
         self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
-        # Not closed yet: bytes that nobody reads any more would make the kernel reset it, and the answer would be lost.
+        # Close later: unread received bytes would make the kernel reset the connection, and the response would be lost.
         self._is_deaf = True
         self._enter(Phase.CLOSING)
         self._deadline = self._all.clock + LINGER_S
-        if self.scheme == "http":  # TLS cannot close one direction alone
+        if self.scheme == "http":  # TLS connections cannot be half-closed
             self.transport.write_eof()
 
     def _close(self) -> None:
@@ -296,7 +299,7 @@ class HttpConnection(HttpToolsProtocol):
 
 @cache
 def _seconds(limits: ConnectionLimits) -> tuple[float, ...]:
-    """How long each `Phase` may take."""
+    """Return the time limit of each `Phase`, seconds."""
     return (limits.idle_s, limits.header_s, limits.stall_s, math.inf, limits.stall_s, limits.stall_s)
 
 

@@ -1,4 +1,5 @@
-"""Gives every request an id, the caller's if it is valid; answers carry it back with the time that they took."""
+"""Give each request an id: the caller's if it is valid, else a new one. Responses include the id and the elapsed
+time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class CallerIdentity:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware that assigns request ids. It must be the outermost one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -35,6 +36,6 @@ class CallerIdentity:
 
 
 def identity_headers(scope: Scope) -> dict[str, str]:
-    """The headers of an answer: whose it is, and how long it took until its first byte."""
+    """Return response headers with the request's id and the time until the first byte of the response."""
     elapsed_ms = (perf_counter() - scope["tirjudge.arrived"]) * 1000
     return {"x-request-id": scope["tirjudge.request_id"], "openai-processing-ms": str(round(elapsed_ms))}

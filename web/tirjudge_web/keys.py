@@ -1,6 +1,6 @@
-"""Checks the operator's keys, given as a bearer token or as a password.
+"""Check API keys, given as a bearer token or as the password of basic authentication.
 
-The password is for clients that send no headers of their own but take a URL: `http://:KEY@host:8090/run_code`.
+The password is for clients that cannot set headers but accept a URL: `http://:KEY@host:8090/run_code`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tirjudge_web.errors import Refused, problem_response
 
 
 class Keys:
-    """ASGI middleware around a whole application. Without keys, everybody may call.
+    """ASGI middleware that requires an API key.
 
     Args:
-        app: what is guarded.
-        keys: any of them will do.
-        open_paths: for which none is needed.
+        app: the application.
+        keys: valid keys. Empty: no key is needed.
+        open_paths: paths that need no key.
     """
 
     def __init__(self, app: ASGIApp, *, keys: Collection[str], open_paths: Collection[str]) -> None:
@@ -37,15 +37,15 @@ class Keys:
         if scope["type"] == "http" and self._digests and scope["path"] not in self._open_paths:
             given = key_of(Headers(scope=scope).get("authorization", ""))
             digest = _digest(given)
-            # Takes the same time whatever is given: digests are of one length, and each is compared.
+            # Constant time: all digests have the same length, and all are compared.
             if not sum(hmac.compare_digest(digest, known) for known in self._digests):
-                refused = invalid_key("not a key of this server" if given else None)
+                refused = invalid_key("invalid API key" if given else None)
                 app = problem_response(refused.problem, status=refused.status, headers=refused.headers)
         await app(scope, receive, send)
 
 
 def key_of(authorization: str) -> str:
-    """The key in such a header; empty if there is none."""
+    """Return the key in an Authorization header. Empty if the header has none."""
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
@@ -62,10 +62,10 @@ def _digest(key: str) -> bytes:
 
 
 def invalid_key(why: str | None) -> Refused:
-    """401.
+    """Return the 401 error for a missing or invalid key.
 
     Args:
-        why: what is wrong with the key; None: there is none.
+        why: why the key is invalid. None: the request has no key.
     """
     what = "none given; send `Authorization: Bearer KEY`" if why is None else why
     problem = invalid(f"key: {what}", param=None, code="invalid_api_key")

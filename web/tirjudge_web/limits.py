@@ -1,4 +1,4 @@
-"""Limits of connections: bytes and seconds of each, and how many are open at a time."""
+"""Limits of connections: their number, and the size and duration of each request."""
 
 from __future__ import annotations
 
@@ -8,46 +8,51 @@ from dataclasses import dataclass
 from tirjudge.errors import TirjudgeError
 
 MAX_CONNECTIONS = 2048
-"""The default never exceeds it, however many files the process may open."""
+"""Upper bound of the default maximum number of connections."""
 
 MIN_RESERVED_FILES = 64
-"""Descriptors that connections leave to the sandbox, the database and the engines; a quarter of all where that is more."""
+"""Minimum number of descriptors reserved for the sandbox, the database and the engines. If it is larger, a quarter of
+all descriptors is reserved."""
 
 
 class TooManyConnections(TirjudgeError, ValueError):
-    """More connections were asked for than the process may have files open."""
+    """The requested maximum number of connections exceeds the limit of open files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
+    """Limits of a server's connections."""
+
     max_connections: int | None = None
-    """Open at a time; None: as many as the limit of open files leaves room for, at most `MAX_CONNECTIONS`."""
+    """Maximum number of open connections. None: derived from the limit of open files, at most `MAX_CONNECTIONS`."""
     header_s: float = 20.0
-    """For a TLS handshake, and from there, or from the first byte of a later request, until its header is whole."""
+    """Maximum time for a TLS handshake, and for a complete header, seconds. The header's time starts after the
+    handshake, or at the first byte of a later request."""
     header_bytes: int = 32 * 1024
-    """Of a request line with its header fields and trailers; also of anything else that stands between bytes of a body."""
+    """Maximum size of the request line, header fields and trailers together, and of chunk metadata in a body."""
     header_fields: int = 100
-    """Of a request, trailers included."""
+    """Maximum number of header fields of a request, including trailers."""
     idle_s: float = 75.0
-    """How long a connection stays open between two requests."""
+    """Maximum time between two requests of a connection, seconds."""
     stall_s: float = 30.0
-    """In each period of this length, a body that is sent, or an answer that is read, has to make progress."""
+    """Period over which the transfer rate of a request's body, or of a response, is measured, seconds."""
     min_bytes_per_s: int = 4096
-    """How much progress that is, on average over `stall_s`."""
+    """Minimum transfer rate, averaged over `stall_s`."""
 
     @property
     def min_progress_bytes(self) -> int:
+        """Minimum number of bytes transferred in `stall_s`."""
         return round(self.stall_s * self.min_bytes_per_s)
 
 
 def connections_allowed(max_connections: int | None) -> int:
-    """How many connections may be open at a time.
+    """Return the maximum number of open connections.
 
     Args:
-        max_connections: as `ConnectionLimits.max_connections`.
+        max_connections: see `ConnectionLimits.max_connections`.
 
     Raises:
-        TooManyConnections: the process may not open that many files.
+        TooManyConnections: the limit of open files is too low for this number.
     """
     num_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if num_files == resource.RLIM_INFINITY:
@@ -56,7 +61,7 @@ def connections_allowed(max_connections: int | None) -> int:
     if max_connections is not None and max_connections > room:
         num_needed = max(max_connections + MIN_RESERVED_FILES, -(-max_connections * 4 // 3))
         raise TooManyConnections(
-            f"--max-connections: {max_connections} given, and {num_files} open files allow {room}; "
-            f"`ulimit -n {num_needed}` first, or --max-connections {room}"
+            f"--max-connections: {max_connections} given, but the limit of {num_files} open files allows only {room}; "
+            f"run `ulimit -n {num_needed}` first, or give --max-connections {room}"
         )
     return max_connections or min(MAX_CONNECTIONS, room)

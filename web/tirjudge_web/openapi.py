@@ -1,5 +1,5 @@
-"""Requests and errors on the OpenAPI page. FastAPI cannot see them, because bodies are read by hand: that way their size is
-bounded and an error names the field."""
+"""Add request and error schemas to the OpenAPI description. FastAPI does not know them, because our handlers read
+bodies themselves, in order to limit their size and to name the field in errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pydantic import BaseModel
 from tirjudge.http.protocol import ErrorBody
 
 BARE: Mapping[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
-"""Options of every `FastAPI` of ours. Its own pages run scripts from elsewhere, which could then use the server. Its
-redirects repeat the `Host` of the request."""
+"""Options of all our `FastAPI` applications. FastAPI's documentation pages load scripts from other sites, which could
+then use the server. Its redirects repeat the `Host` of the request."""
 
 
 def describe_requests(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, errors: Mapping[str, str]) -> None:
-    """Complete what FastAPI generates.
+    """Extend the OpenAPI description that FastAPI generates.
 
     Args:
-        app: has the paths.
-        requests: path -> what is posted there.
-        errors: status -> what it means, at each of those paths.
+        app: the application, whose paths are defined.
+        requests: path -> model of its POST body.
+        errors: status -> description, for all those paths.
     """
     generate = app.openapi
 
@@ -43,5 +43,5 @@ def describe_requests(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, 
 
 
 def json_content(model: type[BaseModel]) -> dict[str, Any]:
-    """A body that holds a model, in OpenAPI's words."""
+    """Return the OpenAPI description of a JSON body of a model."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}

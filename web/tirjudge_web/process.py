@@ -1,7 +1,7 @@
-"""One HTTP server in this process: its socket, its signals, and the order in which things end.
+"""Run one HTTP server in this process: its socket, signals and shutdown.
 
-uvicorn raises the signal that ended it once more when it is done, which would kill the process before the sandbox and
-the engine are closed. Here a signal asks the server to end, and then the rest of the program goes on.
+After its shutdown, uvicorn raises the signal again, which would kill the process before the sandbox and the engine are
+closed. Here, a signal only stops the server, and the rest of the program then runs to its end.
 """
 
 from __future__ import annotations
@@ -32,50 +32,54 @@ from tirjudge_web.tracebacks import Lines
 logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
-"""Connections that the kernel keeps until they are accepted."""
+"""Maximum number of connections that the kernel queues until they are accepted."""
 
 RETRY_S = 0.05
-"""How soon to accept again after no more files could be opened."""
+"""Seconds until the next accept after the limit of open files was reached."""
 
 ANSWERING_S = 5
-"""After the grace, how long answers may take to reach their callers before connections are cut."""
+"""Seconds after the grace period in which responses can still be sent, before connections are closed."""
 
 
 class AddressUnavailable(TirjudgeError, ValueError):
-    """The address to listen at cannot be had."""
+    """The server cannot listen on the address."""
 
 
 def bind(host: str, *, port: int) -> socket.socket:
-    """A socket at that address, not listening yet; port 0 takes any that is free.
+    """Return a socket that is bound to an address, but not listening yet. Port 0 takes any free port.
 
     Raises:
-        AddressUnavailable: it is in use, or there is no such address.
+        AddressUnavailable: the address is in use, or does not exist.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
     except OSError as error:
         raise AddressUnavailable(f"{host}:{port}: {error.strerror}; use another --host or --port") from error
     return bound
 
 
 def url_of(bound: socket.socket, *, scheme: str = "http") -> str:
-    """How to reach a socket."""
+    """Return the URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class Server(uvicorn.Server):
-    """Ends at SIGTERM or SIGINT; a second SIGINT ends it without waiting.
+    """A uvicorn server that stops at SIGTERM or SIGINT. A second SIGINT stops it without waiting.
 
-    It accepts connections itself, one by one, so that each is counted from its first moment on, during a TLS handshake too.
+    It accepts connections itself, so that each is counted from the start, including during a TLS handshake.
 
     Args:
-        config: of uvicorn.
-        connections: those that are open.
-        on_start: called as soon as it listens.
+        config: configuration of uvicorn.
+        limits: limits of connections.
+        on_start: called when the server listens.
         on_stop: called at the first signal.
     """
 
@@ -122,10 +126,10 @@ class Server(uvicorn.Server):
                 accepted, _ = await loop.sock_accept(bound)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    logger.error("no connection can be accepted: %s", error.strerror)
+                    logger.error("cannot accept connections: %s", error.strerror)
                     self._connections.shed()
                     await asyncio.sleep(RETRY_S)
-                continue  # else the caller is gone already
+                continue  # other errors: the caller has already disconnected
             if self._connections.make_room():
                 connection = HttpConnection(
                     self.config, self.server_state, self.lifespan.state, connections=self._connections
@@ -134,10 +138,10 @@ class Server(uvicorn.Server):
                 connection.opening = asyncio.create_task(self._open(connection, accepted))
             else:
                 accepted.close()
-            await asyncio.sleep(0)  # what was accepted begins, what was shed ends
+            await asyncio.sleep(0)  # let the new connection start and a shed one end
 
     async def _open(self, connection: HttpConnection, accepted: socket.socket) -> None:
-        """With TLS, after its handshake."""
+        """Start serving an accepted connection, with TLS after the handshake."""
         secure = self.config.ssl
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -146,7 +150,7 @@ class Server(uvicorn.Server):
                 ssl=secure,
                 ssl_handshake_timeout=None if secure is None else self._connections.limits.header_s,
             )
-        except OSError as error:  # no TLS, or not in time
+        except OSError as error:  # the TLS handshake failed or timed out
             logger.debug("a connection was not opened: %s", type(error).__name__)
         finally:
             if connection.transport is None:
@@ -154,7 +158,8 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The handlers stay: what is closed after the server is not to be interrupted either."""
+        """Install the signal handlers and leave them installed, so that the shutdown after the server is not
+        interrupted either."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -177,20 +182,20 @@ async def serve_app(
     private_key: Path | None = None,
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
 ) -> None:
-    """Answer requests until a signal comes, then finish those under way.
+    """Answer requests until a signal arrives, then finish the running ones.
 
     Args:
-        app: what answers.
-        bound: the socket to listen at.
-        grace_s: how long `app` itself goes on after `on_stop`.
-        on_start: called as soon as it listens.
-        on_stop: tells it to come to an end.
-        certificate: for TLS, a PEM file; None: plain HTTP.
-        private_key: of the certificate; None: it is in the same file.
-        limits: of connections.
+        app: the application.
+        bound: socket to listen on.
+        grace_s: seconds that `app` gives running requests after `on_stop`.
+        on_start: called when the server listens.
+        on_stop: called at the first signal; starts the application's shutdown.
+        certificate: PEM file with the TLS certificate. None: plain HTTP.
+        private_key: private key of the certificate. None: it is in the same file.
+        limits: limits of connections.
 
     Raises:
-        TooManyConnections: the process may not open that many files.
+        TooManyConnections: the limit of open files is too low for `limits.max_connections`.
     """
     config = uvicorn.Config(
         app,
@@ -213,14 +218,16 @@ def run(
     formatter: logging.Formatter | None = None,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Run a command that serves; a signal before it serves ends it as well, quietly and with everything closed. Other
-    processes of the same user cannot read this one's memory and environment.
+    """Run the main coroutine of a serving command.
+
+    A signal before the server starts also ends the command cleanly, without a traceback. Other processes of the same
+    user cannot read this process's memory and environment.
 
     Args:
-        main: serves.
-        log_level: of the lines on stderr.
-        formatter: of these; None: plain text.
-        secrets: texts that are blanked on the command line.
+        main: the coroutine.
+        log_level: level of the log on stderr.
+        formatter: format of the log. None: plain text.
+        secrets: texts to blank on the command line.
     """
     seal_process(secrets)
     handler = logging.StreamHandler()

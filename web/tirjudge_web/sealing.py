@@ -1,8 +1,8 @@
-"""Keeps the secrets of a service out of the reach of other processes of its user, such as programs at the level `unsafe`.
+"""Protect the secrets of a service from other processes of the same user, such as programs at the level `unsafe`.
 
-/proc shows a process's memory, descriptors and environment to its user, and its command line to everybody. There are two
-steps, because neither is enough everywhere. The process becomes non-dumpable, so the kernel refuses; gVisor of 2022 does not.
-The memory that /proc shows as environment and command line is overwritten.
+/proc shows a process's memory, descriptors and environment to its user, and its command line to all users. Two measures
+are needed, because neither works everywhere. First, the process becomes non-dumpable, so that the kernel denies access
+(gVisor of 2022 does not). Second, the memory that /proc shows as environment and command line is overwritten.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ _ARGUMENTS_START, _ARGUMENTS_END = 45, 46
 
 
 def seal_process(secrets: Iterable[str] = ()) -> None:
-    """Call before other threads start: the C library's environment is replaced. Variables keep their values for this process
-    and for the processes that it starts. Debuggers of the same user, and core dumps, no longer work. Linux only; elsewhere
-    nothing happens.
+    """Hide this process's memory, environment and secrets from other processes of its user.
+
+    Call this before other threads start, because it replaces the C library's environment. Environment variables keep
+    their values for this process and its children. Debuggers of the same user and core dumps stop working. Does nothing
+    on systems other than Linux.
 
     Args:
-        secrets: texts that may stand on the command line.
+        secrets: texts to blank on the command line.
 
     Raises:
-        OSError: the kernel refused.
+        OSError: the kernel refused to make the process non-dumpable.
     """
     if sys.platform != "linux":
         return
@@ -39,23 +41,23 @@ def seal_process(secrets: Iterable[str] = ()) -> None:
 
 
 def _move_environment(libc: ctypes.CDLL) -> None:
-    """Gives each variable a new place, which /proc does not show, and blanks the old one."""
+    """Move each variable to memory that /proc does not show, and blank the old memory."""
     before = _variables(libc)
     for name, value in os.environb.items():
-        os.unsetenv(name)  # all of them, if it is there twice
+        os.unsetenv(name)  # removes duplicates too
         os.putenv(name, value)
     for address in before - _variables(libc):
         ctypes.memset(address, 0, len(ctypes.string_at(address)))
 
 
 def _variables(libc: ctypes.CDLL) -> set[int]:
-    """Addresses of the texts `NAME=value`."""
+    """Return the addresses of the strings `NAME=value`."""
     array = ctypes.POINTER(ctypes.c_void_p).in_dll(libc, "environ")
     return set(itertools.takewhile(bool, map(array.__getitem__, itertools.count()))) if array else set()
 
 
 def _blank_arguments(secrets: Iterable[bytes]) -> None:
-    """Overwrites them on the command line, where the kernel tells the place (gVisor does not)."""
+    """Overwrite secrets on the command line, if the kernel reports its address (gVisor does not)."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[_ARGUMENTS_START]), int(fields[_ARGUMENTS_END])

@@ -1,4 +1,4 @@
-"""Formats exceptions for logs: frames and kinds, never messages, which may quote a caller."""
+"""Format exceptions for logs: frames and exception types, but no messages, which may quote a caller's text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from tirjudge.errors import TirjudgeError, logged
 
 
 def frames_of(error: BaseException) -> str:
-    """The traceback of an exception and of those that led to it, the first one first; instead of messages their kinds."""
+    """Return the traceback of an exception and of its causes, oldest first. Messages of foreign exceptions are
+    omitted."""
     parts = []
     for each in reversed(list(_chain(error))):
-        said = f": {logged(each)}" if isinstance(each, TirjudgeError) else ""
+        message = f": {logged(each)}" if isinstance(each, TirjudgeError) else ""
         frames = "".join(traceback.format_tb(each.__traceback__))
-        parts.append(f"{frames}{type(each).__module__}.{type(each).__qualname__}{said}")
+        parts.append(f"{frames}{type(each).__module__}.{type(each).__qualname__}{message}")
     return "\n".join(parts)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, those that it holds, and what each was raised from."""
+    """Yield an exception, its members if it is a group, and the causes of each."""
     waiting, seen = [error], set()
     while waiting:
         each = waiting.pop()
@@ -37,13 +38,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Lines(logging.Formatter):
-    """Lines of text."""
+    """Log formatter for plain text, with tracebacks of `frames_of`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        record.exc_text = None  # what another handler made of it
+        record.exc_text = None  # drop a traceback that another handler has cached
         return super().format(record)
 
     def formatException(

@@ -1,14 +1,16 @@
-"""Services around real pools, on real sockets."""
+"""Sandbox services with real pools, on real sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
+import pytest_asyncio
 import uvicorn
 from fastapi import FastAPI
 
@@ -18,26 +20,27 @@ from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.service import SandboxService
 from tirjudge_web.process import bind, url_of
 
-LIMITS = Limits(cpu_s=2.0, wall_s=20.0)
+LIMITS = Limits(cpu_s=2.0, wall_s=30.0)
 
 
 @asynccontextmanager
-async def listening(app: FastAPI, *, port: int = 0) -> AsyncIterator[str]:
-    """An application on a socket, without the doctor's examination at its start; gives the URL."""
-    with bind("127.0.0.1", port=port) as bound:
+async def listening(app: FastAPI, *, bound: socket.socket | None = None) -> AsyncIterator[str]:
+    """Serve an application on a bound socket, by default on a free port, without the diagnosis at its start. Yield its
+    URL."""
+    with bound or bind("127.0.0.1", port=0) as server_socket:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        serving = asyncio.create_task(server.serve(sockets=[server_socket]))
         await until(lambda: server.started)
         try:
-            yield url_of(bound)
+            yield url_of(server_socket)
         finally:
             server.should_exit = True
             await serving
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def listen() -> AsyncIterator[Callable[..., Any]]:
-    """Serves applications for the length of a test."""
+    """Function that serves an application until the end of the test."""
     async with AsyncExitStack() as stack:
 
         async def make(app: FastAPI) -> str:
@@ -46,9 +49,10 @@ async def listen() -> AsyncIterator[Callable[..., Any]]:
         yield make
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def start_service() -> AsyncIterator[Callable[..., Any]]:
-    """Opens pools, at the best level that works here, for the length of a test."""
+    """Function that opens a pool at the strongest level and returns its service. For tests that need other options or
+    break the pool."""
     async with AsyncExitStack() as stack:
 
         async def make(**options: Any) -> SandboxService:
@@ -58,14 +62,17 @@ async def start_service() -> AsyncIterator[Callable[..., Any]]:
         yield make
 
 
-@pytest.fixture
-async def service(start_service: Callable[..., Any]) -> SandboxService:
-    return await start_service()
+@pytest_asyncio.fixture(loop_scope="session")
+async def service(open_shared: Callable[..., Any]) -> SandboxService:
+    """A new service with the shared pool of two slots, all of which are idle."""
+    pool = await open_shared(slots=2, limits=LIMITS)
+    await until(lambda: pool.stats().num_idle == 2)
+    return SandboxService(pool)
 
 
 @pytest.fixture
 def connect() -> Callable[..., httpx2.AsyncClient]:
-    """A client of an application, without a socket. What the application fails to catch is answered, not raised."""
+    """Function that returns a client of an application, without a socket. Unexpected exceptions become responses."""
 
     def make(app: FastAPI, **options: Any) -> httpx2.AsyncClient:
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -74,10 +81,10 @@ def connect() -> Callable[..., httpx2.AsyncClient]:
     return make
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def client(
     service: SandboxService, connect: Callable[..., httpx2.AsyncClient]
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of one service."""
+    """A client of `service`."""
     async with connect(create_app(service, max_body_bytes=1_000_000)) as connected:
         yield connected

@@ -1,4 +1,4 @@
-"""Our own format: what goes in, what comes out, and what each kind of failure looks like."""
+"""The service's own request format: requests, responses and errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from tirjudge_sandbox import Limits
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.service import SandboxService
 from tirjudge_sandbox.wire import result_of_body
+
+SLEEP = "import time\ntime.sleep(600)"
+PATIENT = Limits(wall_s=120)
 
 FIELDS = {
     *("outcome", "stdout", "stderr", "truncated", "error", "exit_code", "signal", "cpu_s", "wall_s", "queue_s"),
@@ -28,7 +32,7 @@ async def execute(client: httpx2.AsyncClient, code: str, **fields: Any) -> dict[
 
 
 async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 400) -> dict[str, Any]:
-    """The error that a body gets, after seeing that the service still runs programs."""
+    """Post an invalid body, check that the service still runs programs, and return the error."""
     response = await client.post("/v1/execute", content=content)
     assert response.status_code == status, response.text
     assert "x-request-id" in response.headers
@@ -38,7 +42,7 @@ async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 4
     return error
 
 
-async def test_an_answer_has_all_fields_of_a_result(client: httpx2.AsyncClient, service: SandboxService) -> None:
+async def test_a_response_has_all_fields_of_a_result(client: httpx2.AsyncClient, service: SandboxService) -> None:
     answer = await execute(client, "import sys\nprint('out')\nprint('err', file=sys.stderr)")
     assert set(answer) == FIELDS
     assert (answer["outcome"], answer["stdout"], answer["stderr"], answer["exit_code"]) == ("ok", "out\n", "err\n", 0)
@@ -46,35 +50,35 @@ async def test_an_answer_has_all_fields_of_a_result(client: httpx2.AsyncClient, 
     assert result_of_body(answer).stdout == "out\n"
 
 
-async def test_a_programs_error_is_an_answer(client: httpx2.AsyncClient) -> None:
+async def test_an_error_of_the_program_is_a_normal_response(client: httpx2.AsyncClient) -> None:
     answer = await execute(client, "print('before')\n1 / 0")
     assert (answer["outcome"], answer["stdout"], answer["exit_code"]) == ("error", "before\n", 1)
     assert answer["error"] == "ZeroDivisionError: division by zero"
     assert answer["stderr"].startswith("Traceback")
 
 
-async def test_bindings_and_input_reach_the_program(client: httpx2.AsyncClient) -> None:
+async def test_bindings_and_stdin_reach_the_program(client: httpx2.AsyncClient) -> None:
     code = "print(name, table['a'], input())"
     answer = await execute(client, code, bindings={"name": "x", "table": {"a": "ä"}}, stdin="a line\nanother")
     assert answer["stdout"] == "x ä a line\n"
 
 
-async def test_files_go_in_and_come_out(client: httpx2.AsyncClient, service: SandboxService) -> None:
+async def test_files_are_transferred(client: httpx2.AsyncClient, service: SandboxService) -> None:
     if not service.pool.level.startswith("namespaces"):
-        pytest.skip("programs have no directory of their own at this level")
+        pytest.skip("programs have no private directory at this level")
     code = "data = open('in/data.bin', 'rb').read()\nopen('out.bin', 'wb').write(data[::-1])"
     files = {"in/data.bin": base64.b64encode(b"\x00\xffab").decode()}
     answer = await execute(client, code, files=files, fetch=["out.bin"])
     assert answer["files"] == {"out.bin": base64.b64encode(b"ba\xff\x00").decode()}
 
 
-async def test_limits_left_out_are_those_of_the_service(client: httpx2.AsyncClient) -> None:
+async def test_a_request_may_set_a_single_limit(client: httpx2.AsyncClient) -> None:
     answer = await execute(client, "while True: pass", limits={"cpu_s": 0.2})
     assert answer["outcome"] == "timeout"
     assert "0.2 s" in answer["error"]
 
 
-async def test_half_a_surrogate_pair_is_no_reason_to_fail(client: httpx2.AsyncClient) -> None:
+async def test_a_lone_surrogate_is_accepted(client: httpx2.AsyncClient) -> None:
     response = await client.post("/v1/execute", content=b'{"code": "print(len(x))", "bindings": {"x": "\\ud800"}}')
     assert response.json()["stdout"] == "1\n"
 
@@ -99,7 +103,7 @@ WRONG_FIELDS = {
 
 
 @pytest.mark.parametrize(("body", "param", "says"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
-async def test_a_wrong_field_is_named(client: httpx2.AsyncClient, body: Any, param: str, says: str) -> None:
+async def test_an_invalid_field_is_named(client: httpx2.AsyncClient, body: Any, param: str, says: str) -> None:
     error = await refusal(client, content=json.dumps(body).replace("Infinity", "1e999").encode())
     assert error["type"] == "invalid_request_error"
     assert error["param"].startswith(param)
@@ -112,7 +116,7 @@ async def test_a_wrong_field_is_named(client: httpx2.AsyncClient, body: Any, par
     [(b"{", "invalid_json"), (b"\xff", "not_utf8"), (b"[" * 100_000, "invalid_json"), (b"", "invalid_json")],
     ids=["broken", "latin", "deep", "empty"],
 )
-async def test_what_is_no_json_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
+async def test_a_body_that_is_not_json_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
     assert (await refusal(client, content=content))["code"] == code
 
 
@@ -121,8 +125,8 @@ async def test_a_body_that_is_too_large_is_refused(client: httpx2.AsyncClient) -
     assert error["code"] == "body_too_large"
 
 
-async def test_a_batch_answers_in_order_and_one_failure_stops_no_other(client: httpx2.AsyncClient) -> None:
-    codes = [f"import time\ntime.sleep({0.1 * (i % 2)})\nprint({i})" for i in range(9)]
+async def test_results_of_a_batch_are_in_order_and_independent(client: httpx2.AsyncClient) -> None:
+    codes = [f"import time\ntime.sleep({0.05 * (i % 2)})\nprint({i})" for i in range(9)]
     programs: list[dict[str, Any]] = [{"code": code} for code in codes]
     programs[3] = {"code": "import os\nos.abort()"}
     programs[5] = {"code": "", "bindings": {"no name": ""}}
@@ -133,18 +137,18 @@ async def test_a_batch_answers_in_order_and_one_failure_stops_no_other(client: h
     assert "no name" in results[5]["error"]
 
 
-async def test_a_wrong_program_of_a_batch_is_named(client: httpx2.AsyncClient) -> None:
+async def test_an_invalid_program_of_a_batch_is_named(client: httpx2.AsyncClient) -> None:
     response = await client.post("/v1/execute/batch", json={"programs": [{"code": ""}, {"cod": ""}]})
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith("programs.1")
 
 
-async def test_a_full_queue_says_when_to_come_back(
+async def test_a_full_queue_is_a_429_with_a_retry_time(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient], until: Callable[..., Any]
 ) -> None:
     service = await start_service(slots=1, max_waiting=0)
     async with connect(create_app(service)) as client:
-        running = asyncio.create_task(execute(client, "import time\ntime.sleep(0.5)\nprint('done')"))
+        running = asyncio.create_task(service.pool.run(SLEEP, limits=PATIENT))
         await until(lambda: service.pool.stats().num_idle == 0)
         response = await client.post("/v1/execute", json={"code": ""})
         assert response.status_code == 429
@@ -152,11 +156,13 @@ async def test_a_full_queue_says_when_to_come_back(
         assert int(response.headers["retry-after-ms"]) >= 0
         body = response.json()
         assert (body["error"]["code"], body["outcome"], body["started"]) == ("queue_full", "sandbox_error", False)
-        assert (await running)["stdout"] == "done\n"
+        running.cancel()
+        await until(lambda: service.pool.stats().num_idle == 1)
+        assert (await execute(client, "print('done')"))["stdout"] == "done\n"
         assert "tirjudge_sandbox_turned_away_total 1.0" in (await client.get("/metrics")).text
 
 
-async def test_a_sandbox_that_fails_is_no_error_of_the_program(
+async def test_a_failure_of_the_sandbox_is_a_503(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient]
 ) -> None:
     service = await start_service()
@@ -172,26 +178,26 @@ async def test_a_sandbox_that_fails_is_no_error_of_the_program(
         assert 'outcome="sandbox_error"' in (await client.get("/metrics")).text
 
 
-async def test_a_service_that_ends_takes_nothing_new_and_cuts_off_the_rest(
+async def test_at_shutdown_new_programs_are_refused_and_running_ones_aborted_after_the_grace_period(
     client: httpx2.AsyncClient, service: SandboxService, until: Callable[..., Any]
 ) -> None:
-    slow = asyncio.create_task(client.post("/v1/execute", json={"code": "import time\ntime.sleep(9)"}))
+    slow = asyncio.create_task(client.post("/v1/execute", json={"code": SLEEP, "limits": {"wall_s": 120}}))
     await until(lambda: service.pool.stats().num_idle == 1)
-    service.draining.begin(grace_s=0.3)
+    service.draining.begin(grace_s=0.1)
     refused = await client.post("/v1/execute", json={"code": ""})
     assert (refused.status_code, refused.json()["started"]) == (503, False)
-    cut_off = await slow
-    assert (cut_off.status_code, cut_off.json()["started"]) == (503, True)
+    aborted = await slow
+    assert (aborted.status_code, aborted.json()["started"]) == (503, True)
     assert (await client.get("/ready")).status_code == 503
     assert (await client.get("/health")).json()["status"] == "shutting down"
     await until(lambda: service.pool.stats().num_idle == 2)
 
 
-async def test_a_caller_who_hangs_up_ends_the_program(
+async def test_a_disconnect_of_the_caller_kills_the_program(
     service: SandboxService, listen: Callable[..., Any], until: Callable[..., Any]
 ) -> None:
     url = httpx2.URL(await listen(create_app(service)))
-    body = json.dumps({"code": "import time\ntime.sleep(15)"}).encode()
+    body = json.dumps({"code": SLEEP, "limits": {"wall_s": 120}}).encode()
     _, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"POST /v1/execute HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     await until(lambda: service.pool.stats().num_idle == 1)
@@ -212,7 +218,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("headers", "status"), KEYS.values(), ids=KEYS.keys())
-async def test_a_key_is_needed_to_run_a_program(
+async def test_running_programs_needs_a_key(
     service: SandboxService, connect: Callable[..., httpx2.AsyncClient], headers: dict[str, str], status: int
 ) -> None:
     async with connect(create_app(service, keys=["one", "two"]), headers=headers) as client:
@@ -226,7 +232,7 @@ async def test_a_key_is_needed_to_run_a_program(
             assert (await client.get(path)).status_code == 200
 
 
-async def test_metrics_count_programs_by_how_they_ended(client: httpx2.AsyncClient, service: SandboxService) -> None:
+async def test_metrics_count_programs_by_outcome(client: httpx2.AsyncClient, service: SandboxService) -> None:
     preset = (await execute(client, "print(1)"))["preset"]
     await execute(client, "1 / 0")
     text = (await client.get("/metrics")).text
@@ -237,7 +243,8 @@ async def test_metrics_count_programs_by_how_they_ended(client: httpx2.AsyncClie
     assert "tirjudge_sandbox_pool_slots 2.0" in text
 
 
-async def test_health_has_the_doctors_report(client: httpx2.AsyncClient, service: SandboxService) -> None:
+@pytest.mark.slow
+async def test_health_includes_the_diagnosis(client: httpx2.AsyncClient, service: SandboxService) -> None:
     assert (await client.get("/health")).json()["doctor"] is None
     await service.examine()
     health = (await client.get("/health")).json()
@@ -246,7 +253,7 @@ async def test_health_has_the_doctors_report(client: httpx2.AsyncClient, service
     assert health["limits"]["cpu_s"] == 2.0
 
 
-async def test_ready_says_so(client: httpx2.AsyncClient, service: SandboxService) -> None:
+async def test_a_working_service_is_ready(client: httpx2.AsyncClient, service: SandboxService) -> None:
     response = await client.get("/ready")
     assert (response.status_code, response.json()) == (
         200,
@@ -254,14 +261,14 @@ async def test_ready_says_so(client: httpx2.AsyncClient, service: SandboxService
     )
 
 
-async def test_what_does_not_exist_is_told_in_the_same_shape(client: httpx2.AsyncClient) -> None:
+async def test_unknown_paths_and_methods_have_the_same_error_format(client: httpx2.AsyncClient) -> None:
     for method, path, status in (("GET", "/v1/execute", 405), ("POST", "/v2", 404)):
         response = await client.request(method, path)
         assert response.status_code == status
         assert path in response.json()["error"]["message"]
 
 
-async def test_the_openapi_page_describes_what_is_posted(client: httpx2.AsyncClient) -> None:
+async def test_the_openapi_description_has_the_request_bodies(client: httpx2.AsyncClient) -> None:
     schema = (await client.get("/openapi.json")).json()
     for path in ("/v1/execute", "/v1/execute/batch", "/run_code", "/get_observation"):
         reference = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]

@@ -1,4 +1,4 @@
-"""SandboxFusion's and verl-tool's formats, read as their clients read them."""
+"""The request formats of SandboxFusion and verl-tool, with responses read as their clients do."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.waiting import until
+from tirjudge_sandbox import Limits
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.service import SandboxService
 
 VERL = {"compile_timeout": 10, "run_timeout": 10, "stdin": None, "memory_limit_MB": 1024, "language": "python"}
-"""What verl posts besides the code, with its defaults."""
+"""The fields that verl posts in addition to the code, with its defaults."""
 
 
 def reward_of(answer: dict[str, Any], *, expected: str | None) -> bool | int:
-    """What verl's reward makes of an answer: whether the output is right, or -1 (sandbox), -2 (error), -3 (timeout)."""
+    """Return verl's reward for a response: whether the output is right, or -1 (sandbox), -2 (error), -3 (timeout)."""
     run = answer["run_result"]
     if answer["status"] == "Success":
         assert run["status"] == "Finished"
@@ -35,22 +37,20 @@ def reward_of(answer: dict[str, Any], *, expected: str | None) -> bool | int:
 
 
 def shown_by_a_tool(answer: dict[str, Any]) -> str:
-    """What verl's tool shows a model: both streams, but only of a program that finished."""
+    """Return the text that verl's tool shows a model: both streams of a program that finished."""
     run = answer["run_result"]
     return run["stdout"] + run["stderr"] if run["status"] == "Finished" else "no stdout here"
 
 
 @asynccontextmanager
 async def holding(service: SandboxService) -> AsyncIterator[None]:
-    """Keeps the only slot of a service busy."""
-    running = asyncio.create_task(service.pool.run("import time\ntime.sleep(15)"))
-    while service.pool.stats().num_idle:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    """Keep the only slot of a service busy."""
+    running = asyncio.create_task(service.pool.run("import time\ntime.sleep(600)", limits=Limits(wall_s=120)))
+    await until(lambda: not service.pool.stats().num_idle)
     yield
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    while not service.pool.stats().num_idle:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    await until(lambda: service.pool.stats().num_idle)
 
 
 async def run_code(client: httpx2.AsyncClient, code: str, **fields: Any) -> dict[str, Any]:
@@ -72,27 +72,27 @@ async def test_a_right_answer_is_rewarded(client: httpx2.AsyncClient) -> None:
     assert answer["run_result"]["execution_time"] > 0
 
 
-async def test_an_error_is_shown_to_the_model_and_never_rewarded(client: httpx2.AsyncClient) -> None:
+async def test_an_error_of_the_program_is_shown_and_not_rewarded(client: httpx2.AsyncClient) -> None:
     answer = await run_code(client, "print(1)\n[][1]")
     assert reward_of(answer, expected="1") == -2
     assert shown_by_a_tool(answer).startswith("1\nTraceback")
     assert shown_by_a_tool(answer).endswith("IndexError: list index out of range\n")
 
 
-async def test_an_exit_code_is_kept(client: httpx2.AsyncClient) -> None:
+async def test_the_return_code_is_the_exit_code(client: httpx2.AsyncClient) -> None:
     assert (await run_code(client, "raise SystemExit(7)"))["run_result"]["return_code"] == 7
     assert (await run_code(client, "raise SystemExit(0)"))["status"] == "Success"
 
 
 async def test_only_a_timeout_has_no_return_code(client: httpx2.AsyncClient) -> None:
-    for code in ("while True: pass", "import time\ntime.sleep(9)"):
+    for code in ("while True: pass", "import time\ntime.sleep(600)"):
         answer = await run_code(client, "print('so far')\n" + code, run_timeout=0.5)
         assert reward_of(answer, expected="so far") == -3
         assert answer["run_result"]["return_code"] is None
         assert answer["run_result"]["stdout"] == "so far\n"
 
 
-async def test_memory_that_is_used_up_is_an_error_with_a_name(client: httpx2.AsyncClient) -> None:
+async def test_exhausted_memory_is_a_memory_error(client: httpx2.AsyncClient) -> None:
     answer = await run_code(client, "x = bytearray(2**31)", memory_limit_MB=128)
     assert reward_of(answer, expected=None) == -2
     assert (answer["outcome"], answer["run_result"]["return_code"]) == ("oom", 137)
@@ -106,19 +106,19 @@ async def test_a_signal_is_a_negative_return_code(client: httpx2.AsyncClient) ->
     assert "Crash" in shown_by_a_tool(answer)
 
 
-async def test_what_the_operator_does_not_allow_is_cut_to_what_he_does(client: httpx2.AsyncClient) -> None:
+async def test_limits_above_the_maxima_are_reduced_to_them(client: httpx2.AsyncClient) -> None:
     answer = await run_code(client, "print(1)", run_timeout=100_000, memory_limit_MB=10**6)
     assert reward_of(answer, expected="1") is True
 
 
-async def test_timeouts_and_memory_left_open_are_those_of_the_service(client: httpx2.AsyncClient) -> None:
+async def test_missing_limits_are_the_defaults_of_the_service(client: httpx2.AsyncClient) -> None:
     response = await client.post("/run_code", json={"code": "print(1)", "language": "python", "run_timeout": 0})
     assert reward_of(response.json(), expected="1") is True
 
 
-async def test_files_are_put_there_and_fetched(client: httpx2.AsyncClient, service: SandboxService) -> None:
+async def test_files_are_transferred(client: httpx2.AsyncClient, service: SandboxService) -> None:
     if not service.pool.level.startswith("namespaces"):
-        pytest.skip("programs have no directory of their own at this level")
+        pytest.skip("programs have no private directory at this level")
     content = base64.b64encode(b"abc").decode()
     code = "open('b', 'w').write(open('a').read().upper())"
     answer = await run_code(client, code, files={"a": content, "none": None}, fetch_files=["b"])
@@ -131,7 +131,7 @@ async def test_another_language_is_refused(client: httpx2.AsyncClient) -> None:
     assert response.json()["error"]["param"] == "language"
 
 
-async def test_a_full_queue_is_a_504_because_that_alone_is_tried_again(
+async def test_a_full_queue_is_a_504_which_clients_retry(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient]
 ) -> None:
     service = await start_service(slots=1, max_waiting=0)
@@ -143,7 +143,7 @@ async def test_a_full_queue_is_a_504_because_that_alone_is_tried_again(
         assert reward_of(await run_code(client, "print(1)"), expected="1") is True
 
 
-async def test_a_sandbox_that_fails_is_a_sandbox_error(
+async def test_a_failure_of_the_sandbox_is_a_sandbox_error(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient]
 ) -> None:
     service = await start_service()
@@ -163,7 +163,7 @@ async def test_ping_is_answered(client: httpx2.AsyncClient) -> None:
 async def observe(
     client: httpx2.AsyncClient, actions: list[str], **fields: Any
 ) -> tuple[list[Any], list[int], list[int]]:
-    """Observations, dones, valids, as verl-tool reads them."""
+    """Post actions and return observations, dones and valids, as verl-tool reads them."""
     body = {"trajectory_ids": [f"t{i}" for i in range(len(actions))], "actions": actions, **fields}
     response = await client.post("/get_observation", json=body)
     assert response.status_code == 200, response.text
@@ -183,7 +183,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize(("action", "observation"), FRAMES.values(), ids=FRAMES.keys())
-async def test_output_comes_in_the_marks_of_its_action(
+async def test_the_output_has_the_marks_of_its_action(
     client: httpx2.AsyncClient, action: str, observation: str
 ) -> None:
     assert await observe(client, [action]) == ([observation], [0], [1])
@@ -193,27 +193,27 @@ async def test_an_action_without_a_program_is_invalid(client: httpx2.AsyncClient
     assert await observe(client, ["The answer is 4."]) == ([""], [0], [0])
 
 
-async def test_actions_are_answered_in_their_order(client: httpx2.AsyncClient) -> None:
+async def test_observations_are_in_the_order_of_the_actions(client: httpx2.AsyncClient) -> None:
     actions = [f"<python>import time; time.sleep({0.05 * (i % 3)}); print({i})</python>" for i in range(7)]
     observations, _, valids = await observe(client, [*actions, "none"], is_last_step=[False] * 8)
     assert observations == [*(f"\n<output>\n{i}\n</output>\n" for i in range(7)), ""]
     assert valids == [1] * 7 + [0]
 
 
-async def test_an_error_is_observed(client: httpx2.AsyncClient) -> None:
+async def test_an_error_of_the_program_is_in_the_observation(client: httpx2.AsyncClient) -> None:
     [observation], _, valids = (await observe(client, ["```python\nprint(1)\n1 / 0\n```"]))[0:3]
     assert observation.startswith("\n```output\n1\n")
     assert observation.endswith("ZeroDivisionError: division by zero\n```\n")
     assert valids == [1]
 
 
-async def test_standard_input_comes_in_extra_fields(client: httpx2.AsyncClient) -> None:
+async def test_stdin_is_read_from_extra_fields(client: httpx2.AsyncClient) -> None:
     action = "<python>print(input())</python>"
     observations, _, _ = await observe(client, [action, action], extra_fields=[{"stdin": "a"}, {"stdin": "b"}])
     assert observations == ["\n<output>\na\n</output>\n", "\n<output>\nb\n</output>\n"]
 
 
-async def test_a_trajectory_that_ends_is_done(client: httpx2.AsyncClient) -> None:
+async def test_a_finished_trajectory_is_done(client: httpx2.AsyncClient) -> None:
     assert await observe(client, ["<python>print(1)</python>"], finish=[True]) == ([""], [1], [1])
     closing = {"trajectory_ids": "t0", "actions": [""], "finish": [True], "is_last_step": [True]}
     assert (await client.post("/get_observation", json=closing)).json()["dones"] == [True]
@@ -225,7 +225,7 @@ async def test_lists_of_different_lengths_are_refused(client: httpx2.AsyncClient
     assert response.json()["error"]["param"] == "actions"
 
 
-async def test_a_full_queue_is_waited_out(
+async def test_a_full_queue_is_retried(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient]
 ) -> None:
     service = await start_service(slots=1, max_waiting=0)
@@ -234,7 +234,7 @@ async def test_a_full_queue_is_waited_out(
         assert observations == [f"\n<output>\n{i}\n</output>\n" for i in range(5)]
 
 
-async def test_a_sandbox_that_fails_is_never_shown_as_output(
+async def test_a_failure_of_the_sandbox_is_not_shown_as_output(
     start_service: Callable[..., Any], connect: Callable[..., httpx2.AsyncClient]
 ) -> None:
     service = await start_service()

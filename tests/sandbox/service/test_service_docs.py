@@ -1,4 +1,4 @@
-"""The page about the service names every endpoint, field and option that there is."""
+"""docs/sandbox-service.md names all endpoints, fields and options of the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tirjudge_sandbox.wire import ExecuteRequest, body_of
 PAGE = (Path(__file__).parents[3] / "docs" / "sandbox-service.md").read_text(encoding="utf-8")
 
 
-async def test_every_endpoint_is_on_the_page(service: SandboxService) -> None:
+async def test_every_endpoint_is_documented(service: SandboxService) -> None:
     paths = create_app(service).openapi()["paths"]
     assert len(paths) > 7
     for path, methods in paths.items():
@@ -27,18 +27,18 @@ async def test_every_endpoint_is_on_the_page(service: SandboxService) -> None:
 
 
 @pytest.mark.parametrize("field", ExecuteRequest.model_fields)
-def test_every_field_of_a_request_is_explained(field: str) -> None:
+def test_every_field_of_a_request_is_documented(field: str) -> None:
     assert f"| `{field}` |" in PAGE
 
 
 @pytest.mark.parametrize(
     "field", [*body_of(ExecResult(outcome=Outcome.OK)), *(field.name for field in fields(Limits)), *Outcome]
 )
-def test_every_field_of_an_answer_and_every_limit_and_outcome_is_explained(field: str) -> None:
+def test_every_field_of_a_response_and_every_limit_and_outcome_is_documented(field: str) -> None:
     assert f"`{field}`" in PAGE
 
 
-def test_every_option_of_the_command_is_explained() -> None:
+def test_every_option_of_the_command_is_documented() -> None:
     group = typer.main.get_command(app)
     command = group.commands["serve"]  # type: ignore[attr-defined]
     options = [option for parameter in command.params for option in parameter.opts]
