@@ -95,6 +95,8 @@ def experiment(
         str(seed),
         "--concurrency",
         str(concurrency),
+        "--connect-retry-s",  # the server takes longer than the default to start again
+        "300",
         "--json",
     ]
 
