@@ -6,8 +6,8 @@
 
 A busy server is asked again when it said to, and a connection that breaks is made anew: every request carries a key by
 which the server knows the second attempt for the first, and judges once. A refused connection is retried for
-`connect_retry_s` (2 s by default); then the request fails with `ServerNotListening`, a `ServerUnavailable`. The two have the same methods; one `Client` may be
-used by many threads, one `AsyncClient` by many tasks of one event loop.
+`connect_retry_s` (2 s by default); then the request fails with `ServerNotListening`, a `ServerUnavailable`.
+The two have the same methods; one `Client` may be used by many threads, one `AsyncClient` by many tasks of one event loop.
 
 Every method takes `deadline_s`, the seconds in which the answer must be there: the server forces verdicts from what there
 is when they are nearly up, and `DeadlineExceeded` is raised where there is nothing. All raise `RequestRefused` where the
@@ -28,7 +28,6 @@ import httpx2
 from pydantic import BaseModel
 
 from tirjudge.http.exchange import (
-    CONNECT_RETRY_S,
     KEEPALIVE_S,
     HTTPExchange,
     RequestRefused,
@@ -45,6 +44,7 @@ from tirjudge.http.protocol import (
     ModelList,
     Problem,
 )
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.rewards import (
     BATCH_PATH,
     RERANK_PATH,

@@ -40,7 +40,7 @@ from tirjudge.engines.chat_wire import (
 )
 from tirjudge.errors import EngineUnavailable
 from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
-from tirjudge.http.exchange import CONNECT_RETRY_S
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.profile import Profile

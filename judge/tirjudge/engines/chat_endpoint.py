@@ -11,7 +11,6 @@ import httpx2
 from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, told_by
 from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError, logged
 from tirjudge.http.exchange import (
-    CONNECT_RETRY_S,
     KEEPALIVE_S,
     UNREACHED,
     HTTPExchange,
@@ -20,6 +19,7 @@ from tirjudge.http.exchange import (
     tls_context,
 )
 from tirjudge.http.protocol import invalid
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.types import Sampling
 
 OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from tirjudge.errors import DeadlineExceeded, TirjudgeError
 from tirjudge.http.protocol import ErrorBody, Event, Problem, decode_event
-from tirjudge.http.retry_events import tell_of_pause
+from tirjudge.http.retry_events import CONNECT_RETRY_S, tell_of_pause
 
 BUSY = (429, 502, 503)
 """What is answered, by the server or a proxy before it, when the same request may do better later."""
@@ -30,10 +30,6 @@ KEEPALIVE_S = 2.0
 
 CONNECT_S = 10.0
 """Longest wait for a connection."""
-
-CONNECT_RETRY_S = 2.0
-"""Default number of seconds during which a refused connection is retried. A server that restarts quickly is survived; a
-wrong URL or a stopped server is reported soon."""
 
 ANSWERING_S = 5.0
 """How long after its deadline a server may still answer that it was missed."""

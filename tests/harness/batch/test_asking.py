@@ -8,24 +8,24 @@ from tests.harness.batch.scripted_judge import pair
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.protocol import Problem
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.batch.asking import Asking
-from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, rows_in, stretches_of
+from tirjudge_harness.batch.asking import RowJudge
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, row_ranges_of, rows_in
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.run_store import RunStopped
 
 
-def asking_one_that_refuses(kind: str) -> Asking:
+def asking_one_that_refuses(kind: str) -> RowJudge:
     async def refuse(request: JudgeRequest) -> Judgment:
         raise RequestRefused(Problem(message="model: 'other' given", type=kind))
 
     opened = OpenJudge(judge=refuse, kind="server", url="http://judge", model="tiny", fingerprint=None)
-    return Asking(opened, concurrency=2, place="out")
+    return RowJudge(opened, concurrency=2, place="out")
 
 
 @pytest.fixture
 def rows(write_lines) -> list[RequestRow]:
     path = write_lines([pair(n, model="other") for n in range(12)])
-    found: list[RequestRow | BadRequestRow] = [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    found: list[RequestRow | BadRequestRow] = [row for stretch in row_ranges_of(str(path)) for row in rows_in(stretch)]
     return [row for row in found if isinstance(row, RequestRow)]
 
 

@@ -13,12 +13,12 @@ import pytest
 from tests.harness.batch.scripted_judge import pair
 from tirjudge.types import Mode
 from tirjudge_harness.batch import inputs
-from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, files_of, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, files_of, row_ranges_of, rows_in
 from tirjudge_harness.items import InputError
 
 
 def read(path: Path) -> list[RequestRow | BadRequestRow]:
-    return [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    return [row for stretch in row_ranges_of(str(path)) for row in rows_in(stretch)]
 
 
 def rows_of(path: Path) -> list[RequestRow]:
@@ -49,7 +49,7 @@ def test_the_same_rows_come_out_of_every_kind_of_file(write_lines, tmp_path: Pat
     ]
     assert [row.key for row in rows] == [f"k{n}" for n in range(10)]
     assert [row.number for row in rows] == list(range(1, 11))
-    stretches = list(stretches_of(str(path)))
+    stretches = list(row_ranges_of(str(path)))
     assert len(stretches) > 2
     assert [row.number for row in rows_in(stretches[1])] == list(range(stretches[1].start, stretches[1].end))
 

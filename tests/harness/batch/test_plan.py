@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.batch.scripted_judge import pair
 from tirjudge_harness.batch import inputs
-from tirjudge_harness.batch.inputs import rows_in, stretches_of
+from tirjudge_harness.batch.inputs import row_ranges_of, rows_in
 from tirjudge_harness.batch.plan import BatchPlan, plan_batch
 from tirjudge_harness.items import InputError
 
@@ -21,7 +21,7 @@ def left(plan: BatchPlan) -> list[str]:
 
 
 def digests(path: Path) -> dict[str, str]:
-    rows = [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    rows = [row for stretch in row_ranges_of(str(path)) for row in rows_in(stretch)]
     return {row.key: row.digest for row in rows}  # type: ignore[union-attr]
 
 
