@@ -2,8 +2,8 @@
 equally.
 
 Official rules: with ratings, each of the k best rated responses gets 1/k, and an unrated response is the worst. With a
-choice, a missing choice counts 1/4, like a random choice. Ties is a formula over
-ratings and has no value for listwise judgments.
+choice, a missing choice counts 1/4, like a random choice. Ties is a formula over ratings and has no value for listwise
+judgments.
 """
 
 from __future__ import annotations
