@@ -17,11 +17,11 @@ RUN = GROUP.commands["run"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("option", [name for option in RUN.params for name in option.opts if name.startswith("--")])
-def test_every_option_of_a_run_is_explained(option: str) -> None:
+def test_every_option_of_run_is_documented(option: str) -> None:
     assert re.search(rf"^\|[^|]*`{option}`", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", sorted(GROUP.commands))  # type: ignore[attr-defined]
-def test_every_command_is_shown_on_a_page(command: str) -> None:
+def test_every_command_is_documented(command: str) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     assert f"tirjudge bench {command} " in pages

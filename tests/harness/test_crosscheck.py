@@ -81,7 +81,7 @@ def games(**official: float) -> dict[str, Any]:
     }
 
 
-def test_published_figures_come_out_of_our_metrics(crosscheck: Crosscheck) -> None:
+def test_published_values_are_reproduced(crosscheck: Crosscheck) -> None:
     code = {"id": "code", "kind": "code", "file": "runs.jsonl.gz"}
     status, found = crosscheck(games(overall=66.67, knowledge=50.0, coding=100.0), code)
     assert status == 0
@@ -92,7 +92,7 @@ def test_published_figures_come_out_of_our_metrics(crosscheck: Crosscheck) -> No
     assert ours["humaneval+ pass@1"] == pytest.approx(100 / 3)
 
 
-def test_a_difference_without_a_reason_fails(crosscheck: Crosscheck) -> None:
+def test_an_unexplained_difference_fails(crosscheck: Crosscheck) -> None:
     status, found = crosscheck(games(knowledge=50.01))
     assert status == 1
     (wrong,) = [one for one in found["figures"] if one["verdict"] == "differs"]
@@ -100,7 +100,7 @@ def test_a_difference_without_a_reason_fails(crosscheck: Crosscheck) -> None:
     assert wrong["difference"] == pytest.approx(-0.01)
 
 
-def test_an_average_of_printed_figures_may_hide_a_tenth_and_no_more(folder: Path, crosscheck: Crosscheck) -> None:
+def test_averages_of_rounded_values_may_differ_by_a_tenth(folder: Path, crosscheck: Crosscheck) -> None:
     wide = "judge,ppe_mmlu_pro,ppe_math,ppe_gpqa,ppe_mbpp_plus,ppe_ifeval,ppe_avg,rewardbench,rm_bench,judgebench\n"
     (folder / "table1_main.csv").write_text(
         f"{wide}a,60,70,80,90,50,70.1,,,\nb,60,70,80,90,50,70.2,,,\nc,60,70,,,,65,,,\n", encoding="utf-8"

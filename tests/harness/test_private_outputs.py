@@ -22,7 +22,7 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_outputs_are_closed_to_others_whatever_the_umask_is(tmp_path: Path) -> None:
+def test_outputs_are_private_with_any_umask(tmp_path: Path) -> None:
     Journal(tmp_path / "run" / "deep" / "results.jsonl").close()
     write_output(tmp_path / "summary" / "report.json", b"{}")
     with ParquetStore(tmp_path / "batch"):
