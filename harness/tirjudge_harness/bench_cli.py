@@ -51,7 +51,7 @@ def run(
     """Run a judge on benchmarks, and print its results.
 
     To continue a stopped or killed run, run the same command again. Failed examples are not scored; the same command
-    retries them. The exit status is 1 if an example failed, or if there is no judgment.
+    retries them. The exit status is 1 if an example failed, or if no judgment was made.
     """
     from json import dumps
 

@@ -92,7 +92,7 @@ async def run_benchmark(benchmark: Benchmark, *, out: Path, settings: RunSetting
     """Judge the examples that are not in the folder yet, and load the run.
 
     Raises:
-        InputError: there are no rows, or the folder belongs to another run.
+        InputError: the benchmark has no rows, or the folder belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
     examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)

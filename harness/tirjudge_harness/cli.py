@@ -31,7 +31,7 @@ def judge(
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
     response, and 0 otherwise. Pointwise, k responses that share the highest score get 1/k each. In the other modes, a
     tie and an abstention score 0, and the summary also counts them separately. Failed items are not scored; run the
-    same command again to retry them. The exit status is 1 if an item failed, or if there is no judgment.
+    same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
     """
     from dataclasses import asdict
     from json import dumps

@@ -8,7 +8,7 @@
 Each decision uses the labels that the judge saw: A is the response that was shown first. By default, the first decision is
 about the listed order of the responses, the second about the reversed order, the third about the listed order, and so on.
 `shown` gives other orders: `[[0, 3], [3, 0]]` are the response indexes for each decision. `A>>B` equals `A>B`, `A=B` is a
-tie, and null is no verdict. `scores` has one score for each response in the listed order; null is no verdict.
+tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict.
 """
 
 from __future__ import annotations

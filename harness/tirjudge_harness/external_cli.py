@@ -35,7 +35,7 @@ def score(
 
     By default, the first decision is about the listed order of the responses, the second about the reversed order, and
     so on in turn. A is the response that was shown first. "A>>B" equals "A>B", "A=B" is a tie, a letter names one of
-    several responses, and null is no verdict. "shown", such as [[0, 3], [3, 0]], gives other orders. Examples without a
+    several responses, and null means no verdict. "shown", such as [[0, 3], [3, 0]], gives other orders. Examples without a
     line are missing and count in no metric. Without a benchmark, each line has the right answer in "label" (an index,
     "A>B" or "A=B") and optionally a "subset"; the result is then the accuracy by every rule, the agreement with the
     labels, and the effect of the second order.

@@ -114,10 +114,10 @@ def _choices(judged: JudgedExample) -> list[int | None]:
 def _with_labels(judged: Sequence[JudgedExample]) -> Agreement:
     from tirjudge_harness.statistics.agreement import agreement_of
 
-    said = [(_choices(one) or [None])[0] for one in judged]
+    chosen = [(_choices(one) or [None])[0] for one in judged]
     even = [TIED if one.outline.facts.get(EVEN) else None for one in judged]
     labels = [one.outline.correct[0] if one.outline.correct else tied for one, tied in zip(judged, even, strict=True)]
-    return agreement_of(said, labels)
+    return agreement_of(chosen, labels)
 
 
 def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:

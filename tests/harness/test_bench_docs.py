@@ -1,4 +1,4 @@
-"""The page on benchmarks names every command of `tirjudge bench` or the page that does, and every option of a run."""
+"""The documentation has every command of `tirjudge bench`, and every option of `tirjudge bench run`."""
 
 from __future__ import annotations
 

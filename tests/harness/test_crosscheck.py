@@ -1,4 +1,4 @@
-"""`benchmarks/crosscheck.py`, on a folder of its own layout."""
+"""`benchmarks/crosscheck.py`, on a folder in the layout of the script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAMES = [
     ("q", "mmlu-pro-law", "A>B", ["A>B", "A>B"]),
     ("r", "livecodebench", "B>A", ["B>A", "A>B"]),
 ]
-"""Pair, source, label, and the verdicts of two games, the second with both responses exchanged: right, even, right."""
+"""Pair, source, label, and the decisions in both orders. The majorities are right, tie and right."""
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def folder(tmp_path: Path) -> Path:
             "pair_id": id,
             "source": source,
             "label": label,
-            "decisions": said,
+            "decisions": decisions,
             "scores": None,
         }
-        for id, source, label, said in GAMES
+        for id, source, label, decisions in GAMES
     ]
     runs = [
         {
@@ -114,7 +114,7 @@ def test_averages_of_rounded_values_may_differ_by_a_tenth(folder: Path, crossche
         "judgebench": ("math", "code", "knowledge", "reasoning", "avg"),
     }
     columns = [f"{benchmark}_{part}" for benchmark, parts in benchmarks.items() for part in parts]
-    # Plain means of four; JudgeBench's weighs 56, 42, 154 and 98 pairs: (56*50 + 42*100 + 154*0 + 98*100) / 350 = 48.
+    # Plain means of four; JudgeBench is weighted by 56, 42, 154 and 98 pairs: (56*50 + 42*100 + 154*0 + 98*100) / 350 = 48.
     values = [90, 80, 70, 60, 75.0, 90, 80, 70, 60, 75.0, 50, 100, 0, 100, 48.0]
     (folder / "table5_subsets.csv").write_text(
         f"judge,{','.join(columns)}\na,{','.join(map(str, values))}\n", encoding="utf-8"

@@ -20,11 +20,11 @@ def outline(
     return ExampleMetadata(id=id, subset=subset, num_responses=num_responses, correct=correct, cluster=id)
 
 
-def pair(*said: tuple[tuple[int, int], int | str | None], **of: object) -> JudgedExample:
+def pair(*given: tuple[tuple[int, int], int | str | None], **of: object) -> JudgedExample:
     """Return an example with two responses and one decision per order: an index, `tie` or None."""
     decisions = tuple(
         Decision(shown=shown, tied=True) if best == "tie" else Decision(shown=shown, best=best)  # type: ignore[arg-type]
-        for shown, best in said
+        for shown, best in given
     )
     return JudgedExample(outline=outline(**of), mode=Mode.PAIRWISE, decisions=decisions)  # type: ignore[arg-type]
 

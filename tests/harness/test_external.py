@@ -79,7 +79,7 @@ def test_without_a_benchmark_lines_carry_the_label(write_lines, label, correct: 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b"{\n", "line 2: not a JSON object"),
         (b"[1]\n", r"line 2: not a JSON object: got '\[1\]'"),
@@ -98,16 +98,16 @@ def test_without_a_benchmark_lines_carry_the_label(write_lines, label, correct: 
         ({"id": "x", "scores": [1, 2]}, "line 1 has decisions and line 2 has scores"),
     ],
 )
-def test_an_invalid_line_is_reported_with_its_number(write_lines, line, said: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(write_lines, line, message: str) -> None:
     path = write_lines([{"id": "w", "decisions": ["A>B"]}, line])
-    with pytest.raises(InputError, match=said) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         read_decisions(path, [outline("w"), outline("x")])
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ({"id": "x", "label": 2, "decisions": ["A>B"]}, "label: 2 is not an index of the 2 responses"),
         ({"id": "x", "label": -1, "decisions": ["A>B"]}, "label: -1 is not an index of the 2 responses"),
@@ -118,8 +118,8 @@ def test_an_invalid_line_is_reported_with_its_number(write_lines, line, said: st
         ),
     ],
 )
-def test_an_invalid_label_is_rejected(write_lines, line, said: str) -> None:
-    with pytest.raises(InputError, match=f"line 1: {said}"):
+def test_an_invalid_label_is_rejected(write_lines, line, message: str) -> None:
+    with pytest.raises(InputError, match=f"line 1: {message}"):
         read_decisions(write_lines([line]), None)
 
 

@@ -1,4 +1,4 @@
-"""What a run writes holds prompts and answers, and is its user's alone."""
+"""Output files contain prompts and answers, so only their owner can read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tirjudge_harness.run_store import write_output
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """A umask that shares every file."""
+    """Set a umask that lets everyone read new files."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -20,7 +20,7 @@ def can_mount() -> bool:
 def test_a_full_disk_is_reported_in_one_line_with_advice(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    filling = """
+    script = """
 import asyncio, sys
 from pathlib import Path
 from tirjudge_harness.run_store import Failure, RunStopped, RunStore
@@ -38,7 +38,7 @@ async def main():
 
 asyncio.run(main())
 """
-    command = f"mount -t tmpfs -o size=16k none {disk} && exec {sys.executable} -c '{filling}' {disk / 'journal'}"
+    command = f"mount -t tmpfs -o size=16k none {disk} && exec {sys.executable} -c '{script}' {disk / 'journal'}"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=60)
     message, kept = done.stdout.splitlines()
     assert (

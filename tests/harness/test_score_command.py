@@ -91,8 +91,8 @@ def three_pairs(write_lines) -> Path:
 
 
 def test_verdicts_are_scored_by_the_official_rule_or_another(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "decisions": ["A>B", "A=B"]}, {"id": "q", "decisions": ["A>B", "A>>B"]}])
-    arguments = ("judgebench", "--decisions", said, "--data", three_pairs)
+    verdicts = write_lines([{"id": "p", "decisions": ["A>B", "A=B"]}, {"id": "q", "decisions": ["A>B", "A>>B"]}])
+    arguments = ("judgebench", "--decisions", verdicts, "--data", three_pairs)
     official = printed(*arguments)
     assert official["protocol"] == "official"
     assert official["figures"][0]["name"] == "overall"
@@ -106,21 +106,23 @@ def test_verdicts_are_scored_by_the_official_rule_or_another(write_lines, three_
 
 
 def test_equal_scores_are_wrong_by_the_official_rule(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "scores": [5, 5]}, {"id": "q", "scores": [1, 2.5]}, {"id": "r", "scores": [1, 2]}])
-    arguments = ("judgebench", "--decisions", said, "--data", three_pairs)
+    verdicts = write_lines(
+        [{"id": "p", "scores": [5, 5]}, {"id": "q", "scores": [1, 2.5]}, {"id": "r", "scores": [1, 2]}]
+    )
+    arguments = ("judgebench", "--decisions", verdicts, "--data", three_pairs)
     assert printed(*arguments)["figures"][0]["value"] == pytest.approx(1 / 3)
     assert printed(*arguments, "--protocol", "paper")["figures"][0]["value"] == pytest.approx(1.5 / 3)
 
 
 def test_invalid_requests_for_a_score_are_reported_in_one_line(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "decisions": ["A>B"]}])
+    verdicts = write_lines([{"id": "p", "decisions": ["A>B"]}])
     with pytest.raises(InputError, match=r"official needs two opposite orders for each comparison"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs)
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs)
     with pytest.raises(InputError, match="benchmark: 'judgebunch' given; known are"):
-        printed("judgebunch", "--decisions", said)
+        printed("judgebunch", "--decisions", verdicts)
     with pytest.raises(InputError, match="protocol: unknown protocol 'mine'"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs, "--protocol", "mine")
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--protocol", "mine")
     with pytest.raises(InputError, match="--data and --part need a benchmark"):
-        printed("--decisions", said, "--data", three_pairs)
+        printed("--decisions", verdicts, "--data", three_pairs)
     with pytest.raises(InputError, match="'listwise' is not a mode of judgebench; choose pairwise, pointwise"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs, "--mode", "listwise")
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--mode", "listwise")

@@ -366,10 +366,10 @@ def test_one_file_of_a_repository_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_hub_is_reported_in_one_line_with_advice(tmp_path: Path) -> None:
-    sources = "{'gpt': HubSource(id='nobody/nothing', split='gpt')}"
+    sources = "{'gpt': HubSource(id='unknown/repository', split='gpt')}"
     done = hub(tmp_path, LOAD.format(module="judgebench", sources=sources))
     (line,) = done.stdout.splitlines()
-    assert line.startswith("InputError nobody/nothing: cannot be downloaded: ")
+    assert line.startswith("InputError unknown/repository: cannot be downloaded: ")
     assert line.endswith("; give the rows with --data FILE")
     assert "Traceback" not in done.stderr
 

@@ -89,7 +89,7 @@ def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
         out: output folder, whose files are not input. None: no output folder.
 
     Raises:
-        InputError: a path does not exist, a suffix is unknown, or there is no input file.
+        InputError: a path does not exist, a suffix is unknown, or no input file was found.
     """
     files: list[Path] = []
     for path in inputs:

@@ -195,7 +195,7 @@ class ParquetStore:
             self.digests.update(zip(table["key"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write a file of JSON lines, or delete it if there are no lines."""
+        """Write a file of JSON lines, or delete it if `lines` is empty."""
         if content := b"".join(json.dumps(line).encode() + b"\n" for line in lines):
             write_output(self.path / name, content)
         else:

@@ -13,7 +13,7 @@ from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, RowRange, r
 from tirjudge_harness.items import InputError
 
 Find = Callable[[str], str | None]
-"""Returns the request digest of the existing result with a key; None if there is no result."""
+"""Returns the request digest of the existing result with a key; None if the key has no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def plan_batch(
         on_range: called with each row range after it was read.
 
     Raises:
-        InputError: a file cannot be read, or there are no rows.
+        InputError: a file cannot be read, or the files have no rows.
     """
     builder = PlanBuilder(find=find, limit=limit)
     for file in files:

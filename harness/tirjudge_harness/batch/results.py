@@ -1,6 +1,6 @@
 """The results of a batch as Parquet rows: one per key, with columns for the verdict, and the complete judgment as JSON.
 
-If there is no judgment, `error_kind` and `error` give the reason, and the columns of the verdict are null.
+Without a judgment, `error_kind` and `error` give the reason, and the columns of the verdict are null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RequestImpossible(TirjudgeError, ValueError):
 
 
 class ErrorKind(StrEnum):
-    """Reason why there is no judgment."""
+    """Reason for a missing judgment."""
 
     REFUSED = "refused"
     """The request is invalid for this judge: too long, for another model, or with tools that the judge does not have."""

@@ -70,7 +70,7 @@ async def attack_judge(
         context: the judge.
 
     Raises:
-        InputError: there are no rows, or a folder belongs to another run.
+        InputError: the benchmark has no rows, or a folder belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
     examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)

@@ -45,8 +45,8 @@ def test_an_invalid_row_is_reported_and_skipped(load, bad, broken: dict[str, obj
 
 def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n) for n in range(5)])
-    said = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
-    judged = [named(example, *both) for example, both in zip(examples, said, strict=True)]
+    choices = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
+    judged = [named(example, *both) for example, both in zip(examples, choices, strict=True)]
     # Right, right (one right and one tie), even, even, wrong: 2 of 5.
     assert figures(BENCHMARK, judged) == {
         "overall": 0.4,
@@ -62,7 +62,8 @@ def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -
 def test_overall_is_the_mean_over_pairs_not_categories(load, named, figures) -> None:
     rows = [row(n, source="livebench-math" if n < 3 else "livecodebench") for n in range(4)]
     judged = [
-        named(example, *said) for example, said in zip(load(BENCHMARK, rows), [(0, 0)] * 3 + [(1, 1)], strict=True)
+        named(example, *choices)
+        for example, choices in zip(load(BENCHMARK, rows), [(0, 0)] * 3 + [(1, 1)], strict=True)
     ]
     values = figures(BENCHMARK, judged)
     assert (values["overall"], values["math"], values["coding"]) == (0.75, 1.0, 0.0)

@@ -15,7 +15,7 @@ def row(number: int, *, label: object = 1) -> dict[str, object]:
 
 @pytest.fixture
 def examples(tmp_path: Path):
-    """Two pairs of each set."""
+    """Load two pairs per set."""
     for place, part in enumerate(FILES):
         rows = [row(10 * place + n, label=1 + n) for n in range(2)]
         (tmp_path / f"{part}.json").write_text(json.dumps(rows))
@@ -38,8 +38,8 @@ def test_adversarial_is_the_mean_of_four_sets(examples, named, figures) -> None:
     judged = []
     for place, example in enumerate(examples):
         right = example.outline.correct[0]
-        said = {0: (1 - right, 1 - right), 2: (right, 1 - right), 8: ("tie", right)}.get(place, (right, right))
-        judged.append(named(example, *said))
+        choices = {0: (1 - right, 1 - right), 2: (right, 1 - right), 8: ("tie", right)}.get(place, (right, right))
+        judged.append(named(example, *choices))
     values = figures(BENCHMARK, judged)
     assert values["natural"] == 0.5
     assert values["neighbor"] == values["manual"] == 0.75

@@ -29,7 +29,7 @@ def test_section_weights_are_the_official_ones() -> None:
 def test_reasoning_weights_math_as_much_as_all_code(load, named, figures) -> None:
     subsets = ["math-prm"] * 4 + ["hep-go", "hep-python"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 1, 1, 1, 0, 1), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 1, 0, 1), strict=True)]
     # math-prm 1/4 with 984; hep-go 1 and hep-python 0 with 164 each, the other four left out with their weight.
     values = figures(BENCHMARK, judged)
     assert values["math-prm"] == 0.25
@@ -39,7 +39,7 @@ def test_reasoning_weights_math_as_much_as_all_code(load, named, figures) -> Non
 def test_average_weights_sections_equally(load, named, figures) -> None:
     subsets = ["alpacaeval-easy", "alpacaeval-easy", "mt-bench-med", "llmbar-natural", "donotanswer", "hep-js"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
     # Chat: half of 100 and nothing of 40. A tie and a missing verdict count half.
     values = figures(BENCHMARK, judged)
     assert values["Chat"] == pytest.approx(0.5 * 100 / 140)

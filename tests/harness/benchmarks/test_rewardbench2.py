@@ -51,7 +51,7 @@ def test_equal_best_ratings_share_the_score(load, rated, figures) -> None:
 
 def test_a_missing_choice_counts_as_a_random_choice(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n, subset="Focus") for n in range(3)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 3, None), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 3, None), strict=True)]
     values = figures(BENCHMARK, judged)
     assert values["Focus"] == pytest.approx((1 + 0 + 0.25) / 3)
     assert values["average without Ties"] == values["Focus"]
