@@ -121,6 +121,17 @@ def plan_run(
     return RunPlan(manifest=manifest, planned=planned, requests=requests)
 
 
+def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode) -> None:
+    """Raise InputError if the benchmark does not have the mode, or two examples have the same id."""
+    if mode not in benchmark.modes:
+        raise InputError(
+            f"--mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}"
+        )
+    (repeated, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
+    if num > 1:
+        raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")
+
+
 def _data(benchmark: Benchmark, chosen: Sequence[Example], *, settings: RunSettings, num_bad_rows: int) -> DataManifest:
     """Return the description of the examples for the manifest."""
     names = () if settings.data is not None else settings.parts or benchmark.default_parts

@@ -19,7 +19,14 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from tirjudge.concurrency import run_concurrently
-from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxBusy, SandboxUnavailable, TirjudgeError
+from tirjudge.errors import (
+    DeadlineExceeded,
+    EngineNotListening,
+    EngineUnavailable,
+    SandboxBusy,
+    SandboxUnavailable,
+    TirjudgeError,
+)
 from tirjudge.http.exchange import RequestRefused, ServerNotListening, ServerUnavailable
 from tirjudge.http.retry_events import on_retry
 from tirjudge.types import JudgeRequest, Judgment
@@ -184,7 +191,7 @@ class Runner:
             is_ours = error.problem.type in ("authentication_error", "permission_error")
             if is_ours or (self._num_refused >= MAX_FAILURES and not self.num_asked):
                 self._stop(f"the judge refuses the requests: {error}")
-        elif isinstance(error, ServerNotListening) or isinstance(error.__cause__, ServerNotListening):
+        elif isinstance(error, ServerNotListening | EngineNotListening):
             self._stop(str(error))
         elif isinstance(error, UNAVAILABLE):
             self._num_unavailable += 1

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from tirjudge.client import AsyncClient
-from tirjudge.errors import DeadlineExceeded, EngineUnavailable, PromptTooLong, SandboxBusy
-from tirjudge.http.exchange import RequestRefused, ServerNotListening
+from tirjudge.errors import DeadlineExceeded, EngineNotListening, EngineUnavailable, PromptTooLong, SandboxBusy
+from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.protocol import Problem
 from tirjudge.http.retry_events import tell_of_pause
 from tirjudge.types import JudgeRequest, Judgment, Mode
@@ -249,7 +249,7 @@ async def test_a_refused_connection_stops_the_run_after_the_first_request(answer
 
 async def test_a_refused_chat_endpoint_stops_the_run_after_the_first_request(answers) -> None:
     async def unreachable(one: JudgeRequest) -> Judgment:
-        raise EngineUnavailable("http://chat cannot be reached") from ServerNotListening("refused")
+        raise EngineNotListening("http://chat cannot be reached")
 
     with pytest.raises(RunStopped, match="http://chat cannot be reached"):
         await ask(runner_of(unreachable, answers=answers, most=1), request(1))

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, told_by
-from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError, logged
+from tirjudge.errors import EngineNotListening, EngineUnavailable, PromptTooLong, TirjudgeError, logged
 from tirjudge.http.exchange import (
     KEEPALIVE_S,
     UNREACHED,
     HTTPExchange,
     RequestRefused,
+    ServerNotListening,
     ServerUnavailable,
     tls_context,
 )
@@ -151,6 +152,8 @@ class ChatEndpoint:
             raise EngineUnavailable(f"{self.url} cannot be reached: {error or type(error).__name__}") from error
         try:
             return exchange.pause_after_error(error)
+        except ServerNotListening as failure:
+            raise EngineNotListening(str(failure)) from failure
         except ServerUnavailable as failure:
             raise EngineUnavailable(str(failure)).logged_as(logged(failure)) from failure
 

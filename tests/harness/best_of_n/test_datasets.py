@@ -72,7 +72,7 @@ def test_a_prompt_may_be_a_conversation() -> None:
         ({"scores": [0.5]}, "scores: 1 given for 2 responses"),
         ({"answers": ["1"]}, "answers: 1 given for 2 responses"),
         ({"responses": []}, "responses: 0 given, 1 to 1024 wanted"),
-        ({"responses": ["x", 3]}, "responses[1]: 3 given, a text wanted"),
+        ({"responses": ["x", 3]}, "responses[1]: expected a string, got 3"),
         ({"prompt": [{"role": "boss", "content": "hi"}]}, "role"),
     ],
 )
@@ -98,5 +98,5 @@ def test_a_missing_column_and_a_repeated_id_are_broken_rows(write_lines: Write) 
 def test_a_file_without_a_row_that_can_be_used_is_one_error(write_lines: Write) -> None:
     with pytest.raises(InputError, match="no row of it can be used; the first: row 1: no column 'responses'"):
         read_problems(write_lines([{"id": 1, "prompt": "p"}]), on_bad=lambda row: None)
-    with pytest.raises(InputError, match="there is no row in it"):
+    with pytest.raises(InputError, match="the file has no rows"):
         read_problems(write_lines([]), on_bad=lambda row: None)
