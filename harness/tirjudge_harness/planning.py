@@ -79,14 +79,8 @@ def plan_run(
             request.
     """
     mode = settings.mode or benchmark.modes[0]
-    if mode not in benchmark.modes:
-        raise InputError(
-            f"--mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}"
-        )
+    _check(benchmark, examples, mode=mode)
     orders, _ = benchmark.rule(settings.protocol, mode=mode)
-    (repeated, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
-    if num > 1:
-        raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
