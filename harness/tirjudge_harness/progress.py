@@ -43,7 +43,8 @@ def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Consol
     try:
         return asyncio.run(running)
     except KeyboardInterrupt:
-        console.print(f"Stopped. Run the same command again to continue {out}.", markup=False)
+        message = f"Stopped. Run the same command again to continue {out}."
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 

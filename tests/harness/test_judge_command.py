@@ -95,7 +95,7 @@ def test_an_interrupted_run_prints_how_to_continue(command: Command, write_lines
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"Stopped. Run the same command again to continue {out}." in err.replace("\n", " ")
+    assert f"Stopped. Run the same command again to continue {out}." in err
     assert "Traceback" not in err
 
 
