@@ -69,7 +69,8 @@ def experiment(
     data = folder / "natural.json"
     data.write_text(json.dumps(rows(num_items, seed=seed)))
     options = ["--data", str(data), "--part", "natural", "--seed", str(seed)]
-    options += ["--concurrency", str(concurrency), "--json"]
+    # The server takes longer than the default to start again.
+    options += ["--concurrency", str(concurrency), "--connect-retry-s", "300", "--json"]
     with Setting(folder / "undisturbed", options=options, model=model) as setting:
         undisturbed_s = setting.run_to_the_end()
     with Setting(folder / "disturbed", options=options, model=model) as setting:

@@ -1,4 +1,4 @@
-"""`tirjudge bench`: benchmarks, from their rows to a table. What is heavy is imported when a command runs."""
+"""The commands of `tirjudge bench`. Heavy modules are imported inside the commands, so that `--help` stays fast."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tirjudge_harness.options import (
     ASKING,
     BUNDLED,
     PACE,
+    ROWS,
     AsJson,
     AskOptions,
-    Data,
     JudgeOptions,
     PaceOptions,
-    Parts,
     ProtocolName,
+    RowOptions,
     asking_a_judge,
 )
 from tirjudge_harness.reports.cli import compare, export, plot, report
@@ -31,31 +31,27 @@ if TYPE_CHECKING:
     from tirjudge_harness.bench_run import RunContext
     from tirjudge_harness.run import BenchmarkRun
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Judge benchmarks, and say what a judge earned.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run judges on benchmarks, and report the results.")
 
 
 @app.command("run")
 @asking_a_judge
 def run(
-    benchmarks: Annotated[list[str], typer.Argument(help="Names, as `tirjudge bench list` has them.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; of several, each gets a folder in it by its name.")],
-    data: Data = None,
-    part: Parts = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: the benchmark's first.")] = None,
+    benchmarks: Annotated[list[str], typer.Argument(help="Names from `tirjudge bench list`.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run. Several benchmarks get one folder each in it.")],
+    rows: RowOptions = ROWS,
+    mode: Annotated[Mode | None, typer.Option(help="Default: the first mode of the benchmark.")] = None,
     protocol: ProtocolName = "paper",
     asking: AskOptions = ASKING,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Judge a sample of so many examples, of each subset its share.")
-    ] = None,
-    shard: Annotated[str | None, typer.Option(help="i/n: judge the i-th of n parts; `bench merge` joins them.")] = None,
+    shard: Annotated[str | None, typer.Option(help="i/n: judge shard i of n. `bench merge` merges the shards.")] = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
-    """Judge benchmarks, and print what the judge earned.
+    """Run a judge on benchmarks, and print its results.
 
-    Stopped or killed, the same command goes on where it was. Examples that failed are not scored; run again to retry
-    them. Exits 1 if one failed, or if there is no judgment at all.
+    To continue a stopped or killed run, run the same command again. Failed examples are not scored; the same command
+    retries them. The exit status is 1 if an example failed, or if no judgment was made.
     """
     from json import dumps
 
@@ -75,17 +71,16 @@ def run(
         chosen = [BENCHMARKS.named(name) for name in dict.fromkeys(benchmarks)]
         counting = find_protocol(protocol)
     names = [benchmark.name for benchmark in chosen]
-    if part and len(names) > 1:
-        raise InputError("--part given with several benchmarks; run that one alone")
+    if rows.part and len(names) > 1:
+        raise InputError("--part needs a single benchmark; run each benchmark separately")
     whole = RunSettings(
         mode=mode,
         protocol=counting,
         **asking.fields,
-        parts=tuple(part or ()),
-        limit=limit,
+        **rows.fields,
         shard=None if shard is None else Shard.parse(shard),
     )
-    settings = [replace(whole, data=data_of(name, data=data, names=names)) for name in names]
+    settings = [replace(whole, data=data_of(name, data=rows.data, names=names)) for name in names]
 
     async def judge_all(context: RunContext) -> list[BenchmarkRun]:
         return [
@@ -95,8 +90,7 @@ def run(
             for benchmark, its in zip(chosen, settings, strict=True)
         ]
 
-    opening = judge_options.opened(tools=asking.tools)
-    runs = run_with_judge(judge_all, opening=opening, out=out, concurrency=pace.concurrency, prices=pace.prices)
+    runs = run_with_judge(judge_all, judge=judge_options, tools=asking.tools, out=out, pace=pace)
     with as_input_error():
         evaluations = [
             evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=counting)
@@ -114,7 +108,7 @@ def run(
 
 @app.command("list")
 def list_benchmarks(json: AsJson = False) -> None:
-    """The benchmarks that are installed."""
+    """List the installed benchmarks."""
     from json import dumps
 
     from rich.console import Console
@@ -147,10 +141,12 @@ def list_benchmarks(json: AsJson = False) -> None:
 
 @app.command("merge")
 def merge_shards(
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    shards: Annotated[list[Path], typer.Argument(help="Folders of all shards of one run, each complete.")],
+    out: Annotated[Path, typer.Argument(help="New folder for the merged run.")],
+    shards: Annotated[
+        list[Path], typer.Argument(help="Folders of all shards of one run. Each shard must be complete.")
+    ],
 ) -> None:
-    """Put the shards of a run together, as if it had been run whole."""
+    """Merge the shards of a run. The result equals a run without shards."""
     from tirjudge_harness.merging import merge
 
     num_examples = merge(out, shards=shards)

@@ -1,9 +1,8 @@
-"""`tirjudge bench run`: load a benchmark, ask a judge what is not known yet, and write it down."""
+"""`tirjudge bench run`: load a benchmark, send the unanswered requests to a judge, and store the judgments."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +16,7 @@ from tirjudge_harness.evaluation import marks_of
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.options import JudgeOptions, PaceOptions, Tools
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.planning import RunPlan, RunSettings, plan_run
 from tirjudge_harness.prices import Prices
@@ -28,7 +28,7 @@ from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 
 SHOWN_BAD_ROWS = 20
-"""How many broken rows are named; the rest are counted."""
+"""Number of invalid rows that are printed. The others are counted."""
 
 
 T = TypeVar("T")
@@ -36,20 +36,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Who is asked, how fast, and where it is shown."""
+    """The open judge, the concurrency, and the console of a run."""
 
     opened: OpenJudge
     concurrency: int
-    """The most questions under way at a time."""
+    """Maximum number of concurrent requests."""
     console: Console
-    """Where progress and broken rows are shown."""
+    """Console for progress and invalid rows."""
     prices: Prices = field(default_factory=Prices)
-    """Of tokens, to show the cost."""
+    """Prices of tokens, to show the cost."""
 
     def progress(self, num: int, *, title: str) -> RunProgress:
+        """Return the progress of `num` requests."""
         return RunProgress(num, console=self.console, title=title, prices=self.prices)
 
     def runner(self, store: JudgmentStore) -> Runner:
+        """Return a runner for the judge that uses this store."""
         pace = Pace(most=self.concurrency)
         return Runner(self.opened.judge, identity=self.opened.identity, store=store, pace=pace)
 
@@ -57,31 +59,41 @@ class RunContext:
 def run_with_judge(
     work: Callable[[RunContext], Awaitable[T]],
     *,
-    opening: AbstractAsyncContextManager[OpenJudge],
+    judge: JudgeOptions,
+    tools: Tools,
     out: Path,
-    concurrency: int,
-    prices: Prices,
+    pace: PaceOptions,
 ) -> T:
-    """What a command does while a judge is open.
+    """Open a judge, run `work`, and return its result.
+
+    Args:
+        work: the run.
+        judge: options that select the judge.
+        tools: whether the judge can run programs.
+        out: output file or folder, for the message after Ctrl-C.
+        pace: concurrency and prices.
 
     Raises:
-        typer.Exit: it was stopped with Ctrl-C.
+        InputError: the options conflict.
+        typer.Exit: the run was stopped with Ctrl-C.
     """
     console = Console(stderr=True)
+    opening = judge.opened(tools=tools)
 
     async def run() -> T:
         async with opening as opened:
-            return await work(RunContext(opened=opened, concurrency=concurrency, console=console, prices=prices))
+            context = RunContext(opened=opened, concurrency=pace.concurrency, console=console, prices=pace.prices)
+            return await work(context)
 
     return run_resumable(run(), out=out, console=console)
 
 
 async def run_benchmark(benchmark: Benchmark, *, out: Path, settings: RunSettings, context: RunContext) -> BenchmarkRun:
-    """Judge what the folder does not have yet, and load it.
+    """Judge the examples that are not in the folder yet, and load the run.
 
     Raises:
-        InputError: there are no rows, or the folder belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        InputError: the benchmark has no rows, or the folder belongs to another run.
+        RunStopped: the judge is unavailable, or the disk is full.
     """
     examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)
     plan = plan_run(benchmark, examples, opened=context.opened, settings=settings, num_bad_rows=num_bad_rows)
@@ -91,10 +103,10 @@ async def run_benchmark(benchmark: Benchmark, *, out: Path, settings: RunSetting
 def load(
     benchmark: Benchmark, *, data: Path | None, parts: Sequence[str] = (), console: Console
 ) -> tuple[list[Example], int]:
-    """The examples of a benchmark, and how many rows are broken; the first of those are shown.
+    """Return the examples of a benchmark and the number of invalid rows. Print the first invalid rows.
 
     Raises:
-        InputError: there is nothing to load.
+        InputError: the rows cannot be read or downloaded, or a file has no valid row.
     """
     from tirjudge_harness.sources import BadRow, load_examples
 
@@ -108,25 +120,25 @@ def load(
 
     examples = load_examples(benchmark, data=data, parts=parts, on_bad=show)
     if num_bad > SHOWN_BAD_ROWS:
-        console.print(f"{benchmark.name}: {num_bad - SHOWN_BAD_ROWS} more broken rows")
+        console.print(f"{benchmark.name}: {num_bad - SHOWN_BAD_ROWS} more invalid rows")
     return examples, num_bad
 
 
 async def judge_plan(
     plan: RunPlan, *, benchmark: Benchmark, out: Path, context: RunContext, title: str = ""
 ) -> BenchmarkRun:
-    """Ask what the folder does not have yet, and load it.
+    """Send the requests that are not answered in the folder yet, and load the run.
 
     Args:
-        plan: what is asked.
-        benchmark: by whose rule the accuracy so far is counted.
-        out: the folder of the run.
-        context: who is asked.
-        title: of the progress; empty: the benchmark's name.
+        plan: all requests of the run.
+        benchmark: provides the rule for the accuracy in the progress.
+        out: folder of the run.
+        context: the judge.
+        title: title of the progress. Empty: the name of the benchmark.
 
     Raises:
         InputError: the folder belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        RunStopped: the judge is unavailable, or the disk is full.
     """
     manifest = plan.manifest
     _, counting = benchmark.rule(find_protocol(manifest.protocol), mode=manifest.mode)
@@ -141,7 +153,7 @@ async def judge_plan(
         runner = context.runner(answers)
 
         def count(example: str) -> None:
-            """An example counts for the accuracy so far once all of its questions are answered."""
+            """Count one answered request. An example counts for the accuracy when all its requests are answered."""
             num_open[example] -= 1
             if num_open[example]:
                 return
@@ -166,21 +178,22 @@ async def judge_plan(
             else:
                 count(example)
                 progress.kept(kept)
-        # What failed before comes last: if it fails again and the run is stopped for it, all else is judged by then.
+        # Requests that failed in an earlier run come last. If they fail again and stop the run, the others are done.
         remaining.sort(key=lambda one: one[0][1] in answers.failed)
         await run_all(remaining, runner=runner, on_done=show)
     return load_run(out)
 
 
 def data_of(name: str, *, data: Path | None, names: Sequence[str]) -> Path | None:
-    """Where the rows of one of several benchmarks are: `data` itself for one alone, else what has its name in there.
+    """Return the path of the rows of one benchmark: `data` if there is only one benchmark, and otherwise the file or folder
+    in `data` that has the name of the benchmark. None: the Hugging Face hub.
 
     Raises:
-        InputError: there is nothing of that name.
+        InputError: no file or folder has that name.
     """
     if data is None or len(names) == 1:
         return data
     found = sorted(path for path in (data / name, *data.glob(f"{name}.*")) if path.is_dir() or is_row_file(path))
     if not found:
-        raise InputError(f"--data: {data} has neither a folder {name} nor a file such as {name}.jsonl")
+        raise InputError(f"--data: {data} has no folder {name} and no file such as {name}.jsonl")
     return found[0]

@@ -1,4 +1,4 @@
-"""What a benchmark is: where its rows come from, how a row becomes examples, and what its marks add up to."""
+"""The definition of a benchmark: the source of its rows, the conversion of a row to examples, and its metrics."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class HubSource:
     """Rows on the Hugging Face hub: the arguments of `datasets.load_dataset`."""
 
     id: str
-    """A repository; or `json`, for files at a URL."""
+    """Name of the repository; or `json`, for files at a URL."""
     split: str
-    """`*`: all of them, and each row says in `split` which one it is of."""
+    """Name of the split. `*`: all splits; each row then gets the name of its split as the column `split`."""
     config: str | None = None
     revision: str = "main"
-    """A commit, so that a table can be made again."""
+    """Commit of the repository, which makes results reproducible."""
     files: str | None = None
-    """A file of the repository, or a URL, that is read instead of the default files."""
+    """A file of the repository, or a URL, to read. None: the default files."""
 
 
 def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    """Each right response with each wrong one; listwise, all of them at once."""
+    """Return each pair of a right and a wrong response, as indexes; listwise, one tuple of all responses."""
     if mode is Mode.LISTWISE:
         return [tuple(range(outline.num_responses))]
     wrong = [index for index in range(outline.num_responses) if index not in outline.correct]
@@ -45,43 +45,45 @@ class Benchmark:
     """One benchmark."""
 
     name: str
-    """As on the command line."""
+    """Name on the command line."""
     title: str
-    """As in tables."""
+    """Name in tables."""
     citation: str
+    """Authors, year and title of the paper, or a URL."""
     sources: Mapping[str, HubSource]
-    """By the name of a part, such as a split; the parts of `parts` are judged unless others are asked for."""
+    """Source of each part, by the name of the part, such as a split."""
     columns: tuple[str, ...]
-    """That each row must have."""
+    """Columns that each row must have."""
     examples: Callable[[Row, str], Iterable[Example]]
-    """The examples of one row of a part. Raises ValueError or KeyError where the row is broken."""
+    """Convert one row of a part to examples. Raises ValueError or KeyError if the row is invalid."""
     sheet: tuple[Node, ...]
-    """Its figures; the first is the one that it is cited by."""
+    """Tree of metrics. The first node is the headline metric."""
     parts: tuple[str, ...] = ()
-    """The parts that count by default; empty: all."""
+    """Parts that are judged by default. Empty: all parts."""
     modes: tuple[Mode, ...] = (Mode.PAIRWISE, Mode.POINTWISE)
-    """In which it can be judged; the first is the default."""
+    """Supported modes. The first is the default."""
     compared: Compared = every_pair
-    """What is set against what: what a judge is asked pairwise and listwise, and what scores are compared between."""
+    """Return the comparisons of an example, as tuples of response indexes. Pairwise and listwise, each comparison is one
+    request; pointwise, the scores of its responses are compared."""
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
-    """Its own rule for each mode; a mode that is not here has the default one: one order, ties half."""
+    """The official rule for each mode. A missing mode uses the default rule: one order, ties count half."""
 
     @property
     def default_parts(self) -> tuple[str, ...]:
-        """Those that count by default."""
+        """Names of the parts that are judged by default."""
         return self.parts or tuple(self.sources)
 
     def rule(self, protocol: Protocol, *, mode: Mode) -> tuple[Literal["single", "both"], ScoringRule]:
-        """The orders to ask for, and how they count, under a protocol."""
+        """Return the orders to request and the scoring rule, under a protocol."""
         own = self.official.get(mode, DEFAULT_OFFICIAL[mode])
         return (own.orders, own.counting) if protocol.counting is None else (protocol.orders, protocol.counting)
 
     def asked(self, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:
-        """What a judge is asked about an example: each response alone, or each comparison."""
+        """Return the response indexes of each request about an example: each response alone, or each comparison."""
         if mode is Mode.POINTWISE:
             return [(index,) for index in range(outline.num_responses)]
         return self.compared(outline, mode)
 
 
 BENCHMARKS: Kinds[Benchmark] = Kinds("tirjudge.benchmarks", what="benchmark")
-"""All that are installed, by name: ours, and those of other packages."""
+"""All installed benchmarks by name, including those of other packages."""

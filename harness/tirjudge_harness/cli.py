@@ -1,4 +1,4 @@
-"""The commands of this room. What is heavy is imported when one of them runs."""
+"""`tirjudge judge FILE`. Heavy modules are imported inside the command, so that `tirjudge --help` stays fast."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tirjudge_harness.options import BUNDLED, VOTING, AsJson, Concurrency, Judge
 
 @asking_a_judge
 def judge(
-    file: Annotated[Path, typer.Argument(help="JSONL, perhaps .gz: id, prompt, responses, perhaps label.")],
-    out: Annotated[Path, typer.Option(help="JSONL to write, one judgment a line; if it exists, the run goes on.")],
+    file: Annotated[
+        Path, typer.Argument(help="JSONL file (.jsonl or .jsonl.gz): id, prompt, responses, and optionally label.")
+    ],
+    out: Annotated[Path, typer.Option(help="JSONL file to write, one judgment per line. An existing file is resumed.")],
     mode: Annotated[
         Mode | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
     ] = None,
@@ -24,12 +26,12 @@ def judge(
     judge_options: JudgeOptions = BUNDLED,
     json: AsJson = False,
 ) -> None:
-    """Judge a file, and say how often the judge is right.
+    """Judge the items of a file, and report how often the judge is right.
 
-    Accuracy is over the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labelled
-    response, else 0; pointwise, k responses that share the highest score get 1/k each. A tie in the other modes and an
-    abstention score 0 and are counted by themselves as well. Items that failed are not scored; run again to retry them.
-    Exits 1 if an item failed, or if there is no judgment at all.
+    Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
+    response, and 0 otherwise. Pointwise, k responses that share the highest score get 1/k each. In the other modes, a
+    tie and an abstention score 0, and the summary also counts them separately. Failed items are not scored; run the
+    same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
     """
     from dataclasses import asdict
     from json import dumps

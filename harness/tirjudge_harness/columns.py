@@ -1,6 +1,7 @@
-"""Values of a known kind out of a row, whatever file it came from. What is wrong with one names its column.
+"""Typed access to the columns of a row. Every function raises KeyError if the column is missing, and ValueError with the
+name of the column if the value has another type.
 
-In a CSV file everything is text: numbers are read from it, and lists and records are written as JSON.
+The cells of a CSV file are text: numbers are parsed, and lists and objects are parsed as JSON.
 """
 
 from __future__ import annotations
@@ -18,73 +19,68 @@ _TEXT = TypeAdapter[str](Text)
 
 
 def text(row: Row, column: str) -> str:
-    """A text that can be encoded: what is left of half a character becomes U+FFFD.
-
-    Raises:
-        KeyError: the row has no such column.
-        ValueError: it holds something else.
-    """
+    """Return a string. Lone surrogates are replaced by U+FFFD, so that the string can be encoded."""
     value = row[column]
     if not isinstance(value, str):
-        raise _wrong(column, value, wanted="a text")
+        raise _wrong(column, value, wanted="a string")
     return _TEXT.validate_python(value)
 
 
 def name(row: Row, column: str) -> str:
-    """A text or a whole number, as text: the id of something."""
+    """Return an identifier: a string, or an integer converted to a string."""
     value = row[column]
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else text(row, column)
 
 
 def whole(row: Row, column: str) -> int:
-    """A whole number."""
+    """Return an integer; a string of digits and a float without a fraction are converted."""
     value = row[column]
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(column, value, wanted="a whole number")
+        raise _wrong(column, value, wanted="an integer")
     return value
 
 
 def texts(row: Row, column: str, *, num: int | None = None) -> tuple[str, ...]:
-    """A list of texts, and of exactly `num` of them if that is given."""
+    """Return a list of strings. `num`: the required length; None: any length."""
     values = enumerate(items(row, column, num=num))
     return tuple(text({f"{column}[{index}]": value}, f"{column}[{index}]") for index, value in values)
 
 
 def items(row: Row, column: str, *, num: int | None = None) -> list[Any]:
-    """A list of anything, and of exactly `num` things if that is given."""
+    """Return a list of any values. `num`: the required length; None: any length."""
     value = _decoded(row, column)
     if not isinstance(value, list | tuple):
         raise _wrong(column, row[column], wanted="a list")
     if num is not None and len(value) != num:
-        raise ValueError(f"{column}: {len(value)} given, {num} wanted")
+        raise ValueError(f"{column}: expected {num} values, got {len(value)}")
     return list(value)
 
 
 def wholes(row: Row, column: str, *, num: int) -> tuple[int, ...]:
-    """A list of exactly `num` whole numbers."""
+    """Return a list of exactly `num` integers."""
     return tuple(whole({column: value}, column) for value in items(row, column, num=num))
 
 
 def truths(row: Row, column: str) -> tuple[bool, ...]:
-    """A list of true and false, or 1 and 0."""
+    """Return a list of booleans; 1 and 0 are converted."""
     values = items(row, column)
     if any(value not in (0, 1) for value in values):
-        raise _wrong(column, values, wanted="a list of true and false")
+        raise _wrong(column, values, wanted="a list of booleans")
     return tuple(map(bool, values))
 
 
 def shown(row: Row, column: str) -> str:
-    """Anything, as text: a text as it is, all else as JSON."""
+    """Return any value as text: a string unchanged, other values as JSON."""
     value = row[column]
     return text(row, column) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def record(row: Row, column: str) -> dict[str, Any]:
-    """An object with named values."""
+    """Return an object."""
     value = _decoded(row, column)
     if not isinstance(value, dict):
         raise _wrong(column, row[column], wanted="an object")
@@ -92,20 +88,20 @@ def record(row: Row, column: str) -> dict[str, Any]:
 
 
 def conversation(row: Row, column: str) -> str | tuple[ChatMessage, ...]:
-    """A prompt: a text, or messages."""
+    """Return a prompt: a string, or a list of messages."""
     return text(row, column) if isinstance(row[column], str) else messages(row, column)
 
 
 def messages(row: Row, column: str) -> tuple[ChatMessage, ...]:
-    """A list of messages, at least one, with a role and a content each."""
+    """Return a list of at least one message. Each message has a role and a content."""
     given = items(row, column)
     if not given:
-        raise ValueError(f"{column}: no message given, at least one wanted")
+        raise ValueError(f"{column}: expected at least one message, got none")
     return tuple(ChatMessage.model_validate(message) for message in given)
 
 
 def id_of(*texts: str) -> str:
-    """An id for a row that has none: a hash of its texts, 16 hex digits."""
+    """Return an id for a row without an id: a hash of its texts, 16 hex digits."""
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
@@ -116,9 +112,9 @@ def _decoded(row: Row, column: str) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        raise ValueError(f"{column}: a text given that is no JSON: {value[:60]!r}") from None
+        raise ValueError(f"{column}: not valid JSON: {value[:60]!r}") from None
 
 
 def _wrong(column: str, value: Any, *, wanted: str) -> ValueError:
     shown = "null" if value is None else repr(value)
-    return ValueError(f"{column}: {shown[:60]} given, {wanted} wanted")
+    return ValueError(f"{column}: expected {wanted}, got {shown[:60]}")

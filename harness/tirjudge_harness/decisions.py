@@ -1,4 +1,4 @@
-"""What a judge said, whoever it was: its decisions, read from our judgments or from a file made elsewhere."""
+"""An example with the decisions of a judge, which come from our judgments or from a file of another program."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from tirjudge_harness.examples import ExampleMetadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedExample:
-    """An example, and everything that was said about it."""
+    """An example with all decisions about it."""
 
     outline: ExampleMetadata
     mode: Mode
     decisions: tuple[Decision, ...]
-    """In the order in which they were asked for; where two opposite orders were shown, the single one comes first."""
+    """Decisions in request order. If two opposite orders were shown, the order that a single-order run uses comes
+    first. Empty: the example was not judged."""
     judgments: tuple[Judgment, ...] = ()
-    """Where they come from; empty if they were made elsewhere."""
+    """The judgments that the decisions come from. Empty: the decisions come from another program."""
 
     def by_judgment(self) -> Iterator[tuple[Judgment, tuple[Decision, ...]]]:
-        """Each judgment with what was decided in it: one decision a rollout, or one for the whole of it."""
+        """Yield each judgment with its decisions: one decision per rollout, or one for the whole judgment."""
         start = 0
         for judgment in self.judgments:
             is_whole = start < len(self.decisions) and self.decisions[start].whole

@@ -1,7 +1,7 @@
-"""From decisions to comparison scores and metric values. What is right, tied or undecided is defined in `tirjudge.right`.
+"""Convert decisions to comparison scores and metric values. `tirjudge.right` defines right, tied and undecided.
 
-A comparison that nobody judged has no score; it is missing. One that was judged without a verdict has the result `none`: it
-is no tie, and it is counted by itself.
+A comparison that was not judged is missing and has no score. A comparison that was judged without a verdict has the result
+`none`, which is not a tie and is counted separately.
 """
 
 from __future__ import annotations
@@ -22,70 +22,72 @@ from tirjudge_harness.protocols import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationCounts:
-    """How many of each there are. The marks are the right, the wrong, the ties and those with no verdict."""
+    """Counts of an evaluation. `marks` is the sum of `right`, `wrong`, `ties` and `no_verdict`."""
 
     examples: int
-    """Judged or not."""
+    """Number of examples, including those without a judgment."""
     marks: int
+    """Number of comparison scores."""
     right: int
     wrong: int
     ties: int
-    """Marks whose comparison was left even: equally good, equal scores, or orders that disagree."""
+    """Comparisons that ended in a tie: equally good, equal scores, or orders that disagree."""
     no_verdict: int
-    """Marks whose comparison was judged and not decided."""
+    """Comparisons that were judged without a verdict."""
     missing: int
-    """Comparisons without a mark: not judged, or not as often as the protocol needs."""
+    """Comparisons without a score: not judged, or with fewer orders or votes than the protocol needs."""
     decisions: int
     forced: int
-    """Decisions that the judge had to be made to give."""
+    """Decisions from a forced verdict."""
     undecided: int
     """Decisions without a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a judge earned on a benchmark."""
+    """The result of a judge on a benchmark."""
 
     figures: list[MetricValue]
-    """Of the benchmark's sheet, with intervals, each before its parts."""
+    """Values of the metric tree with intervals, each metric before its parts."""
     marks: list[ComparisonScore]
+    """One score per comparison."""
     counts: EvaluationCounts
 
     def as_json(self) -> dict[str, Any]:
-        """Figures and counts, shares from 0 to 1."""
+        """Return metric values and counts; rates are from 0 to 1."""
         return {"figures": [asdict(figure) for figure in self.figures], "counts": asdict(self.counts)}
 
 
 def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:
-    """Everything that a benchmark says of a judge.
+    """Compute all metrics of a benchmark.
 
     Args:
-        benchmark: whose sheet and, if the protocol has no counting of its own, whose own rule is used.
-        judged: all in that mode; one without decisions is missing.
-        mode: in which they were judged.
-        protocol: how it is counted.
+        benchmark: provides the metric tree, and the official scoring rule if the protocol has no rule.
+        judged: the examples, all judged in `mode`. An example without decisions is missing.
+        mode: the mode in which the examples were judged.
+        protocol: how decisions are counted.
 
     Raises:
-        ValueError: nothing was judged in the way that the protocol needs.
+        ValueError: the benchmark does not have this mode, or no comparison has the orders and votes that the protocol needs.
     """
     if mode not in benchmark.modes:
-        raise ValueError(f"mode: {mode.value} given; {benchmark.name} has {', '.join(benchmark.modes)}")
+        raise ValueError(f"mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}")
     from tirjudge_harness.statistics.intervals import figures_of
 
     orders, counting = benchmark.rule(protocol, mode=mode)
     marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:
-        told = [pair for pair in benchmark.compared(one.outline, mode) if _is_told(one.outline.correct, pair)]
-        enough = [pair for pair in told if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
+        scorable = [pair for pair in benchmark.compared(one.outline, mode) if _is_scorable(one.outline.correct, pair)]
+        enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned
-        missing += len(told) - len(earned)
+        missing += len(scorable) - len(earned)
     if missing and not marks and any(one.decisions for one in judged):
         shows = "two opposite orders" if orders == "both" else "one order"
         votes = f" with {protocol.votes} votes each" if protocol.votes > 1 else ""
         raise ValueError(
-            f"protocol: {protocol.name} needs {shows}{votes} of every comparison, and none of {missing} was judged so"
+            f"protocol: {protocol.name} needs {shows}{votes} for each comparison; none of the {missing} comparisons has that"
         )
     figures = figures_of(benchmark.sheet, marks, [one for one in judged if one.decisions])
     return Evaluation(figures=figures, marks=marks, counts=_counts(marks, judged=judged, missing=missing))
@@ -94,16 +96,16 @@ def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mod
 def marks_of(
     judged: JudgedExample, *, compared: Sequence[tuple[int, ...]], counting: ScoringRule
 ) -> list[ComparisonScore]:
-    """One mark for each comparison that was judged and in which some responses are right and others are not.
+    """Return one score for each judged comparison that has both right and wrong responses.
 
     Args:
-        judged: an example and what was said about it.
-        compared: sets of its responses, as indexes.
+        judged: an example with its decisions.
+        compared: the comparisons, as tuples of response indexes.
         counting: how orders, ties and missing verdicts count.
     """
     marks: list[ComparisonScore] = []
     for responses in compared:
-        if not _is_told(judged.outline.correct, responses):
+        if not _is_scorable(judged.outline.correct, responses):
             continue
         right = frozenset(judged.outline.correct).intersection(responses)
         earned = credit(judged.decisions, responses, right=right, mode=judged.mode, counting=counting)
@@ -115,15 +117,15 @@ def marks_of(
     return marks
 
 
-def _is_told(correct: Sequence[int], responses: Sequence[int]) -> bool:
-    """Whether there is something to be right about: some of the responses are right, and others are not."""
+def _is_scorable(correct: Sequence[int], responses: Sequence[int]) -> bool:
+    """Whether some of the responses are right and some are wrong."""
     return 0 < sum(index in correct for index in responses) < len(responses)
 
 
 def _is_enough(
     judged: JudgedExample, responses: Sequence[int], *, orders: Literal["single", "both"], votes: int
 ) -> bool:
-    """Whether a comparison was judged in as many orders as asked for, and voted on until it was decided."""
+    """Whether a comparison was judged in all orders, with enough votes in each order to decide a majority of `votes`."""
     if judged.mode is Mode.POINTWISE:
         cast = Counter(decision.shown for decision in judged.decisions)
         return all(cast[(index,)] >= votes for index in responses)

@@ -1,4 +1,4 @@
-"""One item of a benchmark: a prompt, its responses, and which of them are right."""
+"""One example of a benchmark: a prompt, its responses, and the indexes of the right responses."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from tirjudge.types import ChatMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleMetadata:
-    """All of an example but its texts: what scoring needs, and what a run keeps."""
+    """An example without its texts. Scoring needs only this part, and a run stores only this part."""
 
     id: str
-    """Unique in its benchmark."""
+    """Unique within the benchmark."""
     subset: str
-    """The finest part that tables name."""
+    """The smallest group that has a row in tables."""
     num_responses: int
+    """Number of responses, including responses that are not compared."""
     correct: tuple[int, ...]
-    """Indexes of the responses that are right; all others are wrong."""
+    """Indexes of the right responses; all other responses are wrong."""
     cluster: str
-    """Examples of one prompt share it; intervals of aggregates resample clusters."""
+    """Shared by the examples of one prompt. Confidence intervals of aggregates resample clusters."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """What tables break down by besides, such as `difficulty`."""
+    """Further groups for tables: name -> value, such as `difficulty`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the benchmark's own metric needs besides; JSON."""
+    """Further JSON data for the metrics of the benchmark."""
     lengths: tuple[int, ...] = ()
-    """Of the responses, in characters."""
+    """Length of each response in characters. Empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """An outline with its texts."""
+    """An example with its texts."""
 
     outline: ExampleMetadata
     prompt: str | tuple[ChatMessage, ...]
     responses: tuple[str, ...]
     reference: str | None = None
-    """An answer known to be good, if the benchmark's protocol shows it to the judge."""
+    """A reference answer that the judge sees. None: no reference."""
 
 
 def example(
@@ -52,14 +53,14 @@ def example(
     tags: Mapping[str, str] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Example:
-    """An example from its parts; its cluster is its id unless another is given.
+    """Return an example. The default cluster is the id.
 
     Raises:
-        ValueError: `correct` names a response that there is not.
+        ValueError: `correct` contains an index outside of `responses`.
     """
     beyond = [index for index in correct if not 0 <= index < len(responses)]
     if beyond:
-        raise ValueError(f"label {beyond[0]} given, there are {len(responses)} responses, counted from 0")
+        raise ValueError(f"label: {beyond[0]} is not an index of the {len(responses)} responses (counted from 0)")
     outline = ExampleMetadata(
         id=id,
         subset=subset,

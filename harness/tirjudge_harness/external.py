@@ -1,14 +1,14 @@
-"""Verdicts made elsewhere, read from a file of lines such as
+"""Read verdicts that another program made, from a file with lines such as
 
     {"id": "q7", "decisions": ["A>B", "B>A"]}
     {"id": "q8", "decisions": ["A>>B", null], "label": "B>A", "subset": "math"}
     {"id": "q9", "decisions": ["C"]}
     {"id": "q10", "scores": [7, 3.5, null]}
 
-A decision is one look at the responses, in the labels that the judge saw: A is what it was shown first. The responses are
-taken to be shown as they are listed, then the other way round, then as listed again, and so on; `shown` says otherwise
-(`[[0, 3], [3, 0]]`: the indexes of what was shown at each look). `A>>B` is `A>B`, `A=B` a tie, null no verdict. Scores are
-one a response, as listed; null is no verdict on that one.
+Each decision uses the labels that the judge saw: A is the response that was shown first. By default, the first decision is
+about the listed order of the responses, the second about the reversed order, the third about the listed order, and so on.
+`shown` gives other orders: `[[0, 3], [3, 0]]` are the response indexes for each decision. `A>>B` equals `A>B`, `A=B` is a
+tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict.
 """
 
 from __future__ import annotations
@@ -32,148 +32,155 @@ Indexes = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=2)
 Score = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 _DECISION = re.compile(r"([A-Z]+)(?:\s*(>{1,2}|=)\s*([A-Z]+))?")
-"""A decision without the brackets and the blanks around it."""
-_FORMS = '"A>B", "A>>B", "A=B", a letter such as "C" and null are known'
+"""A decision without surrounding brackets and spaces."""
+_FORMS = '"A>B", "A>>B", "A=B", a letter such as "C", or null'
 
 EVEN = "even"
-"""The fact of an example whose label says that its responses are equally good."""
+"""Key in `facts` of an example whose label is a tie."""
 
 
 class ExternalLine(BaseModel):
-    """One line. Fields that it does not know are left alone."""
+    """One line of the file. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: StrictStr | StrictInt
     decisions: list[StrictStr | None] | None = None
-    """One a look, in the labels of that look."""
+    """One per look, in the labels of that look. A look is one presentation of responses to the judge."""
     scores: list[Score | None] | None = None
-    """One a response."""
+    """One per response."""
     shown: list[Indexes] | None = None
-    """The responses of each look, in the order shown; None: as listed and the other way round, by turns."""
+    """Response indexes for each look, in the order shown. None: the listed and the reversed order alternate."""
     label: StrictStr | StrictInt | None = None
-    """What is right, where no benchmark says it: an index, `A>B`, `A=B`, or a letter; None: not known."""
+    """The right answer, if no benchmark provides it: an index, `A>B`, `A=B`, or a letter. None: unknown."""
     subset: StrictStr = ""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> ExternalLine:
+    def _is_consistent(self) -> ExternalLine:
         if (self.decisions is None) == (self.scores is None):
-            raise ValueError("decisions, scores: give one of them")
+            raise ValueError("decisions, scores: give exactly one of the two")
         if self.shown is not None and len(self.shown) != len(self.decisions or []):
-            raise ValueError(f"shown: {len(self.shown)} looks given for {len(self.decisions or [])} decisions")
+            raise ValueError(
+                f"shown: expected {len(self.decisions or [])} lists, one per decision, got {len(self.shown)}"
+            )
         if self.shown is not None and any(len(set(look)) < len(look) for look in self.shown):
-            raise ValueError("shown: a response twice in one look")
+            raise ValueError("shown: a list contains a response twice")
         return self
 
 
 Numbered = tuple[int, ExternalLine]
-"""A line, and its number in the file, counted from 1."""
+"""The number of a line, counted from 1, and the line."""
 
 
 def read_decisions(
     path: Path, outlines: Sequence[ExampleMetadata] | None, *, mode: Mode | None = None, flipped: bool = False
 ) -> list[JudgedExample]:
-    """What a file of verdicts says of each example.
+    """Read the decisions about each example.
 
     Args:
-        path: `.jsonl` or `.jsonl.gz`; lines that are blank are left out.
-        outlines: the examples that are spoken of, all of which come back, in that order, those that the file lacks without
-            decisions; None: the lines say themselves what is right, in `label`.
-        mode: in which they were judged; None: pointwise for scores, listwise if more than two were shown at once, else
-            pairwise.
-        flipped: whether every look's decision is already in the labels of the first.
+        path: `.jsonl` or `.jsonl.gz` file. Blank lines are ignored.
+        outlines: the judged examples. The result has one entry per example in this order; an example without a line has
+            no decisions. None: the lines carry the right answer in `label`.
+        mode: the mode in which the examples were judged. None: pointwise for scores, listwise if more than two responses
+            were shown together, and pairwise otherwise.
+        flipped: whether all decisions about an example use the labels of the first look.
 
     Raises:
-        InputError: the file cannot be read, or a line of it cannot be used; names the line.
+        InputError: the file cannot be read, or a line is invalid. The message names the line.
     """
     read = [(number, _parsed(content, place=f"{path}, line {number}")) for number, content in numbered_lines(path)]
     if not read:
-        raise InputError(f'{path}: is empty; a line such as {{"id": "q7", "decisions": ["A>B"]}} is needed')
+        raise InputError(f'{path}: the file is empty; expected lines such as {{"id": "q7", "decisions": ["A>B"]}}')
     if outlines is None:
-        outlines = _own_outlines(read, path=path)
+        outlines = _labeled_outlines(read, path=path)
     known = {outline.id: outline for outline in outlines}
-    _refuse_strangers(read, known=known, path=path)
-    said = _said(read, known=known, flipped=flipped, path=path)
-    mode = _mode(read, said=said, mode=mode, path=path)
+    _reject_unknown_ids(read, known=known, path=path)
+    decided = _decisions_by_id(read, known=known, flipped=flipped, path=path)
+    mode = _mode(read, decided=decided, mode=mode, path=path)
     return [
-        JudgedExample(outline=outline, mode=mode, decisions=tuple(said.get(outline.id, ()))) for outline in outlines
+        JudgedExample(outline=outline, mode=mode, decisions=tuple(decided.get(outline.id, ()))) for outline in outlines
     ]
 
 
-def _said(
+def _decisions_by_id(
     read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], flipped: bool, path: Path
 ) -> dict[str, list[Decision]]:
-    """The decisions on each example; one may have several lines if they say that other responses were shown."""
-    said: dict[str, list[Decision]] = {}
+    """Return the decisions by example id. An example may have several lines with different values of `shown`."""
+    decided: dict[str, list[Decision]] = {}
     places: dict[tuple[str, str], int] = {}
     for number, line in read:
         if (other := places.setdefault((str(line.id), repr(line.shown)), number)) != number:
             raise InputError(f"{path}: lines {other} and {number} have the same id, {line.id!r}")
         outline = known[str(line.id)]
         with as_input_error(f"{path}, line {number}"):
-            said.setdefault(outline.id, []).extend(_decisions(line, outline=outline, flipped=flipped))
-    return said
+            decided.setdefault(outline.id, []).extend(_decisions(line, outline=outline, flipped=flipped))
+    return decided
 
 
 def _parsed(content: bytes, *, place: str) -> ExternalLine:
     try:
         value = parse_json(content)
         if not isinstance(value, dict):
-            raise ValueError(f"{str(value)[:40]!r} given")
+            raise ValueError(f"got {str(value)[:40]!r}")
         return ExternalLine.model_validate(value)
     except ValidationError as error:
         raise InputError(f"{place}: {problem_of(error).message}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{place}: no JSON object: {error}") from error
+        raise InputError(f"{place}: not a JSON object: {error}") from error
 
 
-def _refuse_strangers(read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], path: Path) -> None:
-    strangers = {str(line.id): number for number, line in reversed(read) if str(line.id) not in known}
-    if strangers:
-        id, number = min(strangers.items(), key=lambda item: item[1])
+def _reject_unknown_ids(read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], path: Path) -> None:
+    unknown = {str(line.id): number for number, line in reversed(read) if str(line.id) not in known}
+    if unknown:
+        id, number = min(unknown.items(), key=lambda item: item[1])
         raise InputError(
-            f"{path}, line {number}: no example has the id {id!r} ({len(strangers)} such ids in the file, "
-            f"{len(known)} examples); their ids are such as {', '.join(map(repr, islice(known, 3)))}"
+            f"{path}, line {number}: unknown id {id!r} ({len(unknown)} unknown ids in the file); "
+            f"ids of the {len(known)} examples look like {', '.join(map(repr, islice(known, 3)))}"
         )
 
 
-def _mode(read: Sequence[Numbered], *, said: Mapping[str, Sequence[Decision]], mode: Mode | None, path: Path) -> Mode:
+def _mode(
+    read: Sequence[Numbered], *, decided: Mapping[str, Sequence[Decision]], mode: Mode | None, path: Path
+) -> Mode:
     kinds = {line.scores is None: number for number, line in reversed(read)}
     if len(kinds) == 2:
         raise InputError(
-            f"{path}: line {kinds[True]} has decisions and line {kinds[False]} has scores; give a file of one kind"
+            f"{path}: line {kinds[True]} has decisions and line {kinds[False]} has scores; use one kind per file"
         )
     if mode is not None and (mode is Mode.POINTWISE) != (False in kinds):
-        raise InputError(f"{path}: has {'scores' if False in kinds else 'decisions'}, which are not {mode.value}")
+        kind = "scores" if False in kinds else "decisions"
+        raise InputError(f"{path}: the file has {kind}, which do not match --mode {mode.value}")
     if mode is not None or False in kinds:
         return mode or Mode.POINTWISE
-    most = max((len(decision.shown) for decisions in said.values() for decision in decisions), default=2)
+    most = max((len(decision.shown) for decisions in decided.values() for decision in decisions), default=2)
     return Mode.LISTWISE if most > 2 else Mode.PAIRWISE
 
 
-def _own_outlines(read: Sequence[Numbered], *, path: Path) -> list[ExampleMetadata]:
-    """The examples of a file that says itself what is right."""
+def _labeled_outlines(read: Sequence[Numbered], *, path: Path) -> list[ExampleMetadata]:
+    """Return the examples of a file whose lines have labels."""
     outlines: dict[str, ExampleMetadata] = {}
     for number, line in read:
         with as_input_error(f"{path}, line {number}"):
-            outline = _own_outline(line)
+            outline = _labeled_outline(line)
         if outlines.setdefault(outline.id, outline) != outline:
-            raise InputError(f"{path}, line {number}: another label or subset than before for id {outline.id!r}")
+            raise InputError(
+                f"{path}, line {number}: label or subset differs from an earlier line with id {outline.id!r}"
+            )
     return list(outlines.values())
 
 
-def _own_outline(line: ExternalLine) -> ExampleMetadata:
-    """Of a line without a benchmark: two responses, unless its scores or what it says was shown are more."""
+def _labeled_outline(line: ExternalLine) -> ExampleMetadata:
+    """Return the example of a line with a label. It has two responses, or more if `scores` or `shown` has more."""
     shown = [index for look in line.shown or [] for index in look]
     if max(shown, default=0) >= MAX_RESPONSES:
-        raise ValueError(f"shown: {max(shown)} given; at most {MAX_RESPONSES} responses are counted, from 0")
+        raise ValueError(f"shown: index {max(shown)} is too large; the largest is {MAX_RESPONSES - 1}")
     num_responses = max([1, *shown]) + 1 if line.scores is None else len(line.scores)
     label = line.label
     if isinstance(label, str):
         with as_input_error("label"):
             label = chosen(label, shown=range(num_responses))
     if label is not None and not 0 <= label < num_responses:
-        raise ValueError(f"label: {label} given, there are {num_responses} responses, counted from 0")
+        raise ValueError(f"label: {label} is not an index of the {num_responses} responses (counted from 0)")
     return ExampleMetadata(
         id=str(line.id),
         subset=line.subset,
@@ -185,14 +192,14 @@ def _own_outline(line: ExternalLine) -> ExampleMetadata:
 
 
 def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -> list[Decision]:
-    """What one line says.
+    """Return the decisions of one line.
 
     Raises:
-        ValueError: it does not suit the example.
+        ValueError: the line does not match the example.
     """
     if line.scores is not None:
         if len(line.scores) != outline.num_responses:
-            raise ValueError(f"scores: {len(line.scores)} given, there are {outline.num_responses} responses")
+            raise ValueError(f"scores: expected {outline.num_responses}, one per response, got {len(line.scores)}")
         return [Decision(shown=(index,), score=score) for index, score in enumerate(line.scores)]
     listed = tuple(range(outline.num_responses))
     looks = [listed if place % 2 == 0 else listed[::-1] for place in range(len(line.decisions or []))]
@@ -200,7 +207,9 @@ def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -
         looks = [tuple(look) for look in line.shown]
     for look in looks:
         if beyond := [index for index in look if index >= outline.num_responses]:
-            raise ValueError(f"shown: {beyond[0]} given, there are {outline.num_responses} responses, counted from 0")
+            raise ValueError(
+                f"shown: {beyond[0]} is not an index of the {outline.num_responses} responses (counted from 0)"
+            )
     decisions: list[Decision] = []
     for place, (text, look) in enumerate(zip(line.decisions or [], looks, strict=True)):
         with as_input_error(f"decisions[{place}]"):
@@ -210,7 +219,7 @@ def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -
 
 
 def chosen(text: str, *, shown: Sequence[int]) -> int | None:
-    """The response that a decision names, None for a tie, among those in `shown`, of which the first is A.
+    """Return the index of the response that a decision names; None: a tie. A is the first response in `shown`.
 
     >>> chosen("B>>A", shown=[4, 7]), chosen("A=B", shown=[4, 7]), chosen("C", shown=[2, 0, 1])
     (7, None, 1)
@@ -218,18 +227,18 @@ def chosen(text: str, *, shown: Sequence[int]) -> int | None:
     labels = {label_of(place): index for place, index in enumerate(shown)}
     match = _DECISION.fullmatch(text.strip().removeprefix("[[").removesuffix("]]").strip())
     if match is None:
-        raise ValueError(f"{text!r} given; {_FORMS}")
+        raise ValueError(f"expected {_FORMS}; got {text!r}")
     first, sign, second = match.groups()
     if sign is not None:
         if len(labels) != 2:
             raise ValueError(
-                f'{text!r} given, which compares two; {len(labels)} were shown: name one, or say which two in "shown"'
+                f'{text!r} compares two responses, but {len(labels)} were shown; name one, or list the two in "shown"'
             )
         if {first, second} != {"A", "B"}:
-            raise ValueError(f"{text!r} given; the two that were shown are A and B")
+            raise ValueError(f"expected the labels A and B; got {text!r}")
         return None if sign == "=" else labels[first]
     if first not in labels:
         raise ValueError(
-            f'{first!r} given; A to {label_of(len(labels) - 1)} were shown; if others were, say which in "shown"'
+            f'expected a label from A to {label_of(len(labels) - 1)}, got {first!r}; list other responses in "shown"'
         )
     return labels[first]

@@ -1,4 +1,4 @@
-"""`tirjudge bench score`: verdicts made elsewhere, scored by the rules of a benchmark or by the labels that they carry."""
+"""`tirjudge bench score`: score the verdicts of another program, by the rules of a benchmark or by labels in the file."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ def score(
     decisions: Annotated[
         Path,
         typer.Option(
-            help='JSONL, perhaps .gz: {"id", "decisions": ["A>B", null, ...]}, one a look, or {"id", "scores": [...]}.'
+            help='JSONL file (.jsonl or .jsonl.gz): {"id", "decisions": ["A>B", null, ...]} or {"id", "scores": [...]}.'
         ),
     ],
     benchmark: Annotated[
-        str | None, typer.Argument(help="As `tirjudge bench list` has it; without one, lines carry a label.")
+        str | None, typer.Argument(help="Name from `tirjudge bench list`. Default: the lines carry labels.")
     ] = None,
     data: Data = None,
     part: Parts = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: by what the file holds.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: detected from the file.")] = None,
     protocol: Annotated[str, typer.Option(help="official, paper, both_orders or votes=N.")] = "official",
     flipped: Annotated[
         bool,
-        typer.Option("--flipped", help="Decisions are in the labels of the first look, not each in those of its own."),
+        typer.Option("--flipped", help="All decisions about an example use the labels of its first order."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Score verdicts that were made elsewhere.
+    """Score verdicts of another program.
 
-    The responses are taken to be shown as they are listed at the first look, the other way round at the second, and so
-    on by turns; A is what was shown first. "A>>B" is "A>B", "A=B" a tie, a letter names one of many, null is no verdict;
-    "shown", such as [[0, 3], [3, 0]], says that other responses were shown. Examples without a line are missing, and in
-    no figure. Without a benchmark, a line says what is right in "label" (an index, "A>B" or "A=B"), and perhaps its
-    "subset"; then accuracy is given by every rule, with agreement and what the second order changed.
+    By default, the first decision is about the listed order of the responses, the second about the reversed order, and
+    so on in turn. A is the response that was shown first. "A>>B" equals "A>B", "A=B" is a tie, a letter names one of
+    several responses, and null means no verdict. "shown", such as [[0, 3], [3, 0]], gives other orders. Examples without a
+    line are missing and count in no metric. Without a benchmark, each line has the right answer in "label" (an index,
+    "A>B" or "A=B") and optionally a "subset"; the result is then the accuracy by every rule, the agreement with the
+    labels, and the effect of the second order.
     """
     from json import dumps
 
@@ -55,7 +56,7 @@ def score(
 
     if benchmark is None:
         if data is not None or part:
-            raise InputError("--data, --part given without a benchmark; name it, or leave them out")
+            raise InputError("--data and --part need a benchmark; name a benchmark, or remove these options")
         labelled = add_up(read_decisions(decisions, None, mode=mode, flipped=flipped))
         result, tables = labelled.as_json(), labelled_tables(labelled, title=decisions.name)
     else:

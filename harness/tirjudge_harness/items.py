@@ -1,6 +1,6 @@
-"""What is judged: the lines of a JSONL file, each with `id`, `prompt`, `responses`, and perhaps `label`.
+"""Read the input of `tirjudge judge`: JSONL lines with `id`, `prompt`, `responses`, and optionally `label`.
 
-A line that cannot be judged is kept with what is wrong with it, and does not stop the others.
+An invalid line is reported with its problem and does not stop the other lines.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ ItemId = Text | StrictInt
 
 
 class InputError(TirjudgeError, ValueError):
-    """Files or options with which nothing can be judged."""
+    """Invalid files or options. The command stops before it judges."""
 
 
 @contextmanager
 def as_input_error(where: object = None) -> Iterator[None]:
-    """What is wrong with a value becomes an `InputError` that says where it stands."""
+    """Convert a ValueError in the block to an InputError.
+
+    Args:
+        where: prefix of the message, such as a file or an option. None: no prefix.
+    """
     try:
         yield
     except ValueError as error:
@@ -37,7 +41,7 @@ def as_input_error(where: object = None) -> Iterator[None]:
 
 
 class JudgeItem(BaseModel):
-    """One line. Fields that it does not know, such as the name of a subset, are left alone."""
+    """One line of the input. Unknown fields, such as the name of a subset, are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -45,23 +49,25 @@ class JudgeItem(BaseModel):
     prompt: Text | list[ChatMessage]
     responses: list[Text]
     label: Annotated[StrictInt, Field(ge=0)] | None = None
-    """Index of the best response; None: not known, or not the only one. Such an item is judged and not scored."""
+    """Index of the best response. None: unknown, or not unique; the item is judged but not scored."""
 
     @model_validator(mode="after")
     def _label_is_a_response(self) -> JudgeItem:
         if self.label is not None and self.label >= len(self.responses):
-            raise ValueError(f"label: {self.label} given, there are {len(self.responses)} responses, counted from 0")
+            raise ValueError(
+                f"label: {self.label} is not an index of the {len(self.responses)} responses (counted from 0)"
+            )
         return self
 
     @property
     def sha256(self) -> str:
-        """A hash of what the judge is shown, 16 hex digits."""
+        """Hash of the prompt and the responses, 16 hex digits."""
         return hashlib.sha256(self.model_dump_json(include={"prompt", "responses"}).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """An item, and the request that it makes."""
+    """An item and its request."""
 
     item: JudgeItem
     request: JudgeRequest
@@ -69,19 +75,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A line that cannot be judged."""
+    """An invalid line."""
 
     number: int
-    """Counted from 1."""
+    """Line number, counted from 1."""
     problem: str
+    """Reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """How all items of a run are judged."""
+    """Settings for all items of a run; the fields of a `JudgeRequest`."""
 
     mode: Mode | None = None
-    """None: by the number of responses, as `default_mode`."""
+    """None: chosen by the number of responses, see `default_mode`."""
     tools: str = "auto"
     orders: str = "single"
     votes: int = 1
@@ -89,10 +96,10 @@ class JudgeSettings:
     seed: int = 0
 
     def request(self, item: JudgeItem) -> JudgeRequest:
-        """The request for one item.
+        """Return the request for one item.
 
         Raises:
-            ValidationError: the item does not suit the mode.
+            ValidationError: the number of responses does not fit the mode.
         """
         return JudgeRequest.model_validate(
             {
@@ -109,17 +116,17 @@ class JudgeSettings:
 
 
 def default_mode(num_responses: int) -> Mode:
-    """Pairwise for two responses, listwise for more, pointwise for one."""
+    """Return pairwise for two responses, listwise for more, and pointwise for one."""
     if num_responses == 2:
         return Mode.PAIRWISE
     return Mode.LISTWISE if num_responses > 2 else Mode.POINTWISE
 
 
 def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list[BadLine]]:
-    """The lines of a `.jsonl` or `.jsonl.gz` file: those that can be judged, and those that cannot.
+    """Read a `.jsonl` or `.jsonl.gz` file. Return the valid lines as tasks, and the invalid lines.
 
     Raises:
-        InputError: the file cannot be read, has no line, or two items have the same id.
+        InputError: the file cannot be read, has no line, or has two items with the same id.
     """
     tasks: list[Task] = []
     bad: list[BadLine] = []
@@ -138,12 +145,12 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
             raise InputError(f"{path}: lines {line_of[item.id]} and {number} have the same id, {item.id!r}")
         line_of[item.id] = number
     if not tasks and not bad:
-        raise InputError(f"{path}: there is no line in it")
+        raise InputError(f"{path}: the file is empty")
     return tasks, bad
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers, counted from 1."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""The judge that a command asks: behind a server of ours, or a model that `tirjudge.opening` opens."""
+"""Open the judge of a command: a tirjudge server, or a model that `tirjudge.opening` opens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 from tirjudge.http.retry_events import on_retry
 from tirjudge.opening import BUNDLED, address_of, open_judge
 from tirjudge.tools.base import ToolOptions
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.runner import JudgeOne
 
 if TYPE_CHECKING:
     from tirjudge_harness.options import JudgeOptions
 
 KINDS = {"embedded": "local", "vllm": "engine"}
-"""Kind of engine -> what runs call it that were begun before engines had kinds."""
+"""Kind of engine -> its name in run manifests. Other kinds have the same name in both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,31 +27,33 @@ class OpenJudge:
     """A judge ready for requests."""
 
     judge: JudgeOne
+    """Makes one judgment."""
     kind: str
-    """`server`, `local` (in this process), `engine` (vLLM servers), or the name of another kind of engine."""
+    """`server`, `local` (in this process), `engine` (vLLM servers), or another kind of engine."""
     url: str | None
-    """Where it is; None: in this process."""
+    """URL of the judge. None: in this process."""
     model: str
+    """Name of the model."""
     fingerprint: str | None
-    """A hash of the model; None if it is not known."""
+    """Hash of the model. None: unknown."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells it from others. A model that is known by its fingerprint is the same wherever it runs."""
+        """JSON data that identifies the judge. With a fingerprint, the location of the model does not count."""
         if self.fingerprint is not None:
             return {"model": self.model, "fingerprint": self.fingerprint}
         return {"kind": self.kind, "url": self.url, "model": self.model}
 
 
 def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> AbstractAsyncContextManager[OpenJudge]:
-    """The judge that the options of a command name; without any, the bundled one in this process.
+    """Return the judge that the options of a command select. Default: the bundled judge in this process.
 
     Args:
-        options: of the command.
-        tools: that a judge in this process may call; none: nothing runs.
+        options: options of the command.
+        tools: tools that a judge in this process can call. Empty: no tools.
 
     Raises:
-        InputError: options that do not go together, or an address that is none.
+        InputError: the options conflict, or an address is invalid.
     """
     named = {
         "--judge": options.judge, "--model": options.model, "--engine": options.engine,
@@ -60,51 +62,51 @@ def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> Abstrac
     if options.url is not None:
         local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
         local |= {"--tool": options.tool, "--format": options.format}
-        _refuse(named | local, beside="--url, whose server has a model and a sandbox")
+        _reject(named | local, other="--url, because the server has its own model and sandbox")
         _check_address(options.url, option="--url")
-        return _behind_server(options.url, api_key=options.api_key)
+        return _open_server(options.url, api_key=options.api_key, connect_retry_s=options.connect_retry_s)
     if options.judge is not None:
-        _refuse({**named, "--judge": None}, beside="--judge, which names a model")
+        _reject({**named, "--judge": None}, other="--judge, which selects the model")
     if options.chat_url is not None:
-        _refuse({"--model": options.model, "--engine": options.engine}, beside="--chat-url, which has a model")
+        _reject({"--model": options.model, "--engine": options.engine}, other="--chat-url, which selects the model")
         if options.chat_model is None:
-            raise InputError("--chat-url given without --chat-model, the name of its model")
+            raise InputError("--chat-url needs --chat-model, the name of the model")
         _check_address(options.chat_url, option="--chat-url")
     elif options.chat_model is not None:
-        raise InputError("--chat-model given without --chat-url, the endpoint that serves it")
+        raise InputError("--chat-model needs --chat-url, the endpoint of the model")
     for engine_url in options.engine or ():
         _check_address(engine_url, option="--engine")
-    return _opened(options, tools=tools)
+    return _open_model(options, tools=tools)
 
 
 def _check_address(url: str, *, option: str) -> None:
     if not url.lower().startswith(("http://", "https://")):
-        raise InputError(f"{option}: {url!r} given; an address that begins with http:// or https:// is needed")
+        raise InputError(f"{option}: the URL must start with http:// or https://, got {url!r}")
 
 
-def _refuse(options: dict[str, Any], *, beside: str) -> None:
-    unheeded = [name for name, value in options.items() if value]
-    if unheeded:
-        raise InputError(f"{', '.join(unheeded)} given with {beside}; leave out one")
+def _reject(options: dict[str, Any], *, other: str) -> None:
+    conflicting = [name for name, value in options.items() if value]
+    if conflicting:
+        raise InputError(f"{', '.join(conflicting)} cannot be combined with {other}")
 
 
 def _once(message: str) -> Callable[[float], None]:
-    """Says something on the standard error, at the first of many occasions."""
+    """Return a listener that prints a message to stderr at its first call only."""
     messages = iter([message])
 
-    def heard(pause_s: float) -> None:
+    def on_pause(pause_s: float) -> None:
         for line in messages:
             typer.echo(line, err=True)
 
-    return heard
+    return on_pause
 
 
 @asynccontextmanager
-async def _behind_server(url: str, *, api_key: str | None) -> AsyncIterator[OpenJudge]:
+async def _open_server(url: str, *, api_key: str | None, connect_retry_s: float) -> AsyncIterator[OpenJudge]:
     from tirjudge.client import AsyncClient
 
-    async with AsyncClient(url, api_key=api_key) as client:
-        with on_retry(_once(f"{client.base_url} does not answer yet; waiting for it")):
+    async with AsyncClient(url, api_key=api_key, connect_retry_s=connect_retry_s) as client:
+        with on_retry(_once(f"{client.base_url} does not answer yet; retrying")):
             card = (await client.models())[0]
         yield OpenJudge(
             judge=client.judge, kind="server", url=client.base_url, model=card.id, fingerprint=card.fingerprint
@@ -112,7 +114,7 @@ async def _behind_server(url: str, *, api_key: str | None) -> AsyncIterator[Open
 
 
 @asynccontextmanager
-async def _opened(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIterator[OpenJudge]:
+async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIterator[OpenJudge]:
     from tirjudge.model import EngineOptions
 
     engines = sorted(options.engine or ())
@@ -128,10 +130,8 @@ async def _opened(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIterat
         format=options.format,
     )
     async with AsyncExitStack() as stack:
-        try:
+        with as_input_error():
             judge = await stack.enter_async_context(opening)
-        except ValueError as error:
-            raise InputError(str(error)) from error
         yield OpenJudge(
             judge=judge.judge,
             kind=KINDS.get(kind, kind),

@@ -1,4 +1,4 @@
-"""`tirjudge judge FILE`: read the file, open a judge, run, and sum up."""
+"""`tirjudge judge FILE`: read the file, open a judge, run, and summarize."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ async def judge_file(
     concurrency: int,
     console: Console,
 ) -> Summary:
-    """Judge what a file holds and the output does not yet, and sum up both.
+    """Judge the items of a file that are not in the output yet, and summarize the output.
 
     Args:
-        path: the input.
-        out: the output, and the journal of the run.
-        settings: how each item is judged.
-        opening: the judge, not open yet.
-        limit: judge only the first items; None: all.
-        concurrency: the most that are under way at a time.
-        console: where progress and malformed lines are shown.
+        path: input file.
+        out: output file, from which a run is resumed.
+        settings: settings for all items.
+        opening: opens the judge.
+        limit: maximum number of items, from the start of the file. None: all items.
+        concurrency: maximum number of concurrent judgments.
+        console: console for progress and invalid lines.
 
     Raises:
         InputError: the input cannot be read, or the output belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        RunStopped: the judge is unavailable, or the disk is full.
     """
     every, bad = read_tasks(path, settings=settings)
     lines = [f"{path}, line {line.number}: {line.problem}" for line in bad]
-    print_some(lines, console=console, rest=f"more malformed lines in {path}")
+    print_some(lines, console=console, rest=f"more invalid lines in {path}")
     tasks = every[:limit]
     async with opening as opened:
         configuration = {**asdict(settings), "model": opened.model, "fingerprint": opened.fingerprint}
@@ -71,7 +71,7 @@ async def judge_file(
 
 
 async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progress: RunProgress) -> int:
-    """Judge what the output does not have; gives the number of items that it did not have before and has now."""
+    """Judge the items that are not in the output. Return the number of items that were added to the output."""
     done = [task for task in tasks if task.item.id in output.lines]
     for task in done:
         record = output.lines[task.item.id]

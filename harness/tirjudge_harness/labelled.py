@@ -1,9 +1,9 @@
-"""What a file of verdicts adds up to that says itself what is right: by every rule that it has enough looks for.
+"""Score a file of verdicts with labels, by every rule for which the file has enough orders.
 
-first   the first look alone
+first   only the first order counts
 mean    the mean over both orders
 net     right if more orders are right than wrong
-all     right if every order is
+all     right if every order is right
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ RULES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothOrders:
-    """Of a file in which pairs were shown both ways."""
+    """Statistics of the pairs that were shown in both orders."""
 
     flips: Flips
-    """Pairs whose two orders name different responses."""
+    """Pairs whose two orders lead to different responses."""
     agreement: Agreement
-    """Of the first order with the second, a tie being one of the things that can be said."""
+    """Agreement of the first order with the second. A tie is a category."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """What such a file adds up to."""
+    """The result for a labeled file."""
 
     mode: Mode
     by_rule: dict[str, Evaluation]
-    """By each rule that some example has enough looks for; a tie counts half, no verdict nothing."""
+    """Rule name -> evaluation, for each rule with enough orders in at least one example. A tie counts half, no verdict 0."""
     agreement: Agreement | None
-    """Of the first look with the label, a tie being one of the things that can be said; None for scores."""
+    """Agreement of the first order with the label. A tie is a category. None: the file has scores."""
     both_orders: BothOrders | None
-    """None: no pair was shown both ways."""
+    """None: no pair was shown in both orders."""
     num_unlabelled: int
-    """Examples of which it is not said what is right, or that are said to be even: in no accuracy."""
+    """Examples without a label or with a tie as label. They are not part of any accuracy."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, shares from 0 to 1."""
+        """Return all fields; rates are from 0 to 1."""
         return {
             "mode": self.mode.value,
             "rules": {name: one.as_json() for name, one in self.by_rule.items()},
@@ -69,10 +69,10 @@ class Labelled:
 
 
 def add_up(judged: Sequence[JudgedExample]) -> Labelled:
-    """Every figure of a file of verdicts.
+    """Compute all metrics of a labeled file.
 
     Args:
-        judged: all in one mode, at least one.
+        judged: the examples, at least one, all judged in the same mode.
     """
     mode = judged[0].mode
     benchmark = _benchmark(judged)
@@ -91,7 +91,7 @@ def add_up(judged: Sequence[JudgedExample]) -> Labelled:
 
 
 def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
-    """Accuracy over everything, and by subset if there are several."""
+    """Return a benchmark with the accuracy over all examples, and per subset if there are several subsets."""
     subsets = sorted({one.outline.subset for one in judged})
     parts: tuple[Node, ...] = cells_by("subset", subsets) if len(subsets) > 1 else ()
     return Benchmark(
@@ -114,10 +114,10 @@ def _choices(judged: JudgedExample) -> list[int | None]:
 def _with_labels(judged: Sequence[JudgedExample]) -> Agreement:
     from tirjudge_harness.statistics.agreement import agreement_of
 
-    said = [(_choices(one) or [None])[0] for one in judged]
+    chosen = [(_choices(one) or [None])[0] for one in judged]
     even = [TIED if one.outline.facts.get(EVEN) else None for one in judged]
     labels = [one.outline.correct[0] if one.outline.correct else tied for one, tied in zip(judged, even, strict=True)]
-    return agreement_of(said, labels)
+    return agreement_of(chosen, labels)
 
 
 def _both_orders(judged: Sequence[JudgedExample]) -> BothOrders | None:

@@ -1,4 +1,4 @@
-"""`tirjudge bench merge`: the shards of a run become one."""
+"""`tirjudge bench merge`: merge the shards of a run into one run."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from tirjudge_harness.run import (
 from tirjudge_harness.run_store import read_judgments
 
 SHOWN_MISSING = 5
-"""How many examples without a judgment are named; the rest are counted."""
+"""Number of examples and keys that an error message lists. The message counts the rest."""
 
 
 def merge(out: Path, *, shards: Sequence[Path]) -> int:
-    """Put the shards of one run together in a new folder; gives the number of examples.
+    """Merge the shards of one run into a new folder. Return the number of examples.
 
     Raises:
-        InputError: they are not all the shards of one run, or one is not complete.
+        InputError: `out` exists, a shard is missing or incomplete, or a shard belongs to another run.
     """
     if out.exists():
-        raise InputError(f"{out} exists; give a folder that does not")
+        raise InputError(f"{out} already exists; give a new folder")
     manifests = [read_manifest(shard) for shard in shards]
-    _refuse_strangers(manifests, shards=shards)
+    _check_same_run(manifests, shards=shards)
     planned: list[PlannedExample] = []
     judgments = {}
     for shard in shards:
         plan, (answers, _) = read_plan(shard), read_judgments(shard)
-        open_ones = [asked.key for one in plan for asked in one.asked if asked.key not in answers]
-        if open_ones:
+        missing = [asked.key for one in plan for asked in one.asked if asked.key not in answers]
+        if missing:
             names = dict.fromkeys(
                 one.outline.id for one in plan if any(asked.key not in answers for asked in one.asked)
             )
             raise InputError(
-                f"{shard} is not complete: {len(open_ones)} judgments are missing, of {_some(list(names))} "
-                f"(keys {_some([key[:16] for key in open_ones])}); run it again, it goes on where it stopped"
+                f"{shard} is not complete: {len(missing)} judgments are missing, of {_some(list(names))} "
+                f"(keys {_some([key[:16] for key in missing])}); run this shard again to complete it"
             )
         planned += plan
         judgments |= answers
     planned.sort(key=lambda one: one.place)
     if len(planned) != manifests[0].data.num_examples:
-        raise InputError(f"{len(planned)} examples in all, {manifests[0].data.num_examples} were to be")
+        raise InputError(f"expected {manifests[0].data.num_examples} examples in all shards, found {len(planned)}")
     manifest = manifests[0].model_copy(
         update={"shard": None, "created": min(manifest.created for manifest in manifests)}
     )
@@ -58,14 +58,14 @@ def merge(out: Path, *, shards: Sequence[Path]) -> int:
     return len(planned)
 
 
-def _refuse_strangers(manifests: Sequence[RunManifest], *, shards: Sequence[Path]) -> None:
+def _check_same_run(manifests: Sequence[RunManifest], *, shards: Sequence[Path]) -> None:
     first = manifests[0]
     numbers: dict[int, Path] = {}
     for manifest, path in zip(manifests, shards, strict=True):
         if manifest.shard is None:
-            raise InputError(f"{path} is no shard: it was run without --shard")
+            raise InputError(f"{path} is not a shard: it was run without --shard")
         if changes := differences(compared_of(first, but=VARYING), compared_of(manifest, but=VARYING)):
-            raise InputError(f"{path} is a shard of another run than {shards[0]}: {'; '.join(changes)}")
+            raise InputError(f"{path} and {shards[0]} are shards of different runs: {'; '.join(changes)}")
         shard = Shard.parse(manifest.shard)
         if shard.number in numbers:
             raise InputError(f"{path} and {numbers[shard.number]} are the same shard, {shard}")
@@ -73,8 +73,8 @@ def _refuse_strangers(manifests: Sequence[RunManifest], *, shards: Sequence[Path
         if shard.of != Shard.parse(first.shard or "").of:
             raise InputError(f"{path} is shard {shard}, {shards[0]} is {first.shard}")
     of = Shard.parse(first.shard or "").of
-    if missing := [f"{number}/{of}" for number in range(1, of + 1) if number not in numbers]:
-        raise InputError(f"shards are missing: {', '.join(missing)}")
+    if absent := [f"{number}/{of}" for number in range(1, of + 1) if number not in numbers]:
+        raise InputError(f"shards are missing: {', '.join(absent)}")
 
 
 def _some(names: Sequence[str]) -> str:

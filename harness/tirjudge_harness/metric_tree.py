@@ -1,6 +1,6 @@
-"""What marks add up to: named figures, each a mean over marks, a mean over other figures, or a formula of its own.
+"""Metrics: a mean over comparison scores, a mean over other metrics, or a formula.
 
-A benchmark declares its figures as a tree of these; values and intervals both come from that one declaration.
+A benchmark declares a tree of metrics. Values and confidence intervals are computed from this tree.
 """
 
 from __future__ import annotations
@@ -14,54 +14,55 @@ from tirjudge_harness.examples import ExampleMetadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonScore:
-    """What one comparison earned."""
+    """The score of one comparison."""
 
     outline: ExampleMetadata
     compared: tuple[int, ...]
-    """Indexes of the responses that were set against each other."""
+    """Indexes of the compared responses."""
     credit: float
-    """0 to 1."""
+    """Score from 0 to 1."""
     result: str
-    """`right`, `wrong`, `tie`, or `none` for no verdict."""
+    """`right`, `wrong`, `tie`, or `none` (no verdict)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanMetric:
-    """The mean credit of some of the marks."""
+    """The mean credit of selected comparisons."""
 
     name: str
     holds: Callable[[ComparisonScore], bool]
+    """Whether a comparison counts in this metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """The mean of other figures."""
+    """The mean of other metrics."""
 
     name: str
     parts: tuple[Node, ...]
     weights: tuple[float, ...] | None = None
-    """None: all count alike. A part without marks is left out, with its weight."""
+    """Weight of each part. None: equal weights. A part without comparisons is left out together with its weight."""
     whole: bool = False
-    """Whether it has no value unless each of its parts has one."""
+    """Whether the mean is None if one of its parts has no value."""
 
 
 def always(judged: JudgedExample) -> bool:
-    """Every example."""
+    """Return True: select every example."""
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormulaMetric:
-    """A figure that no mean gives."""
+    """A metric that is not a mean, computed by a function."""
 
     name: str
     compute: Callable[[Sequence[JudgedExample]], float | None]
-    """None: what it needs was not judged. In a resample a cluster may come twice, under two names: examples that belong
-    together are found by `outline.cluster`."""
+    """Compute the metric from the selected examples. None: a necessary example was not judged. A bootstrap sample can
+    contain a cluster twice, under two names; use `outline.cluster` to find the examples of one cluster."""
     holds: Callable[[JudgedExample], bool] = always
-    """Which examples it speaks of; `compute` is given no others."""
+    """Whether an example is passed to `compute`."""
     bounded: bool = True
-    """Whether it lies between 0 and 1."""
+    """Whether the value is between 0 and 1."""
 
 
 Node = MeanMetric | Mean | FormulaMetric
@@ -69,21 +70,22 @@ Node = MeanMetric | Mean | FormulaMetric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricValue:
-    """The value of a node."""
+    """The value of one metric in the tree."""
 
     name: str
     depth: int
-    """0 for what the benchmark is cited by; its parts are one deeper."""
+    """Depth in the tree. The roots have depth 0."""
     value: float | None
-    """None: nothing that it speaks of was judged."""
+    """None: no selected comparison or example was judged."""
     num_marks: int
-    """That it rests on; a formula rests on examples, and counts those."""
+    """Number of comparisons in the value; for a formula, the number of examples."""
     interval: tuple[float, float] | None = None
-    """95 %: Wilson's for a cell whose marks are of one prompt each, else bootstrapped over clusters; None of one cluster."""
+    """95 % interval. Wilson's interval for a mean over comparisons of different prompts; a bootstrap over clusters
+    otherwise. None: there is only one cluster."""
 
 
 def cells_by(tag: str, values: Sequence[str]) -> tuple[MeanMetric, ...]:
-    """One cell a value of a tag; `subset` is one."""
+    """Return one metric per value of a tag, or of the subset if `tag` is `subset`."""
 
     def holding(value: str) -> Callable[[ComparisonScore], bool]:
         if tag == "subset":

@@ -1,7 +1,8 @@
-"""The layout that all benchmarks share, besides the columns of their own: `{id, prompt, responses, label, subset, meta}`.
+"""The common row layout, which every benchmark accepts besides its official columns:
+`{id, prompt, responses, label, subset, meta}`.
 
-`label` is the index of the right response. Where several are right it is null, and `meta.correct` says which: their
-indexes, or true and false, one a response. `meta.cluster` names the prompt that several rows have in common.
+`label` is the index of the right response. If several responses are right, `label` is null and `meta.correct` is the list
+of their indexes, or one boolean per response. `meta.cluster` identifies the prompt that several rows share.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from tirjudge_harness.examples import Example, example
 
 COLUMNS = ("id", "prompt", "responses")
 TAGS = ("difficulty", "domain", "language", "level", "model", "response_model", "source", "split")
-"""Of `meta`: what tables can be broken down by."""
+"""Keys of `meta` that become tags of the example."""
 
 
 def is_neutral(row: Row) -> bool:
-    """Whether a row has this layout."""
+    """Whether a row has the common layout."""
     return all(column in row for column in COLUMNS)
 
 
 def neutral_example(row: Row) -> Example:
-    """The example of a row.
+    """Convert a row to an example.
 
     Raises:
-        ValueError, KeyError: the row is broken.
+        ValueError, KeyError: the row is invalid.
     """
     meta = meta_of(row)
     responses = texts(row, "responses")
@@ -44,32 +45,32 @@ def neutral_example(row: Row) -> Example:
 
 
 def meta_of(row: Row, column: str = "meta") -> dict[str, Any]:
-    """What a row says besides; empty: nothing."""
+    """Return the object in the column `meta`. Empty if the column is null or missing."""
     return record(row, column) if row.get(column) is not None else {}
 
 
 def check(made: Example) -> None:
-    """That an example can be judged and scored.
+    """Check that an example can be judged and scored.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: the number of responses is out of range, or no response is right.
     """
     given = len(made.responses)
     if not 1 <= given <= MAX_RESPONSES:
-        raise ValueError(f"{given} responses given, 1 to {MAX_RESPONSES} wanted")
+        raise ValueError(f"expected 1 to {MAX_RESPONSES} responses, got {given}")
     if not made.outline.correct:
-        raise ValueError("no response is said to be right")
+        raise ValueError("no response is marked as right")
 
 
 def _correct(row: Row, meta: Row, *, num_responses: int) -> tuple[int, ...]:
     if meta.get("correct") is None:
         if row.get("label") is None:
-            raise ValueError("no response is said to be right: label is null, and there is no meta.correct")
+            raise ValueError("no response is marked as right: label and meta.correct are missing")
         return (whole(row, "label"),)
     given = items(meta, "correct")
     if given and all(isinstance(value, bool) for value in given):
         if len(given) != num_responses:
-            raise ValueError(f"meta.correct: {len(given)} given, one for each of {num_responses} responses wanted")
+            raise ValueError(f"meta.correct: expected {num_responses} values, one per response, got {len(given)}")
         return tuple(index for index, is_right in enumerate(given) if is_right)
     places = {f"meta.correct[{place}]": value for place, value in enumerate(given)}
     return tuple(whole(places, place) for place in places)

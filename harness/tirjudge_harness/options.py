@@ -1,4 +1,7 @@
-"""Options that several commands of this room take."""
+"""Options that several commands of the harness share.
+
+Groups of options are dataclasses. `asking_a_judge` turns each field of a group into a command-line option.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.options import (
     AllowUnsafeSandbox,
     ChatApiKey,
@@ -33,52 +37,64 @@ if TYPE_CHECKING:
 
 
 class Tools(StrEnum):
+    """Whether the model can run Python, as in a `JudgeRequest`."""
+
     AUTO = "auto"
     ON = "on"
     OFF = "off"
 
 
 class Orders(StrEnum):
+    """Whether responses are shown in one order or in two opposite orders."""
+
     SINGLE = "single"
     BOTH = "both"
 
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="TIRJUDGE_URL", help="A server to ask; default: judge in this process."),
+    typer.Option("--url", envvar="TIRJUDGE_URL", help="URL of a tirjudge server. Default: judge in this process."),
 ]
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        "--api-key", envvar="TIRJUDGE_API_KEY", help="Key of that server; better in the environment than here."
+        "--api-key", envvar="TIRJUDGE_API_KEY", help="API key of the server. Prefer the environment variable."
     ),
+]
+ConnectRetry = Annotated[
+    float,
+    typer.Option("--connect-retry-s", min=0.0, help="Seconds to retry while the server at --url refuses connections."),
 ]
 Concurrency = Annotated[
     int,
-    typer.Option("--concurrency", min=1, help="Most judgments under way at a time; fewer where the judge is slower."),
+    typer.Option("--concurrency", min=1, help="Maximum number of concurrent judgments. It is reduced for slow judges."),
 ]
 PriceIn = Annotated[
-    float | None, typer.Option("--price-in", min=0.0, help="Of a million tokens read, to show what the run costs.")
+    float | None, typer.Option("--price-in", min=0.0, help="Price per million input tokens, to show the cost.")
 ]
 PriceOut = Annotated[
-    float | None, typer.Option("--price-out", min=0.0, help="Of a million tokens written, to show what the run costs.")
+    float | None, typer.Option("--price-out", min=0.0, help="Price per million output tokens, to show the cost.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="File or folder with the benchmark's rows; default: the Hugging Face hub.")
+    Path | None,
+    typer.Option("--data", help="File or folder with the rows of the benchmark. Default: the Hugging Face hub."),
 ]
-Parts = Annotated[
-    list[str] | None, typer.Option("--part", help="A part of the benchmark, such as a split; repeatable.")
+Parts = Annotated[list[str] | None, typer.Option("--part", help="Part of the benchmark, such as a split; repeatable.")]
+SampleSize = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, help="Sample size. Each subset gets its proportional share. Default: all examples."),
 ]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, both_orders or votes=N.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeOptions:
-    """Who judges; without any of them, the bundled judge in this process."""
+    """Options that select the judge. Default: the bundled judge in this process."""
 
     url: Url = None
     api_key: ApiKey = None
+    connect_retry_s: ConnectRetry = CONNECT_RETRY_S
     judge: JudgeAddress = None
     model: Checkpoint = None
     engine: Engines = None
@@ -91,13 +107,13 @@ class JudgeOptions:
     format: FormatName = None
 
     def opened(self, *, tools: Tools) -> AbstractAsyncContextManager[OpenJudge]:
-        """That judge.
+        """Return the selected judge.
 
         Args:
-            tools: whether programs may run at all.
+            tools: whether the judge can run programs.
 
         Raises:
-            InputError: options that do not go together.
+            InputError: the options conflict.
         """
         from tirjudge_harness.judges import open_chosen_judge
 
@@ -109,31 +125,33 @@ BUNDLED = JudgeOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class AskOptions:
-    """How a judge is asked."""
+    """Options of each request."""
 
-    tools: Annotated[Tools, typer.Option(help="Whether the model may, must or cannot run Python.")] = Tools.AUTO
-    max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Programs per rollout.")] = 3
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of orders and samples.")] = 0
+    tools: Annotated[
+        Tools, typer.Option(help="Whether the model can (auto), must (on) or cannot (off) run Python.")
+    ] = Tools.AUTO
+    max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Maximum number of programs per rollout.")] = 3
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of orders and samples.")] = 0
 
     @property
     def fields(self) -> dict[str, Any]:
-        """By name, as settings and requests take them."""
+        """Return the options as keyword arguments for settings and requests."""
         return {name: value.value if isinstance(value, StrEnum) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class VoteOptions(AskOptions):
-    """How a judge is asked several times."""
+    """Options of each request, with orders and votes."""
 
-    orders: Annotated[Orders, typer.Option(help="One order drawn from the content, or two opposite ones.")] = (
-        Orders.SINGLE
-    )
-    votes: Annotated[int, typer.Option(min=1, max=64, help="Rollouts per order.")] = 1
+    orders: Annotated[
+        Orders, typer.Option(help="One order, drawn from a hash of the content, or two opposite orders.")
+    ] = Orders.SINGLE
+    votes: Annotated[int, typer.Option(min=1, max=64, help="Number of rollouts per order.")] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaceOptions:
-    """How many judgments are under way, and what they cost."""
+    """Concurrency and prices."""
 
     concurrency: Concurrency = 64
     price_in: PriceIn = None
@@ -141,18 +159,34 @@ class PaceOptions:
 
     @property
     def prices(self) -> Prices:
+        """Return the prices of tokens."""
         from tirjudge_harness.prices import Prices
 
         return Prices(input=self.price_in, output=self.price_out)
 
 
-ASKING, VOTING, PACE = AskOptions(), VoteOptions(), PaceOptions()
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Options that select the examples of a benchmark."""
+
+    data: Data = None
+    part: Parts = None
+    limit: SampleSize = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the options as keyword arguments for `RunSettings`."""
+        return {"data": self.data, "parts": tuple(self.part or ()), "limit": self.limit}
+
+
+ASKING, VOTING, PACE, ROWS = AskOptions(), VoteOptions(), PaceOptions(), RowOptions()
 
 
 def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters may be groups of options: each field of a group becomes an option of its own.
+    """Decorate a command: replace each parameter that is a group of options by one option per field of the group.
 
-    A group is a parameter whose default is one of the dataclasses above; its values there are the defaults.
+    A parameter is a group if its default is an instance of a dataclass. The fields of this instance are the defaults of the
+    options.
     """
     own = inspect.signature(command, eval_str=True).parameters.values()
     groups = {parameter.name: parameter.default for parameter in own if is_dataclass(parameter.default)}

@@ -1,8 +1,8 @@
-"""The output of `tirjudge judge`: one line per item, appended when it is finished.
+"""The output file of `tirjudge judge`: one line per item, appended when the item is finished.
 
-Each line says how it was made, so that a run that was killed goes on where it stopped, and two different runs cannot end
-up in one file. Lines of items that failed are taken out when the file is opened, and the others are scored anew, by the
-labels that the input has now.
+Each line contains the configuration of its run. So a killed run can be resumed, and two different runs cannot write to the
+same file. When the file is opened, lines of failed items are removed, and the other lines are scored again with the current
+labels of the input.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class OutputRecord(StoredModel):
 
     id: ItemId
     label: int | None = None
-    """As in the input; None: not known, and not scored."""
+    """Label from the input. None: unknown; the item is not scored."""
     correct: float | None = None
-    """1 right, 0 wrong, between them a shared best score; None: not scored."""
+    """1: right, 0: wrong, 1/k: k responses share the highest score. None: not scored."""
     error: str | None = None
-    """Why we failed to make the judgment; None when there is one."""
+    """Error message of a failed item. None: the item has a judgment."""
     judgment: Judgment | None = None
     item_sha256: str
-    """What was judged."""
+    """Hash of the prompt and the responses."""
     configuration: dict[str, Any]
-    """How it was judged, and by which model."""
+    """Settings and model of the run."""
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -43,20 +43,20 @@ class OutputRecord(StoredModel):
 
 
 class Output(RunStore[OutputRecord]):
-    """The records of `tirjudge judge`, one a line. Items that ask the same share a judgment; each has its line.
+    """The output records of `tirjudge judge`, one per item. Items with the same request share a judgment.
 
     Args:
-        path: of the output file; made if it does not exist.
-        configuration: of this run.
-        tasks: the whole input; only what belongs to it may be in the file.
-        key: of the question that a task asks.
+        path: path of the output file, which is created if it does not exist.
+        configuration: settings and model of this run.
+        tasks: all items of the input. The file may contain only these items.
+        key: return the request key of a task.
 
     Attributes:
-        lines: the finished items, by id; those that failed are not among them.
+        lines: finished items by id, without failed items.
 
     Raises:
-        StorageError: the file cannot be written, is damaged, or another process writes it.
-        InputError: it was made from another input.
+        StorageError: the file cannot be written, is damaged, or is open in another process.
+        InputError: the file belongs to another input.
     """
 
     def __init__(
@@ -64,29 +64,29 @@ class Output(RunStore[OutputRecord]):
     ) -> None:
         super().__init__(path, model=OutputRecord, key=attrgetter("id"))
         self._configuration = dict(configuration)
-        self._askers: dict[str, list[JudgeItem]] = {}
+        self._items_by_key: dict[str, list[JudgeItem]] = {}
         for task in tasks:
-            self._askers.setdefault(key(task), []).append(task.item)
+            self._items_by_key.setdefault(key(task), []).append(task.item)
         try:
-            self._take_up({task.item.id: task.item for task in tasks})
+            self._resume({task.item.id: task.item for task in tasks})
         except BaseException:
             self.close()
             raise
 
     def find(self, key: str) -> Judgment | None:
-        """The judgment that the file has on the items that ask this."""
-        record = self.lines.get(self._askers[key][-1].id)
+        """Return the stored judgment of the items with this request key; None if missing."""
+        record = self.lines.get(self._items_by_key[key][-1].id)
         return None if record is None else record.judgment
 
     async def keep(self, key: str, judgment: Judgment) -> None:
-        """Add a line for each item that asks and has none."""
-        for item in self._askers[key]:
+        """Add a line for each item with this request key that has no line yet."""
+        for item in self._items_by_key[key]:
             if item.id not in self.lines:
                 await self.add(self._record(item, judgment=judgment))
 
     async def fail(self, key: str, error: str) -> None:
-        """Add why items have no judgment."""
-        for item in self._askers[key]:
+        """Add a line with the error for each item with this request key. The next run retries these items."""
+        for item in self._items_by_key[key]:
             await self.add(self._record(item, error=error))
             del self.lines[item.id]
 
@@ -101,20 +101,20 @@ class Output(RunStore[OutputRecord]):
             configuration=self._configuration,
         )
 
-    def _take_up(self, items: Mapping[ItemId, JudgeItem]) -> None:
-        """Go on from what the file has: failures are dropped, and what was judged for one item holds for all that ask it."""
+    def _resume(self, items: Mapping[ItemId, JudgeItem]) -> None:
+        """Continue from the records in the file: drop failures, and reuse a judgment for all items with the same request."""
         judged = {record.id: record.judgment for record in self.lines.values() if record.judgment is not None}
         for id in judged:
             refuse_other_run(self.path, there=self.lines[id].configuration, here=self._configuration)
             if id not in items or items[id].sha256 != self.lines[id].item_sha256:
-                wrong = f"the item with id {id!r} differs" if id in items else f"it has id {id!r}, the input does not"
+                wrong = f"the item with id {id!r} differs" if id in items else f"id {id!r} is not in the input"
                 raise InputError(
-                    f"{self.path} was made from another file: {wrong}; give another --out, or remove that file"
+                    f"{self.path} belongs to another input: {wrong}; choose another --out, or delete that file"
                 )
-        for askers in self._askers.values():
-            found = next((judged[item.id] for item in askers if item.id in judged), None)
+        for same in self._items_by_key.values():
+            found = next((judged[item.id] for item in same if item.id in judged), None)
             if found is not None:
-                judged |= {item.id: judged.get(item.id, found) for item in askers}
+                judged |= {item.id: judged.get(item.id, found) for item in same}
         self.lines = {id: self._record(items[id], judgment=judgment) for id, judgment in judged.items()}
         counting = jsonl(self.lines.values()).splitlines()
         if self._journal.lines != counting:

@@ -1,10 +1,11 @@
-"""How many questions are under way at a time: more while that gets more done, fewer when the endpoint sends some away.
+"""Adaptive limit for the number of concurrent requests.
 
-The limit doubles until the first sign of trouble and then grows by one, each time a limit's worth of answers has come and
-latency has not grown: against an earlier limit it may grow with the square root of the limit, as an engine that batches
-does. If it grows faster, questions wait in line somewhere; the limit stays, and is tried again after a while, because
-latency also grows with harder questions. An answer of 429 or 503, a time-out or a broken connection halves the limit;
-several of them that were begun under one limit are one sign.
+The limit doubles until the first refusal or increase of latency, and then grows by one. It grows after as many answers as
+the limit if the mean latency is acceptable: compared with an earlier limit, the latency may grow with the square root of
+the limit, as in an engine that batches. If the latency grows faster, requests wait in a queue, and the limit stays. After
+`PATIENCE` such measurements, the current latency becomes the new reference, because latency also grows with harder
+requests. A response of 429 or 503, a timeout or a broken connection halves the limit. Several failures of requests that
+started under the same limit count as one.
 """
 
 from __future__ import annotations
@@ -12,59 +13,69 @@ from __future__ import annotations
 import math
 
 FIRST = 32
-"""The limit to begin with, unless the most is less."""
+"""Initial limit, if the maximum is not smaller."""
 
 SLACK = 1.1
-"""So much more a mean latency may be than the rule allows, as it is a mean of a few."""
+"""Tolerance factor for the mean latency, because the mean is over few requests."""
 
 PATIENCE = 4
-"""After so many looks that found latency too high it is what later ones are measured by."""
+"""Number of consecutive measurements with too high latency, after which this latency becomes the reference."""
 
 
 class Pace:
-    """The limit, and what moves it. It looks at no clock: latencies are given.
+    """The limit and its adaptation. The class reads no clock: the caller passes latencies.
 
     Args:
-        most: the limit never exceeds it.
-        first: the limit to begin with.
+        most: maximum limit.
+        first: initial limit.
+
+    Raises:
+        ValueError: `most` is less than 1.
     """
 
     def __init__(self, *, most: int, first: int = FIRST) -> None:
         if most < 1:
-            raise ValueError(f"concurrency: {most} given, at least 1 is needed")
+            raise ValueError(f"concurrency: must be at least 1, got {most}")
         self.most = most
         self.limit = min(first, most)
         self.num_refusals = 0
-        """Signs of trouble so far, each counted once a limit."""
+        """Number of times that the limit was halved."""
         self._steep = True
         self._stage = 0
         self._latencies: list[float] = []
         self._base: tuple[int, float] | None = None
-        """A limit, and the mean latency under it, in seconds, that others are measured by."""
+        """Reference: a limit, and the mean latency under this limit in seconds."""
         self._num_held = 0
 
     def begin(self) -> int:
-        """A question is sent. What is told of it later comes with this number, the stage that it was begun in."""
+        """Start a request. Return the number of the current stage, to pass to `answered` or `refused`. A stage is the time
+        between two changes of the limit.
+        """
         return self._stage
 
     def answered(self, latency_s: float, *, stage: int) -> None:
-        """It was answered at the first attempt."""
+        """Record a request that was answered at the first attempt.
+
+        Args:
+            latency_s: time from request to answer in seconds.
+            stage: return value of `begin`. Requests of earlier stages are ignored.
+        """
         if stage != self._stage:
             return
         self._latencies.append(latency_s)
         if len(self._latencies) >= self.limit:
-            self._look()
+            self._measure()
 
     def refused(self, *, stage: int) -> None:
-        """It was sent away, or nobody was there."""
+        """Record a request that was refused, or that failed because the server was unavailable."""
         if stage != self._stage:
             return
         self.num_refusals += 1
         self._steep = False
         self._set(max(1, self.limit // 2))
 
-    def _look(self) -> None:
-        """Grow, unless latency did."""
+    def _measure(self) -> None:
+        """Increase the limit if the mean latency is acceptable."""
         latency_s = sum(self._latencies) / len(self._latencies)
         self._latencies.clear()
         if self._base is None or self._base[0] == self.limit:

@@ -1,4 +1,4 @@
-"""What a run asks: each example of a benchmark becomes questions to the judge, each with the key of its answer."""
+"""Plan a run: convert each example of a benchmark to requests, each with the key of its answer."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ from tirjudge_harness.runner import key_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """How a benchmark is judged."""
+    """Settings of a benchmark run."""
 
     mode: Mode | None = None
-    """None: the benchmark's first."""
+    """None: the first mode of the benchmark."""
     protocol: Protocol = PAPER
+    """Determines orders, votes and scoring."""
     tools: Literal["auto", "on", "off"] = "auto"
     max_tool_calls: int = 3
     seed: int = 0
     parts: tuple[str, ...] = ()
-    """Empty: those that the benchmark counts by default."""
+    """Parts to judge. Empty: the default parts of the benchmark."""
     data: Path | None = None
-    """None: the hub."""
+    """File or folder with the rows. None: the Hugging Face hub."""
     limit: int | None = None
-    """Size of the sample; None: all."""
+    """Number of examples to sample. None: all examples."""
     shard: Shard | None = None
+    """None: all shards."""
     attack: str | None = None
-    """What was done to the responses beforehand; None: nothing."""
+    """Name of the attack that was applied to the responses. None: no attack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """All that the judge is asked in a run."""
+    """All requests of a run."""
 
     manifest: RunManifest
     planned: list[PlannedExample]
     requests: dict[str, JudgeRequest]
-    """By key; questions that are the same have one."""
+    """Requests by key. Identical requests have the same key."""
 
 
 def plan_run(
@@ -63,18 +65,22 @@ def plan_run(
     settings: RunSettings,
     num_bad_rows: int = 0,
 ) -> RunPlan:
-    """What to ask about some examples.
+    """Return the requests for the examples.
+
+    Args:
+        benchmark: determines comparisons and the default mode.
+        examples: all examples, before sampling and sharding.
+        opened: the judge, whose identity is part of each key.
+        settings: how to judge.
+        num_bad_rows: number of skipped rows, for the manifest.
 
     Raises:
-        InputError: the benchmark has no such mode, two examples have one id, or one is no question to a judge.
+        InputError: the benchmark does not have the mode, two examples have the same id, or an example makes an invalid
+            request.
     """
     mode = settings.mode or benchmark.modes[0]
-    if mode not in benchmark.modes:
-        raise InputError(f"--mode: {mode.value} given; {benchmark.name} has {', '.join(benchmark.modes)}")
+    _check(benchmark, examples, mode=mode)
     orders, _ = benchmark.rule(settings.protocol, mode=mode)
-    (twin, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
-    if num > 1:
-        raise InputError(f"{benchmark.name}: two examples have the same id, {twin!r}")
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
@@ -109,8 +115,19 @@ def plan_run(
     return RunPlan(manifest=manifest, planned=planned, requests=requests)
 
 
+def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode) -> None:
+    """Raise InputError if the benchmark does not have the mode, or two examples have the same id."""
+    if mode not in benchmark.modes:
+        raise InputError(
+            f"--mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}"
+        )
+    (repeated, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
+    if num > 1:
+        raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")
+
+
 def _data(benchmark: Benchmark, chosen: Sequence[Example], *, settings: RunSettings, num_bad_rows: int) -> DataManifest:
-    """Where the examples are from."""
+    """Return the description of the examples for the manifest."""
     names = () if settings.data is not None else settings.parts or benchmark.default_parts
     return DataManifest(
         path=None if settings.data is None else str(settings.data),
@@ -137,7 +154,7 @@ def _request(
             responses=[example.responses[index] for index in responses],
             reference=example.reference,
             tools=settings.tools,
-            # A response that is scored alone has no order; the key is to be the same under every protocol.
+            # A single response has no order. The key must not depend on the protocol.
             orders="single" if mode is Mode.POINTWISE else orders,
             votes=settings.protocol.votes,
             max_tool_calls=settings.max_tool_calls,

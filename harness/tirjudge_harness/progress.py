@@ -1,6 +1,6 @@
-"""How a run goes, while it does: how much is done, the accuracy so far, what failed, tokens and cost, and how long yet.
+"""Progress of a run: completed requests, accuracy so far, failures, tokens, cost and remaining time.
 
-On a terminal that is a bar; elsewhere a line every 30 seconds.
+On a terminal, the progress is a bar. Otherwise, one line is printed every 30 seconds.
 """
 
 from __future__ import annotations
@@ -23,27 +23,33 @@ from tirjudge_harness.prices import Prices
 T = TypeVar("T")
 
 SHOWN_FAILURES = 20
-"""How many failures or problems of one kind are named on the console."""
+"""Maximum number of failures, or problems of one kind, that are printed."""
 
 LINE_S = 30.0
-"""Between two lines where there is no terminal."""
+"""Seconds between two progress lines if the console is not a terminal."""
 
 
 def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Console) -> T:
-    """What a command's run comes to; whoever stops it is told how it goes on.
+    """Run a coroutine and return its result. After Ctrl-C, print how to resume the run.
+
+    Args:
+        running: the run.
+        out: output file or folder, for the message.
+        console: console for the message.
 
     Raises:
-        typer.Exit: it was stopped with Ctrl-C; status 130.
+        typer.Exit: the run was stopped with Ctrl-C; status 130.
     """
     try:
         return asyncio.run(running)
     except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on from {out}.", markup=False)
+        message = f"Stopped. Run the same command again to continue {out}."
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 
 def print_some(problems: Sequence[str], *, console: Console, rest: str) -> None:
-    """Name the first of several problems and count the others; `rest` says what those are, such as "more broken rows"."""
+    """Print the first problems and the number of the others. `rest` describes the others, such as "more invalid rows"."""
     for problem in problems[:SHOWN_FAILURES]:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
     if len(problems) > SHOWN_FAILURES:
@@ -51,16 +57,16 @@ def print_some(problems: Sequence[str], *, console: Console, rest: str) -> None:
 
 
 class RunProgress:
-    """The progress of one run; use it as `async with`.
+    """The progress of one run, as an async context manager.
 
     Args:
-        total: how many questions there are, the finished ones included.
-        console: where it is shown.
-        title: of the run, such as a benchmark's name.
-        prices: of tokens.
+        total: number of requests, including the requests that an earlier run completed.
+        console: console for bar or lines.
+        title: title of the run, such as the name of a benchmark.
+        prices: prices of tokens. None: no cost is shown.
 
     Attributes:
-        num_failed: questions that this run failed at.
+        num_failed: number of requests that failed in this run.
     """
 
     def __init__(self, total: int, *, console: Console, title: str = "", prices: Prices | None = None) -> None:
@@ -100,40 +106,40 @@ class RunProgress:
         self._bar.stop()
 
     def kept(self, *judgments: Judgment) -> None:
-        """A question was answered in an earlier run; it says nothing of how fast this one is."""
+        """Count a request that an earlier run completed. It does not count for the speed of this run."""
         self._num_kept += 1
         self._count(judgments)
         self._bar.reset(self._task, completed=self._num_done, description=", ".join(self._notes()))
 
     def answered(self, *judgments: Judgment) -> None:
-        """One more question is answered, by one judgment or by several together."""
+        """Count a completed request, which made one or more judgments."""
         self._count(judgments)
         self._show()
 
     def judged(self, *, input_tokens: int, output_tokens: int) -> None:
-        """One more question is answered, by a judgment that cost so much."""
+        """Count a completed request by its number of tokens."""
         self._num_done += 1
         read, written = self._tokens
         self._tokens = read + input_tokens, written + output_tokens
         self._show()
 
     def failed(self, name: str, error: str) -> None:
-        """We failed at a question."""
+        """Count a failed request and print its error."""
         self.num_failed += 1
         self._num_done += 1
         if self.num_failed <= SHOWN_FAILURES:
             self._console.print(f"{name}: {error}", markup=False, highlight=False, soft_wrap=True)
         if self.num_failed == SHOWN_FAILURES + 1:
-            self._console.print("More failures are in the output alone.")
+            self._console.print("Further failures are only in the output.")
         self._show()
 
     def scored(self, credit: float) -> None:
-        """The judge earned so much, 0 to 1, on one more comparison."""
+        """Count the score of one comparison, from 0 to 1."""
         self._credit += credit
         self._num_marks += 1
 
     def line(self) -> str:
-        """All of it, on one line."""
+        """Return the progress as one line."""
         elapsed_s = monotonic() - self._started
         num_new = self._num_done - self._num_kept
         left_s = (self._total - self._num_done) * elapsed_s / num_new if num_new else None
@@ -166,7 +172,7 @@ class RunProgress:
 
 
 def _short(number: int) -> str:
-    """12,345,678 -> 12.3M."""
+    """Format a number with a suffix: 12,345,678 -> 12.3M."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             return f"{number / size:.1f}{letter}"

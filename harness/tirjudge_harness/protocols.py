@@ -1,8 +1,8 @@
-"""How a judge is asked, and how what it says is counted: named, explicit objects.
+"""Protocols: the orders and votes to request, and the rule that scores the decisions.
 
-paper         one random order, drawn from the content; a tied pair of scores counts half (TIR-Judge, App. D, E)
-official      each benchmark's own
-both_orders   two opposite orders; right only if both are
+paper         one order, drawn from a hash of the content; equal scores count half (TIR-Judge, App. D, E)
+official      the official rule of each benchmark
+both_orders   two opposite orders; right only if both are right
 votes=N       the majority of N rollouts in one order
 """
 
@@ -17,7 +17,7 @@ from tirjudge.types import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Official:
-    """A benchmark's own rule for one mode."""
+    """The official rule of a benchmark for one mode."""
 
     orders: Literal["single", "both"] = "single"
     counting: ScoringRule
@@ -25,13 +25,13 @@ class Official:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """One way to ask and to count."""
+    """Orders and votes to request, with a scoring rule."""
 
     name: str
     orders: Literal["single", "both"] = "single"
     votes: int = 1
     counting: ScoringRule | None = None
-    """None: the benchmark's own."""
+    """None: the official rule of the benchmark."""
 
 
 PAPER = Protocol(name="paper", counting=ScoringRule())
@@ -40,10 +40,10 @@ BOTH_ORDERS = Protocol(name="both_orders", orders="both", counting=ScoringRule(o
 
 
 def find_protocol(name: str) -> Protocol:
-    """The protocol of a name; `votes=5` is one.
+    """Return a protocol by name, such as `paper` or `votes=5`.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: unknown name.
     """
     for protocol in (PAPER, OFFICIAL, BOTH_ORDERS):
         if protocol.name == name:
@@ -51,7 +51,8 @@ def find_protocol(name: str) -> Protocol:
     head, _, number = name.partition("=")
     if head == "votes" and number.isdecimal() and 1 <= int(number) <= 64:
         return Protocol(name=name, votes=int(number), counting=ScoringRule())
-    raise ValueError(f"protocol: {name!r} given; paper, official, both_orders and votes=N (1 to 64) are known")
+    raise ValueError(f"protocol: unknown protocol {name!r}; choose paper, official, both_orders or votes=N (1 to 64)")
 
 
 DEFAULT_OFFICIAL = {mode: Official(counting=ScoringRule()) for mode in Mode}
+"""The rule of a benchmark without an official rule for a mode: one order, ties count half."""

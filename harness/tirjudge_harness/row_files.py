@@ -1,5 +1,5 @@
-"""Files of rows: `.json`, `.jsonl`, `.csv` and `.parquet`, each perhaps `.gz`. A row that cannot be read does not stop the
-others.
+"""Read files of rows: `.json`, `.jsonl`, `.csv` and `.parquet`, each optionally compressed (`.gz`). An invalid row is
+returned with its problem and does not stop the other rows.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedRow:
-    """A row of a file."""
+    """One row of a file."""
 
     number: int
-    """Counted from 1; of a `.jsonl` file its line, of a CSV file without the header."""
+    """Row number, counted from 1. In a `.jsonl` file, the line number; in a CSV file, the header is not counted."""
     row: Row | None
-    """None: it could not be read."""
+    """None: the row is invalid."""
     problem: str = ""
-    """Why not."""
+    """Reason why the row is invalid."""
 
 
 def is_row_file(path: Path) -> bool:
-    """Whether rows can be read from a file of that name."""
+    """Whether a file exists and has a supported suffix."""
     return _kind_of(path) in _READERS and path.is_file()
 
 
 def stem_of(path: Path) -> str:
-    """The name of a file without what says how it is written, and without the number of a piece.
+    """Return a file name without its format suffixes and its shard number.
 
     >>> [stem_of(Path(name)) for name in ("claude_3.7.jsonl.gz", "gpt-00000-of-00001.parquet")]
     ['claude_3.7', 'gpt']
@@ -50,23 +50,21 @@ def stem_of(path: Path) -> str:
 
 
 def read_rows(path: Path) -> list[NumberedRow]:
-    """The rows of a file.
+    """Read all rows of a file.
 
     Raises:
-        InputError: the file cannot be read, or is not what its name says.
+        InputError: the file cannot be read, has no rows, or does not have the format of its suffix.
     """
     kind = _kind_of(path)
     if kind not in _READERS:
-        raise InputError(
-            f"{path}: {path.suffix or 'no suffix'} given; {', '.join(_READERS)} can be read, perhaps with .gz"
-        )
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; expected {', '.join(_READERS)}, optionally with .gz")
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     rows = list(_READERS[kind](content.removeprefix(_BYTE_ORDER_MARK), str(path)))
     if not rows:
-        raise InputError(f"{path}: there is no row in it")
+        raise InputError(f"{path}: the file has no rows")
     return rows
 
 
@@ -75,26 +73,24 @@ def _kind_of(path: Path) -> str:
 
 
 def numbered(rows: Iterable[Any], *, start: int = 1) -> Iterator[NumberedRow]:
-    """Rows with their numbers; what is no object is not a row."""
+    """Yield rows with their numbers, counted from `start`. A value that is not an object is an invalid row."""
     for number, row in enumerate(rows, start=start):
         if isinstance(row, dict):
             yield NumberedRow(number=number, row=row)
         else:
-            yield NumberedRow(number=number, row=None, problem=f"{_named(row)} given, an object wanted")
+            yield NumberedRow(number=number, row=None, problem=f"expected an object, got {_named(row)}")
 
 
 def _of_json(content: bytes, source: str) -> Iterator[NumberedRow]:
     try:
         document = _parsed(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source}: not JSON: {error}; a file with one object a line is to be called .jsonl") from None
+        raise InputError(f"{source}: not JSON: {error}; if each line is an object, rename the file to .jsonl") from None
     lists = [document] if isinstance(document, list) else []
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list)]
     if len(lists) != 1:
-        raise InputError(
-            f"{source}: {_named(document)} with {len(lists)} lists in it given; one list of rows is wanted"
-        )
+        raise InputError(f"{source}: expected one list of rows, got {_named(document)} with {len(lists)} lists")
     yield from numbered(lists[0])
 
 
@@ -117,7 +113,7 @@ def _of_csv(content: bytes, source: str) -> Iterator[NumberedRow]:
         for number, cells in enumerate(filter(None, reader), start=1):
             row: dict[str, str] = {}
             if len(cells) != len(header) or "" in header:
-                problem = f"it does not have {len(header)} cells, as the header has"
+                problem = f"expected {len(header)} cells, as in the header, got {len(cells)}"
             else:
                 row = dict(zip(header, cells, strict=True))
                 problem = "" if all(map(_is_encodable, row.values())) else "not UTF-8"
@@ -131,7 +127,7 @@ def _of_parquet(content: bytes, source: str) -> Iterator[NumberedRow]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise InputError(f"{source}: parquet is read with pyarrow; pip install 'tirjudge[bench]'") from None
+        raise InputError(f"{source}: parquet needs pyarrow: pip install 'tirjudge[bench]'") from None
     try:
         table = pq.read_table(pa.BufferReader(content))
     except (pa.ArrowException, OSError) as error:
@@ -148,7 +144,7 @@ _READERS: dict[str, Callable[[bytes, str], Iterator[NumberedRow]]] = {
 
 
 def _parsed(content: bytes) -> Any:
-    """NaN and infinities, which Python writes, are no JSON: they become null."""
+    """Parse JSON. NaN and infinities, which Python writes but JSON does not have, become null."""
     return json.loads(content.decode(), parse_constant=lambda _: None)
 
 
@@ -161,5 +157,5 @@ def _is_encodable(value: str) -> bool:
 
 
 def _named(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

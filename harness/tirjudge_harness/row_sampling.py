@@ -1,4 +1,4 @@
-"""Which examples of a benchmark a run judges: a sample, a shard, or all. The same on every machine, for every judge."""
+"""Select the examples of a run: a sample, a shard, or all. The selection is the same on every machine and for every judge."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from tirjudge_harness.items import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One of several runs that share the work."""
+    """One of several runs that together judge all examples."""
 
     number: int
-    """Counted from 1."""
+    """Number of this shard, counted from 1."""
     of: int
+    """Number of shards."""
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """`2/4`: the second of four.
+        """Parse a shard such as `2/4`, the second of four.
 
         Raises:
-            InputError: no shard.
+            InputError: invalid shard.
         """
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise InputError(f"--shard: {text!r} given; give i/n, such as 2/4 for the second of four")
+            raise InputError(f"--shard: expected i/n, such as 2/4 for the second of four, got {text!r}")
         return cls(number=int(number), of=int(of))
 
     def holds(self, outline: ExampleMetadata) -> bool:
-        """Whether it judges an example; those of one prompt stay together."""
+        """Whether an example belongs to this shard. The examples of one cluster are in the same shard."""
         return _hashed("shard", outline.cluster) % self.of == self.number - 1
 
     def __str__(self) -> str:
@@ -39,7 +40,10 @@ class Shard:
 
 
 def sample(examples: Sequence[Example], *, size: int, seed: int) -> list[Example]:
-    """So many examples, of each subset its share (largest remainders), chosen by their ids; in the order given."""
+    """Return a sample of `size` examples in their original order.
+
+    Each subset gets its proportional share, by the largest remainder method. A hash of seed and id selects the examples.
+    """
     if size >= len(examples):
         return list(examples)
     subsets: dict[str, list[Example]] = {}
@@ -54,7 +58,7 @@ def sample(examples: Sequence[Example], *, size: int, seed: int) -> list[Example
 
 
 def _shares(sizes: dict[str, int], *, size: int) -> dict[str, int]:
-    """How many of each, `size` in all: whole parts first, then one more to the largest remainders."""
+    """Return the number of examples per subset, `size` in total, by the largest remainder method."""
     total = sum(sizes.values())
     shares = {name: size * of // total for name, of in sizes.items()}
     by_rest = sorted(sizes, key=lambda name: (-(size * sizes[name] % total), name))

@@ -1,9 +1,9 @@
-"""The folder of a run, from which it goes on and from which it is scored, texts not needed.
+"""The folder of a run. A run is resumed and scored from this folder; scoring does not need the texts of the examples.
 
-manifest.json    what was asked of which judge
-outlines.jsonl   an example a line: its outline, and the keys of the questions about it
-journal.jsonl    a judgment a line
-failures.jsonl   what we failed to judge, and why
+manifest.json    the settings and the judge
+outlines.jsonl   one example per line: its metadata, and the keys of its requests
+journal.jsonl    one judgment per line
+failures.jsonl   one failed request per line, with the error
 """
 
 from __future__ import annotations
@@ -41,42 +41,43 @@ OUTLINES = "outlines.jsonl"
 
 
 class JudgeManifest(StoredModel):
-    """Which judge."""
+    """The judge of a run."""
 
     kind: str
+    """See `OpenJudge.kind`."""
     url: str | None = None
-    """None: in the process of the run."""
+    """None: the judge runs in the process of the command."""
     model: str
     fingerprint: str | None = None
-    """None: not known; then the URL stands for the model."""
+    """Hash of the model. None: unknown; the URL then identifies the model."""
 
 
 class DataManifest(StoredModel):
-    """Which examples."""
+    """The examples of a run."""
 
     path: str | None = None
-    """None: from the hub."""
+    """Local file or folder. None: the Hugging Face hub."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Part -> id@revision on the hub; empty for a local file."""
     limit: int | None = None
-    """Size of the sample; None: all."""
+    """Size of the sample. None: all examples."""
     sha256: str
-    """Of what the judge is shown, over all shards."""
+    """Hash of the texts that the judge sees, over all shards."""
     num_examples: int
-    """Over all shards."""
+    """Number of examples in all shards."""
     num_bad_rows: int = 0
-    """Rows that no example could be made of."""
+    """Number of skipped invalid rows."""
 
 
 class RunManifest(StoredModel):
-    """What a run is. Two runs with the same one, but for `VARYING`, give the same judgments."""
+    """Settings of a run. Two runs whose manifests differ only in the `VARYING` fields make the same judgments."""
 
     benchmark: str
     parts: tuple[str, ...] = ()
-    """Empty: those that the benchmark counts by default."""
+    """Judged parts. Empty: the default parts of the benchmark."""
     mode: Mode
     protocol: str
-    """By which the table at the end of the run was made; a report may use another."""
+    """Protocol of the table at the end of the run. A report can use another protocol."""
     orders: Literal["single", "both"]
     votes: int
     tools: Literal["auto", "on", "off"] = "auto"
@@ -85,46 +86,47 @@ class RunManifest(StoredModel):
     judge: JudgeManifest
     data: DataManifest
     shard: str | None = None
-    """Such as 2/4; None: all."""
+    """Shard, such as 2/4. None: all examples."""
     attack: str | None = None
-    """What was done to the responses beforehand; None: nothing."""
+    """Name of the attack that was applied to the responses. None: no attack."""
     version: str
-    """Of tirjudge."""
+    """Version of tirjudge."""
     created: int
-    """Unix time, seconds."""
+    """Start of the run as a Unix time in seconds."""
 
 
 class AskedComparison(StoredModel):
-    """A question about an example."""
+    """One request about an example."""
 
     responses: tuple[int, ...]
-    """Which were shown, as indexes into the example's."""
+    """Indexes of the shown responses."""
     key: str
+    """Key of the request, see `runner.key_of`."""
 
 
 class PlannedExample(StoredModel):
     """A line of `outlines.jsonl`."""
 
     place: int
-    """Of the example among those of all shards."""
+    """Position of the example among the examples of all shards."""
     outline: ExampleMetadata
     asked: tuple[AskedComparison, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRun:
-    """What a folder holds."""
+    """The contents of a run folder."""
 
     path: Path
     manifest: RunManifest
     planned: list[PlannedExample]
     outlines: list[ExampleMetadata]
     judged: list[JudgedExample]
-    """Examples all of whose questions are answered. Questions that are the same share one judgment, with one `id`."""
+    """Examples whose requests are all answered. Identical requests share one judgment with one `id`."""
     failures: list[Failure]
-    """Questions without an answer that we failed at, the last time each."""
+    """Unanswered requests that failed, with the most recent error of each."""
     num_missing: int
-    """Examples that are not among `judged`."""
+    """Number of examples that are not in `judged`."""
 
     @property
     def protocol(self) -> Protocol:
@@ -132,7 +134,7 @@ class BenchmarkRun:
 
     @property
     def examples(self) -> list[JudgedExample]:
-        """All of them, in their order; those that are missing have no decisions."""
+        """Return all examples in order. A missing example has no decisions."""
         judged = {one.outline.id: one for one in self.judged}
         mode = self.manifest.mode
         return [
@@ -142,10 +144,10 @@ class BenchmarkRun:
 
 
 def load_run(path: Path) -> BenchmarkRun:
-    """What a folder holds, complete or not.
+    """Load a run folder, complete or not.
 
     Raises:
-        InputError: it is no folder of a run, or is damaged.
+        InputError: not a run folder, or the folder is damaged.
     """
     manifest, planned = read_manifest(path), read_plan(path)
     judgments, failures = read_judgments(path)
@@ -165,7 +167,7 @@ def load_run(path: Path) -> BenchmarkRun:
 def judged_of(
     planned: PlannedExample, judgments: Mapping[str, Judgment], *, manifest: RunManifest
 ) -> JudgedExample | None:
-    """What was said about an example; None while a question is open."""
+    """Return an example with its decisions; None while a request is unanswered."""
     found = [judgments.get(asked.key) for asked in planned.asked]
     answers = [judgment for judgment in found if judgment is not None]
     if len(answers) < len(found):
@@ -181,32 +183,32 @@ def judged_of(
 
 
 def read_manifest(path: Path) -> RunManifest:
-    """The manifest in a folder.
+    """Read the manifest of a run folder.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: the manifest is missing or damaged.
     """
     return read_stored(path / MANIFEST, model=RunManifest)
 
 
 def read_plan(path: Path) -> list[PlannedExample]:
-    """The examples of a run, with the keys of their questions.
+    """Read the examples of a run with the keys of their requests.
 
     Raises:
-        InputError: they are missing.
-        StorageError: they are damaged.
+        InputError: the file is missing.
+        StorageError: the file is damaged.
     """
     file = path / OUTLINES
     if not file.exists():
-        raise InputError(f"{path} holds no such run: it has no {OUTLINES}")
+        raise InputError(f"{path} is not a run folder: {OUTLINES} is missing")
     return parse_lines(whole_lines(file), model=PlannedExample, path=file)
 
 
 def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> RunManifest:
-    """Begin a run in a folder, or see that the one there is the same; gives its manifest.
+    """Create a run in a folder, or check that the folder holds the same run. Return the manifest.
 
     Raises:
-        StorageError: there is another run.
+        StorageError: the folder holds another run.
     """
     manifest = resume(path / MANIFEST, manifest, compared=compared_of) or manifest
     write_plan(path, manifest=manifest, planned=planned)
@@ -214,7 +216,7 @@ def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[Pla
 
 
 def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:
-    """The manifest and the outlines of a run; the manifest last, so that it stands for both."""
+    """Write the manifest and the examples of a run. The manifest is written last: if it exists, both files exist."""
     write_output(path / OUTLINES, jsonl(planned))
     write_output(path / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
 
@@ -222,24 +224,26 @@ def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedEx
 def write_run(
     path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample], judgments: Mapping[str, Judgment]
 ) -> None:
-    """A whole run at once, from judgments that are at hand."""
+    """Write a complete run folder from existing judgments."""
     write_plan(path, manifest=manifest, planned=planned)
     write_output(path / JOURNAL, jsonl(StoredAnswer(key=key, judgment=judgment) for key, judgment in judgments.items()))
 
 
 VARYING = {"created", "shard"}
-"""Fields in which the shards of one run differ."""
+"""Manifest fields in which the shards of one run differ."""
 
 
 def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})) -> dict[str, Any]:
-    """What a run is. It does not matter where the data lie, nor where a model runs whose fingerprint is known."""
+    """Return the fields that identify a run. The location of the data does not count. The location of the judge does not
+    count if its fingerprint is known.
+    """
     judge = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
     data = {"path", "sources", "num_bad_rows"}
     return manifest.model_dump(mode="json", exclude={"judge": judge, "data": data} | dict.fromkeys(but, True))
 
 
 def sha256_of(examples: Iterable[Example]) -> str:
-    """A hash of what the judge is shown of some examples, 64 hex digits. Labels are no part of it: they can be mended."""
+    """Return a hash of the texts that the judge sees, 64 hex digits. Labels can be corrected: they do not count."""
     digest = hashlib.sha256()
     for one in examples:
         prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]

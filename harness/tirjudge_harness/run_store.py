@@ -1,8 +1,8 @@
-"""The store of a run that can be resumed: results by key, failures that are tried again, and what the run is.
+"""Stores for resumable runs: results by key, failures to retry, and the manifest of the run.
 
-Every command that judges keeps its results in one of these: `bench run`, `bench best-of-n` and `rerank` in a
-`JudgmentStore`, `judge` in an `Output` (output.py), `batch` in a `ParquetStore` (batch/parquet_store.py). What they share is
-here: how a line gets to disk, what a full disk means, and whether a run on disk is the one that the command continues.
+`bench run`, `bench best-of-n` and `rerank` use a `JudgmentStore`, `judge` uses an `Output` (output.py), and `batch` uses a
+`ParquetStore` (batch/parquet_store.py). This module has their common parts: appending lines, handling a full disk, and
+checking that a run on disk is the run that the command continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Manifest = TypeVar("Manifest", bound=BaseModel)
 
 
 class RunStopped(TirjudgeError):
-    """A run cannot go on. What was judged is kept; the message says where, and how to go on."""
+    """The run cannot continue. The judgments are stored; the message names the folder and the way to continue."""
 
 
 class StoredModel(BaseModel):
-    """Base of what the files of a run hold."""
+    """Base class of the records in the files of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,27 +48,27 @@ class StoredAnswer(StoredModel):
 
 
 class Failure(StoredModel):
-    """A judgment that we failed to make, at some time; the journal may have it by now."""
+    """A failed request. The journal may contain its judgment if a later attempt succeeded."""
 
     key: str
     error: str
     at: int
-    """Unix time, seconds."""
+    """Unix time of the failure in seconds."""
 
 
 class RunStore(Generic[Line]):
-    """The lines of one file by key; use it as `async with`. One process at a time may.
+    """The lines of one file by key, as an async context manager. Only one process can open the file.
 
     Args:
-        path: of the file; made if it does not exist.
-        model: of its lines.
-        key: of a line; of several with one key the last counts.
+        path: path of the file, which is created if it does not exist.
+        model: type of the lines.
+        key: return the key of a line. If several lines have the same key, the last line counts.
 
     Attributes:
-        lines: by key.
+        lines: the lines by key.
 
     Raises:
-        StorageError: the file cannot be written, is damaged, or another process writes it.
+        StorageError: the file cannot be written, is damaged, or is open in another process.
     """
 
     def __init__(self, path: Path, *, model: type[Line], key: Callable[[Line], Any] = attrgetter("key")) -> None:
@@ -83,7 +83,7 @@ class RunStore(Generic[Line]):
 
     @property
     def place(self) -> str:
-        """Where the results are, for messages."""
+        """Path of the results, for messages."""
         return str(self.path)
 
     async def __aenter__(self) -> Self:
@@ -95,31 +95,31 @@ class RunStore(Generic[Line]):
         await self._journal.__aexit__(kind, error, trace)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file and release its lock."""
         self._journal.close()
 
     async def add(self, line: Line) -> None:
-        """Add a line; it is on disk on return.
+        """Append a line. The line is on disk when the method returns.
 
         Raises:
-            RunStopped: the disk is full, or fails.
+            RunStopped: the disk is full, or writing failed.
         """
         try:
             await self._journal.append(line.model_dump_json().encode())
         except OSError as error:
-            raise RunStopped(f"{self.path}: {error.strerror}{_way_out(error)}") from error
+            raise RunStopped(f"{self.path}: {error.strerror}{_advice(error)}") from error
         self.lines[self._key(line)] = line
 
 
 class JudgmentStore(RunStore[StoredAnswer]):
-    """The judgments of a folder: `journal.jsonl`, with `failures.jsonl` beside it.
+    """The judgments in a run folder: `journal.jsonl` and `failures.jsonl`.
 
     Args:
-        folder: of the run; made if it does not exist.
+        folder: folder of the run, which is created if it does not exist.
 
     Attributes:
-        judgments: by key of the question.
-        failed: keys of the questions that an earlier run failed at; the journal may have them by now.
+        judgments: judgments by request key.
+        failed: keys of requests that failed in an earlier run. The journal may contain some of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -143,29 +143,30 @@ class JudgmentStore(RunStore[StoredAnswer]):
         await super().__aexit__(kind, error, trace)
 
     def find(self, key: str) -> Judgment | None:
+        """Return the judgment with this request key; None if missing."""
         return self.judgments.get(key)
 
     async def keep(self, key: str, judgment: Judgment) -> None:
-        """Add a judgment; it is on disk on return.
+        """Append a judgment. The judgment is on disk when the method returns.
 
         Raises:
-            RunStopped: the disk is full, or fails.
+            RunStopped: the disk is full, or writing failed.
         """
         await self.add(StoredAnswer(key=key, judgment=judgment))
         self.judgments[key] = judgment
 
     async def fail(self, key: str, error: str) -> None:
-        """Put down why there is no judgment."""
+        """Record the error of a failed request."""
         await self._failures.add(Failure(key=key, error=error, at=int(time.time())))
 
 
 def read_judgments(folder: Path) -> tuple[dict[str, Judgment], list[Failure]]:
-    """The judgments of a folder by key, and the failures of questions that have none: the last of each.
+    """Read the judgments of a folder by key, and the most recent failure of each request without a judgment.
 
-    A run that is still under way can be read as well.
+    The folder of a running command can be read.
 
     Raises:
-        StorageError: a file is damaged, or cannot be read.
+        StorageError: a file is damaged or cannot be read.
     """
     answers = parse_lines(whole_lines(folder / JOURNAL), model=StoredAnswer, path=folder / JOURNAL)
     judgments = {answer.key: answer.judgment for answer in answers}
@@ -173,62 +174,62 @@ def read_judgments(folder: Path) -> tuple[dict[str, Judgment], list[Failure]]:
     return judgments, list({failure.key: failure for failure in failures if failure.key not in judgments}.values())
 
 
-# What a run is ----------------------------------------------------------------------------------------------------------
+# Manifests ---------------------------------------------------------------------------------------------------------------
 
 
 def resume(file: Path, manifest: Manifest, *, compared: Callable[[Manifest], Mapping[str, Any]]) -> Manifest | None:
-    """The manifest of the run that a folder holds, if that is the same run; None: it holds none.
+    """Return the manifest of the run in a folder. None: the folder holds no run.
 
     Args:
-        file: the manifest there, if there is one.
-        manifest: of the run that is asked for.
-        compared: what two manifests of one run share.
+        file: path of the manifest in the folder.
+        manifest: manifest of the requested run.
+        compared: return the fields that must be equal in both manifests.
 
     Raises:
         StorageError: the folder holds another run.
-        InputError: the manifest is damaged, or of another command.
+        InputError: the manifest is damaged, or belongs to another command.
     """
     if not file.exists():
         return None
-    there = read_stored(file, model=type(manifest))
-    refuse_other_run(file.parent, there=compared(there), here=compared(manifest))
-    return there
+    stored = read_stored(file, model=type(manifest))
+    refuse_other_run(file.parent, there=compared(stored), here=compared(manifest))
+    return stored
 
 
 def read_stored(file: Path, *, model: type[T]) -> T:
-    """What a JSON file of a run holds.
+    """Read a JSON file of a run.
 
     Raises:
-        InputError: it is missing or damaged.
+        InputError: the file is missing or damaged.
     """
     try:
         return TypeAdapter(model).validate_json(file.read_bytes())
     except OSError as error:
-        raise InputError(f"{file.parent} holds no such run: {file.name}: {error.strerror}") from error
+        raise InputError(f"{file.parent} is not a run folder: {file.name}: {error.strerror}") from error
     except ValidationError as error:
         raise InputError(f"{file}: damaged, or written by another command: {error.errors()[0]['msg']}") from error
 
 
 def write_output(path: Path, content: str | bytes | memoryview) -> None:
-    """A private file with this content, in one step.
+    """Write a file atomically, readable by its owner only.
 
     Raises:
-        RunStopped: the disk is full, or fails.
-        StorageError: it cannot be written there.
+        RunStopped: the disk is full.
+        StorageError: the file cannot be written.
     """
     try:
         write_file(path, content)
     except OSError as error:
-        if way_out := _way_out(error):
-            raise RunStopped(f"{path}: {error.strerror}{way_out}") from error
-        raise StorageError(f"{path}: {error.strerror}; a folder that can be written is needed") from error
+        if advice := _advice(error):
+            raise RunStopped(f"{path}: {error.strerror}{advice}") from error
+        raise StorageError(f"{path}: {error.strerror}; choose a writable folder") from error
 
 
 def jsonl(lines: Iterable[BaseModel]) -> bytes:
-    """A file of JSON lines."""
+    """Return models as JSON lines."""
     return b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
 
 
-def _way_out(error: OSError) -> str:
+def _advice(error: OSError) -> str:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "; make room, and the same command goes on" if is_full else ""
+    return "; free some space and run the same command again to continue" if is_full else ""

@@ -1,10 +1,10 @@
-"""A judge whose answers are written down: what was answered once is not asked again, in this run or a later one.
+"""A judge with a persistent cache: a request that was answered in this or an earlier run is not sent again.
 
     runner = Runner(opened.judge, identity=opened.identity, store=store, pace=Pace(most=64))
     judgment = await runner.judge(request)
 
-Any number of tasks may ask at once; how many are under way at a time adapts to the endpoint. Questions that are the same
-are asked once. A judgment that we fail to make is put down as a failure and raised; the next run asks anew.
+Any number of tasks can call `judge` concurrently. The number of requests in flight adapts to the endpoint. Identical
+requests are sent once. A failure is recorded and raised; the next run sends the request again.
 """
 
 from __future__ import annotations
@@ -19,70 +19,79 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from tirjudge.concurrency import run_concurrently
-from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxBusy, SandboxUnavailable, TirjudgeError
-from tirjudge.http.exchange import RequestRefused, ServerUnavailable
+from tirjudge.errors import (
+    DeadlineExceeded,
+    EngineNotListening,
+    EngineUnavailable,
+    SandboxBusy,
+    SandboxUnavailable,
+    TirjudgeError,
+)
+from tirjudge.http.exchange import RequestRefused, ServerNotListening, ServerUnavailable
 from tirjudge.http.retry_events import on_retry
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.run_store import RunStopped
 
 JudgeOne = Callable[[JudgeRequest], Awaitable[Judgment]]
-"""A judge in this process, or a client of one elsewhere."""
+"""Makes one judgment, in this process or through a client."""
 
 UNAVAILABLE = (EngineUnavailable, SandboxUnavailable, ServerUnavailable)
-"""What fails when it is not the question's fault."""
+"""Failures of engine, sandbox or server, which do not depend on the request."""
 
 MAX_FAILURES = 5
-"""So many failures in a row, with no answer between them, and the run stops: of a judge that is not there, or of one that
-has refused every question so far."""
+"""The run stops after this number of consecutive failures, and after this number of refused requests if no request was
+answered."""
 
 MAX_SILENCE_S = 60.0
-"""Two in a row are enough once nothing has come for so long."""
+"""The run stops after two consecutive failures if there was no answer for this number of seconds."""
 
 MAX_BUSY = 8
-"""How often a question that found the sandbox full is asked again."""
+"""Maximum number of retries of a request while the sandbox queue is full."""
 
-UNHEEDED = {"stream"}
-"""Fields of a request that change no judgment."""
+IGNORED_FIELDS = {"stream"}
+"""Request fields that do not affect the judgment and are not part of its key."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Store(Protocol):
-    """Where judgments are kept, by key."""
+    """Stores judgments by key."""
 
     @property
     def place(self) -> str:
-        """Where that is, for messages."""
+        """Path of the store, for messages."""
         ...
 
-    def find(self, key: str) -> Judgment | None: ...
+    def find(self, key: str) -> Judgment | None:
+        """Return a stored judgment; None if missing."""
+        ...
 
     async def keep(self, key: str, judgment: Judgment) -> None:
-        """On disk when it returns."""
+        """Store a judgment. The judgment is on disk when the method returns."""
 
     async def fail(self, key: str, error: str) -> None:
-        """Put down why there is no judgment."""
+        """Record the error of a failed request."""
 
 
 def key_of(request: JudgeRequest, *, identity: Mapping[str, Any]) -> str:
-    """The key of a question: a hash of who judges, how, and what is shown, 64 hex digits."""
-    asked = {"judge": dict(identity), "request": request.model_dump(mode="json", exclude=UNHEEDED)}
+    """Return the key of a request: a hash of the judge's identity and the request, 64 hex digits."""
+    asked = {"judge": dict(identity), "request": request.model_dump(mode="json", exclude=IGNORED_FIELDS)}
     return hashlib.sha256(json.dumps(asked, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 class Runner:
-    """Asks a judge, at a pace that it stands, and writes down what it says.
+    """Sends requests to a judge with adaptive concurrency, and stores the judgments.
 
     Args:
         judge: makes one judgment.
-        identity: what tells this judge from others, such as its name and fingerprint; JSON.
-        store: has what was judged before, and gets what is judged now.
-        pace: how many are asked at a time.
+        identity: JSON data that identifies the judge, such as its name and fingerprint.
+        store: holds earlier judgments and receives new ones.
+        pace: limit for the number of requests in flight.
 
     Attributes:
-        num_asked: questions answered by the judge itself, not by the store.
+        num_asked: number of requests that the judge answered in this run.
     """
 
     def __init__(self, judge: JudgeOne, *, identity: Mapping[str, Any], store: Store, pace: Pace) -> None:
@@ -91,8 +100,8 @@ class Runner:
         self._judge = judge
         self._identity = dict(identity)
         self._store = store
-        self._places = _Places(pace)
-        self._under_way: dict[str, asyncio.Task[Judgment]] = {}
+        self._slots = _Slots(pace)
+        self._in_flight: dict[str, asyncio.Task[Judgment]] = {}
         self._unavailable_since: float | None = None
         self._answered_at = 0.0
         self._num_unavailable = 0
@@ -100,19 +109,20 @@ class Runner:
         self._stopped: RunStopped | None = None
 
     def key_of(self, request: JudgeRequest) -> str:
-        """The key under which the store has its judgment."""
+        """Return the key of the judgment in the store."""
         return key_of(request, identity=self._identity)
 
     async def judge(self, request: JudgeRequest) -> Judgment:
-        """The judgment, from the store or from the judge.
+        """Return the judgment from the store, or request it from the judge.
 
         Raises:
-            RunStopped: the run cannot go on: the endpoint is gone, or the disk is full. Do not catch it with the others.
-            TirjudgeError: we failed to make it; that is put down.
+            RunStopped: the run cannot continue, because the judge is unavailable or the disk is full. Do not handle this
+                error like the failure of a single request.
+            TirjudgeError: the request failed. The failure is recorded.
         """
         key = self.key_of(request)
         while (kept := self._store.find(key)) is None:
-            same = self._under_way.get(key)
+            same = self._in_flight.get(key)
             if same is None:
                 return await self._begin(key, request)
             await asyncio.wait([same])
@@ -121,14 +131,14 @@ class Runner:
         return kept
 
     async def _begin(self, key: str, request: JudgeRequest) -> Judgment:
-        task = self._under_way[key] = asyncio.create_task(self._ask(key, request))
+        task = self._in_flight[key] = asyncio.create_task(self._ask(key, request))
         try:
             return await task
         finally:
-            del self._under_way[key]
+            del self._in_flight[key]
 
     async def _ask(self, key: str, request: JudgeRequest) -> Judgment:
-        async with self._places.one() as stage:
+        async with self._slots.one() as stage:
             if self._stopped is not None:
                 raise self._stopped
             began = monotonic()
@@ -146,17 +156,17 @@ class Runner:
         return judgment
 
     async def _paced(self, request: JudgeRequest, *, stage: int) -> Judgment:
-        """One judgment; the pace hears of how it went."""
+        """Make one judgment. Report its latency, retries and failure to the pace."""
         pauses: list[float] = []
 
-        def heard(pause_s: float) -> None:
+        def on_pause(pause_s: float) -> None:
             pauses.append(pause_s)
             self.pace.refused(stage=stage)
 
         started = monotonic()
         try:
-            with on_retry(heard):
-                judgment = await self._patient(request, on_busy=heard)
+            with on_retry(on_pause):
+                judgment = await self._with_busy_retries(request, on_busy=on_pause)
         except (*UNAVAILABLE, DeadlineExceeded):
             self.pace.refused(stage=stage)
             raise
@@ -164,8 +174,8 @@ class Runner:
             self.pace.answered(monotonic() - started, stage=stage)
         return judgment
 
-    async def _patient(self, request: JudgeRequest, *, on_busy: Callable[[float], None]) -> Judgment:
-        """One judgment, asked for again while the sandbox of this process is full."""
+    async def _with_busy_retries(self, request: JudgeRequest, *, on_busy: Callable[[float], None]) -> Judgment:
+        """Make one judgment. Retry while the sandbox queue of this process is full."""
         for _ in range(MAX_BUSY):
             try:
                 return await self._judge(request)
@@ -175,12 +185,14 @@ class Runner:
         return await self._judge(request)
 
     def _count_failure(self, error: TirjudgeError, *, began: float) -> None:
-        """Stop if there is no sense in going on; `began` is when the question was."""
+        """Count a failure, and stop the run if further requests are pointless. `began`: start of the request, monotonic."""
         if isinstance(error, RequestRefused):
             self._num_refused += 1
             is_ours = error.problem.type in ("authentication_error", "permission_error")
             if is_ours or (self._num_refused >= MAX_FAILURES and not self.num_asked):
-                self._stop(f"the judge refuses what it is asked: {error}")
+                self._stop(f"the judge refuses the requests: {error}")
+        elif isinstance(error, ServerNotListening | EngineNotListening):
+            self._stop(str(error))
         elif isinstance(error, UNAVAILABLE):
             self._num_unavailable += 1
             if self._unavailable_since is None:
@@ -188,11 +200,11 @@ class Runner:
             silent_s = monotonic() - self._unavailable_since
             is_long = self._num_unavailable > 1 and silent_s >= MAX_SILENCE_S
             if is_long or self._num_unavailable >= MAX_FAILURES:
-                self._stop(f"{self._num_unavailable} questions in a row failed within {silent_s:.0f} s: {error}")
+                self._stop(f"{self._num_unavailable} consecutive requests failed within {silent_s:.0f} s: {error}")
 
     def _stop(self, why: str) -> None:
         self._stopped = RunStopped(
-            f"stopped, {why}; what was judged is kept in {self._store.place}, and the same command goes on from there"
+            f"run stopped: {why}; judgments are stored in {self._store.place}, run the same command again to continue"
         )
 
 
@@ -202,10 +214,15 @@ async def run_all(
     runner: Runner,
     on_done: Callable[[T, Judgment | TirjudgeError], None],
 ) -> None:
-    """Ask everything. What fails stops no other; `on_done` is told of each, with the name that came with it.
+    """Send all requests. A failure does not stop the other requests.
+
+    Args:
+        questions: names with their requests.
+        runner: sends the requests.
+        on_done: called with each name and its judgment or error.
 
     Raises:
-        RunStopped: the run cannot go on.
+        RunStopped: the run cannot continue.
     """
     await do_all(
         questions,
@@ -222,10 +239,16 @@ async def do_all(
     most: int,
     on_done: Callable[[T, R | TirjudgeError], None],
 ) -> None:
-    """Do pieces of work, so many at a time. What fails stops no other; `on_done` is told of each.
+    """Process items concurrently. A failure does not stop the other items.
+
+    Args:
+        pieces: items to process.
+        do: processes one item.
+        most: maximum number of items in progress.
+        on_done: called with each item and its result or error.
 
     Raises:
-        RunStopped: the run cannot go on.
+        RunStopped: the run cannot continue.
     """
 
     async def one(piece: T) -> None:
@@ -240,39 +263,39 @@ async def do_all(
     await run_concurrently(map(one, pieces), num_at_once=most)
 
 
-class _Places:
-    """Who may ask, in the order in which they came; as many at a time as the pace says."""
+class _Slots:
+    """A first-come, first-served semaphore whose size is the current limit of a `Pace`."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._num_taken = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._num_used = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[int]:
-        """A place; yields the stage in which it was taken."""
-        await self._take()
+        """Hold one slot. Yields the stage of the pace when the slot was acquired."""
+        await self._acquire()
         try:
             yield self._pace.begin()
         finally:
-            self._num_taken -= 1
-            self._let_in()
+            self._num_used -= 1
+            self._wake()
 
-    async def _take(self) -> None:
-        place = asyncio.get_running_loop().create_future()
-        self._line.append(place)
-        self._let_in()
+    async def _acquire(self) -> None:
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
+        self._wake()
         try:
-            await place
+            await slot
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._num_taken -= 1
-                self._let_in()
+            if slot.done() and not slot.cancelled():
+                self._num_used -= 1
+                self._wake()
             raise
 
-    def _let_in(self) -> None:
-        while self._line and self._num_taken < self._pace.limit:
-            place = self._line.popleft()
-            if not place.done():
-                place.set_result(None)
-                self._num_taken += 1
+    def _wake(self) -> None:
+        while self._waiting and self._num_used < self._pace.limit:
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
+                self._num_used += 1

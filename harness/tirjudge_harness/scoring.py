@@ -1,9 +1,8 @@
-"""Whether a judgment of a labelled file is right, by `tirjudge.right.is_right`. The help of the command and every report say
-the rule.
+"""Score the judgment of a labeled item with `tirjudge.right.is_right`.
 
-A judgment scores 1 if it names the labelled response and 0 if it names another. Pointwise, k responses that share the
-highest written score get 1/k each. A tie in the other modes and an abstention score 0; both are counted by themselves as
-well.
+A judgment scores 1 if it names the labeled response and 0 if it names another response. Pointwise, k responses that share
+the highest written score get 1/k each. In the other modes, a tie and an abstention score 0, and the summary also counts
+them separately.
 """
 
 from __future__ import annotations
@@ -15,6 +14,6 @@ RULE = ScoringRule(tie=0.0, no_verdict=0.0, share_ties=True)
 
 
 def correctness(judgment: Judgment, *, label: int | None) -> float | None:
-    """1, 0, or a share of a tie; None where there is nothing to be right about: no label, or one response alone."""
+    """Return the score of a judgment from 0 to 1. None: the item has no label, or only one response."""
     counted = None if label is None else is_right(judgment, label, rule=RULE)
     return None if counted is None else counted[1]

@@ -1,7 +1,7 @@
-"""Where the examples of a benchmark come from: the Hugging Face hub, or files of the same columns.
+"""Load the examples of a benchmark from the Hugging Face hub, or from files with the same columns.
 
-A broken row is reported and left out. What makes a whole file useless is one error: nothing is judged on half a benchmark
-by mistake.
+An invalid row is reported and skipped. A file without valid rows, or with a missing column, is an error, so that a run never
+judges only a part of a benchmark by mistake.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from tirjudge_harness.row_files import NumberedRow, is_row_file, numbered, read_
 Prompt = str | tuple[ChatMessage, ...]
 
 MAX_PROBLEM = 300
-"""Characters of what is said about one row."""
+"""Maximum length of the message about one row, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that gives no example."""
+    """An invalid row."""
 
     source: str
-    """Its file, or its place on the hub."""
+    """The file, or the location on the hub."""
     number: int
-    """Counted from 1."""
+    """Row number, counted from 1."""
     problem: str
+    """Reason, in one line."""
 
     def __str__(self) -> str:
         return f"{self.source}: row {self.number}: {self.problem}"
@@ -46,40 +47,42 @@ class SourceTable:
     """The rows of one file or split."""
 
     source: str
+    """The file, or the location on the hub."""
     part: str | None
-    """None: each row says of which part it is."""
+    """The part of all rows. None: each row names its part."""
     rows: Sequence[NumberedRow]
 
 
 @dataclass(slots=True, kw_only=True)
 class Collection:
-    """Examples as they are found; no two have the same id."""
+    """Collects examples and makes their ids unique."""
 
     examples: dict[str, Example] = field(default_factory=dict)
+    """Examples by id."""
     places: dict[tuple[str, Prompt, tuple[str, ...]], str] = field(default_factory=dict)
-    """By the id of its row, prompt and responses: where an example was found."""
-    num_namesakes: Counter[str] = field(default_factory=Counter)
-    """By the id of a row: how many other examples have it with a number."""
+    """(id of the row, prompt, responses) -> location of the example."""
+    num_with_id: Counter[str] = field(default_factory=Counter)
+    """Id of a row -> number of further examples with this id, which get a numeric suffix."""
     first_of: dict[Prompt, str] = field(default_factory=dict)
-    """By prompt: the first example that its benchmark puts in no cluster with others."""
+    """Prompt -> id of the first example whose cluster is not set by the benchmark."""
 
     def add(self, found: Example, *, place: str) -> None:
-        """Add an example of one row.
+        """Add an example.
 
-        Two rows of one id and different texts are two examples: not every benchmark counts its rows in one sequence. What
-        has the same prompt is of one cluster, unless its benchmark says otherwise.
+        Two rows with the same id and different texts are two examples, because some benchmarks repeat ids between parts.
+        Examples with the same prompt are in one cluster, unless the benchmark sets another cluster.
 
         Raises:
-            ValueError: the same example is there already.
+            ValueError: the example is a duplicate.
         """
         id = own_id = found.outline.id
         texts = (own_id, found.prompt, found.responses)
         if texts in self.places:
-            raise ValueError(f"repeats {self.places[texts]}")
+            raise ValueError(f"duplicate of {self.places[texts]}")
         self.places[texts] = place
         while id in self.examples:
-            self.num_namesakes[own_id] += 1
-            id = f"{own_id}#{self.num_namesakes[own_id] + 1}"
+            self.num_with_id[own_id] += 1
+            id = f"{own_id}#{self.num_with_id[own_id] + 1}"
         cluster = found.outline.cluster
         if cluster == own_id:
             cluster = self.first_of.setdefault(found.prompt, id)
@@ -89,22 +92,22 @@ class Collection:
 def load_examples(
     benchmark: Benchmark, *, data: Path | None, parts: Sequence[str] = (), on_bad: Callable[[BadRow], None]
 ) -> list[Example]:
-    """The examples of a benchmark, in the order of its rows.
+    """Load the examples of a benchmark in the order of its rows.
 
     Args:
-        benchmark: whose rows they are.
-        data: a file, or a folder with one file or folder a part; None: the hub.
-        parts: which are wanted; empty: those that count by default.
-        on_bad: told of each row that is left out.
+        benchmark: the benchmark.
+        data: a file, or a folder with one file or folder per part. None: the Hugging Face hub.
+        parts: parts to load. Empty: the default parts.
+        on_bad: called with each skipped row.
 
     Raises:
-        InputError: the rows cannot be had, or a file of them is of no use.
+        InputError: unknown part, the rows cannot be read or downloaded, or a file has no valid row.
     """
     if not parts and data is not None and not data.is_dir() and stem_of(data) in benchmark.sources:
-        parts = (stem_of(data),)  # a single file that is called after a part
+        parts = (stem_of(data),)  # a single file that has the name of a part
     for part in parts:
         if part not in benchmark.sources:
-            raise InputError(f"part: {part!r} given; {benchmark.name} has {', '.join(benchmark.sources)}")
+            raise InputError(f"--part: {benchmark.name} has no part {part!r}; choose {', '.join(benchmark.sources)}")
     wanted = tuple(dict.fromkeys(parts)) or benchmark.default_parts
     tables = _on_hub(benchmark, wanted) if data is None else _in_files(benchmark, wanted, data=data)
     collection = Collection()
@@ -124,7 +127,7 @@ def _collect(
     """Add the examples of a table.
 
     Raises:
-        InputError: it lacks a column, or gives no example at all.
+        InputError: a column is missing, or no row is valid.
     """
     _check_columns(table, benchmark)
     problems: list[BadRow] = []
@@ -155,20 +158,20 @@ def _collect(
             on_bad(problem)
         return
     if problems:
-        raise InputError(f"{problems[0]}; none of {len(table.rows)} rows can be used for {benchmark.name}")
+        raise InputError(f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}")
     raise InputError(
-        f"{table.source}: all rows are of {', '.join(sorted(others))}; {', '.join(wanted)} wanted, see --part"
+        f"{table.source}: no row of {', '.join(wanted)}; all rows belong to {', '.join(sorted(others))}, see --part"
     )
 
 
 def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
-    """A column that no row has is not a broken row, but another file than was meant."""
+    """Raise InputError if no row has a required column. The file then probably belongs to another benchmark."""
     own = [row for row in table.rows if row.row is not None and not _is_neutral(row.row, benchmark)]
     for column in benchmark.columns:
         if own and all(column not in (row.row or {}) for row in own):
             raise InputError(
                 f"{table.source}: row {own[0].number}: column {column!r} is missing; {benchmark.name} needs "
-                f"{', '.join(benchmark.columns)}, or {', '.join(COLUMNS)} and label; there are "
+                f"{', '.join(benchmark.columns)}, or {', '.join(COLUMNS)} and label; the row has "
                 f"{_one_line(', '.join(map(str, own[0].row or {})))}"
             )
 
@@ -177,17 +180,17 @@ def _examples_of(row: Row, *, benchmark: Benchmark, part: str) -> list[Example]:
     found = [neutral_example(row)] if _is_neutral(row, benchmark) else list(benchmark.examples(row, part))
     for one in found:
         check(one)
-        _check_counted(one.outline, benchmark=benchmark)
+        _check_is_in_a_metric(one.outline, benchmark=benchmark)
     return found
 
 
 def _is_neutral(row: Row, benchmark: Benchmark) -> bool:
-    """A benchmark that has a column `responses` itself reads all its rows itself."""
+    """Whether a row has the common layout. A benchmark with its own column `responses` converts all its rows."""
     return "responses" not in benchmark.columns and is_neutral(row)
 
 
-def _check_counted(outline: ExampleMetadata, *, benchmark: Benchmark) -> None:
-    """That some figure speaks of an example; a subset with another name would vanish from the tables unseen."""
+def _check_is_in_a_metric(outline: ExampleMetadata, *, benchmark: Benchmark) -> None:
+    """Raise ValueError if no metric includes an example. A misspelled subset would silently be missing from the tables."""
     leaves = [leaf for node in benchmark.sheet for leaf in _leaves(node)]
     for mode in benchmark.modes:
         judged = JudgedExample(outline=outline, mode=mode, decisions=())
@@ -199,7 +202,7 @@ def _check_counted(outline: ExampleMetadata, *, benchmark: Benchmark) -> None:
             leaf.holds(judged) if isinstance(leaf, FormulaMetric) else any(map(leaf.holds, marks)) for leaf in leaves
         ):
             return
-    raise ValueError(f"subset: {outline.subset!r} given, which no figure of {benchmark.name} speaks of")
+    raise ValueError(f"subset: no metric of {benchmark.name} includes the subset {outline.subset!r}")
 
 
 def _leaves(node: Node) -> Iterator[MeanMetric | FormulaMetric]:
@@ -211,22 +214,22 @@ def _leaves(node: Node) -> Iterator[MeanMetric | FormulaMetric]:
 
 
 def _part_of(row: Row, *, benchmark: Benchmark, wanted: Sequence[str], source: str) -> str:
-    """Of which part a row of a single file is: as it says, else the only one that is wanted."""
+    """Return the part of a row: the part that the row names, or the only requested part."""
     meta = meta_of(row) if _is_neutral(row, benchmark) else {}
-    for said in (row.get("part"), row.get("split"), meta.get("part"), meta.get("split"), row.get("subset")):
-        if isinstance(said, str) and said in benchmark.sources:
-            return said
+    for named in (row.get("part"), row.get("split"), meta.get("part"), meta.get("split"), row.get("subset")):
+        if isinstance(named, str) and named in benchmark.sources:
+            return named
     if len(wanted) == 1:
         return wanted[0]
     raise InputError(
-        f"{source}: its rows do not say which part they are of; name one with --part, or give a folder with a file for "
-        f"each of {', '.join(wanted)}"
+        f"{source}: the rows do not name their part; choose one with --part, or give a folder with one file for each of "
+        f"{', '.join(wanted)}"
     )
 
 
 def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Iterator[SourceTable]:
     if not data.exists():
-        raise InputError(f"{data}: there is no such file or folder")
+        raise InputError(f"{data}: no such file or folder")
     alone = len(benchmark.sources) == 1
     if not data.is_dir():
         rows = read_rows(data)
@@ -239,7 +242,9 @@ def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Ite
 
 
 def _files_of(part: str, *, folder: Path, alone: bool) -> list[Path]:
-    """The files of a part: of its name, or in a folder of its name, one a split; of the only part there is, any."""
+    """Return the files of a part: a file with its name, or all files in a folder with its name. `alone`: the benchmark has
+    only this part, so that all files in the folder belong to it.
+    """
     files = sorted(path for path in folder.iterdir() if is_row_file(path))
     found = [path for path in files if stem_of(path) == part]
     if not found and (folder / part).is_dir():
@@ -247,15 +252,15 @@ def _files_of(part: str, *, folder: Path, alone: bool) -> list[Path]:
     if not found and alone:
         found = files
     if not found:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
+        files_in = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
         raise InputError(
-            f"{folder}: there is no {part}.jsonl (or .json, .csv, .parquet, perhaps .gz); there is {there}"
+            f"{folder}: {part}.jsonl (or .json, .csv, .parquet, optionally .gz) is missing; the folder has {files_in}"
         )
     return found
 
 
 def _with_split(rows: Sequence[NumberedRow], split: str) -> list[NumberedRow]:
-    """The rows, each with the name of its file or split, unless it has one itself."""
+    """Add the name of the file or split to each row that does not have a column `split`."""
     return [row if row.row is None else replace(row, row={"split": split, **row.row}) for row in rows]
 
 
@@ -268,17 +273,17 @@ def _on_hub(benchmark: Benchmark, wanted: Sequence[str]) -> Iterator[SourceTable
 
 
 def _hub_rows(source: HubSource) -> Mapping[str, Sequence[NumberedRow]]:
-    """The rows of each split.
+    """Download the rows of each split.
 
     Raises:
-        InputError: they cannot be had.
+        InputError: the package `datasets` is missing, or the download failed.
     """
     try:
         import datasets
         from datasets.exceptions import DatasetsError
     except ImportError:
         raise InputError(
-            "the hub is read with datasets: pip install 'tirjudge[bench]', or give the rows with --data"
+            "the Hugging Face hub needs datasets: pip install 'tirjudge[bench]', or give the rows with --data"
         ) from None
     is_url = source.files is not None and "://" in source.files
     every = source.split == "*"
@@ -294,12 +299,12 @@ def _hub_rows(source: HubSource) -> Mapping[str, Sequence[NumberedRow]]:
         rows = {split: list(numbered(splits[split])) for split in splits}
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise InputError(
-            f"{source.id}: cannot be had from the hub: {_one_line(error)}; give its rows with --data FILE"
+            f"{source.id}: cannot be downloaded: {_one_line(error)}; give the rows with --data FILE"
         ) from error
     return {split: _with_split(rows[split], split) for split in rows} if every else rows
 
 
-def _one_line(said: object) -> str:
-    """What strangers may have written: no line breaks, nothing that commands a terminal, and not too long."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(said)).split())
+def _one_line(text: object) -> str:
+    """Sanitize untrusted text for a message: one line, printable characters only, at most `MAX_PROBLEM` characters."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())
     return line if len(line) <= MAX_PROBLEM else f"{line[: MAX_PROBLEM - 1]}…"

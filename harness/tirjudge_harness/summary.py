@@ -1,4 +1,4 @@
-"""What a file of judgments adds up to. Everything that is not a plain verdict is counted by its own name."""
+"""Summarize the output of `tirjudge judge`. Ties, abstentions, forced verdicts and failures are counted separately."""
 
 from __future__ import annotations
 
@@ -14,45 +14,48 @@ from tirjudge_harness.output import OutputRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Counts and rates over the judgments in the output file. A rate of nothing is None."""
+    """Counts and rates over the judgments in the output file. A rate is None if its denominator is 0."""
 
     num_judged: int
     num_failed: int
-    """Items of this run that we failed to judge; they are in no rate, and the next run tries them again."""
+    """Items of this run that failed. They are not part of any rate, and the next run retries them."""
     num_malformed: int
-    """Lines of the input that could not be judged."""
+    """Invalid lines of the input."""
     num_scored: int
-    """Judgments with a label to be right about."""
+    """Judgments of items with a label."""
     accuracy: float | None
+    """Mean score of the scored judgments."""
     interval: tuple[float, float] | None
     """Wilson's 95 % interval of the accuracy."""
     num_ties: int
+    """Judgments with the status `tie`."""
     num_abstentions: int
+    """Judgments with the status `abstained`."""
     tool_use_rate: float | None
     """Share of rollouts that ran a program."""
     code_error_rate: float | None
-    """Share of the programs run whose outcome was not `ok`."""
+    """Share of executed programs whose outcome was not `ok`."""
     no_verdict_rate: float | None
-    """Share of rollouts in which the model gave no verdict of its own: it was forced to one, or there is none."""
+    """Share of rollouts without an unforced verdict: the verdict was forced, or is missing."""
     mean_tool_calls: float | None
-    """Programs per judgment."""
+    """Executed programs per judgment."""
     input_tokens: int
     output_tokens: int
     judgments_per_s: float | None
-    """In this run, on the clock; None when nothing was left to judge."""
+    """New judgments of this run per second of elapsed time. None: the run made no new judgment."""
 
 
 def summarize(
     records: Collection[OutputRecord], *, num_failed: int, num_malformed: int, num_new: int, elapsed_s: float
 ) -> Summary:
-    """Add up a run.
+    """Summarize a run.
 
     Args:
-        records: of everything judged, in this run and in those before it.
-        num_failed: items that this run failed to judge.
-        num_malformed: lines that could not be judged.
-        num_new: how many of the records this run made.
-        elapsed_s: how long that took.
+        records: all records in the output, including the records of earlier runs.
+        num_failed: number of items that failed in this run.
+        num_malformed: number of invalid lines.
+        num_new: number of records that this run added.
+        elapsed_s: duration of this run in seconds.
     """
     judgments = [record.judgment for record in records if record.judgment is not None]
     correct = [record.correct for record in records if record.correct is not None]
@@ -83,7 +86,7 @@ def _count(judgments: Sequence[Judgment], *, status: str) -> int:
 
 
 def summary_table(summary: Summary) -> Table:
-    """The summary for a terminal."""
+    """Return the summary as a table for the terminal."""
     accuracy = _percent(summary.accuracy)
     if summary.interval is not None:
         accuracy += " (95 %: {:.1%} to {:.1%})".format(*summary.interval)
@@ -92,17 +95,17 @@ def summary_table(summary: Summary) -> Table:
     table.add_column(justify="right")
     for name, value in (
         ("judged", str(summary.num_judged)),
-        ("failed, to be tried again", str(summary.num_failed)),
+        ("failed, will be retried", str(summary.num_failed)),
         ("malformed lines", str(summary.num_malformed)),
         (f"accuracy over {summary.num_scored}", accuracy),
         ("ties", str(summary.num_ties)),
         ("abstentions", str(summary.num_abstentions)),
         ("rollouts that ran a program", _percent(summary.tool_use_rate)),
         ("programs that failed", _percent(summary.code_error_rate)),
-        ("rollouts without an own verdict", _percent(summary.no_verdict_rate)),
-        ("programs a judgment", _number(summary.mean_tool_calls)),
+        ("rollouts without unforced verdict", _percent(summary.no_verdict_rate)),
+        ("programs per judgment", _number(summary.mean_tool_calls)),
         ("tokens in, out", f"{summary.input_tokens:,}, {summary.output_tokens:,}"),
-        ("judgments a second", _number(summary.judgments_per_s)),
+        ("judgments per second", _number(summary.judgments_per_s)),
     ):
         table.add_row(name, value)
     return table

@@ -5,8 +5,9 @@
         print(client.judge(request).verdict.best)
 
 A busy server is asked again when it said to, and a connection that breaks is made anew: every request carries a key by
-which the server knows the second attempt for the first, and judges once. The two have the same methods; one `Client` may be
-used by many threads, one `AsyncClient` by many tasks of one event loop.
+which the server knows the second attempt for the first, and judges once. A refused connection is retried for
+`connect_retry_s` (2 s by default); then the request fails with `ServerNotListening`, a `ServerUnavailable`.
+The two have the same methods; one `Client` may be used by many threads, one `AsyncClient` by many tasks of one event loop.
 
 Every method takes `deadline_s`, the seconds in which the answer must be there: the server forces verdicts from what there
 is when they are nearly up, and `DeadlineExceeded` is raised where there is nothing. All raise `RequestRefused` where the
@@ -43,6 +44,7 @@ from tirjudge.http.protocol import (
     ModelList,
     Problem,
 )
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.rewards import (
     BATCH_PATH,
     RERANK_PATH,
@@ -74,12 +76,14 @@ class _Connection:
         timeout_s: float = 600.0,
         max_attempts: int = 8,
         max_wait_s: float = 30.0,
+        connect_retry_s: float = CONNECT_RETRY_S,
         transport: Any = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._max_wait_s = max_wait_s
+        self._connect_retry_s = connect_retry_s
         with _is_url(base_url):
             self._http = self._http_class(
                 transport=transport,
@@ -97,6 +101,7 @@ class _Connection:
             timeout_s=self._timeout_s,
             max_attempts=self._max_attempts,
             max_wait_s=self._max_wait_s,
+            connect_retry_s=self._connect_retry_s,
             deadline_s=deadline_s,
         )
 
@@ -110,6 +115,8 @@ class Client(_Connection):
         timeout_s: longest wait for an answer, the queue included.
         max_attempts: how often one request is sent at most.
         max_wait_s: longest pause between two attempts, whatever the server asks for.
+        connect_retry_s: seconds during which a refused connection is retried, because a server may be restarting.
+            0: fail at the first refusal.
         transport: another way to the server than a socket.
 
     Raises:
@@ -216,7 +223,7 @@ class AsyncClient(_Connection):
     """The same in coroutines; use it as `async with`.
 
     Args:
-        base_url, api_key, timeout_s, max_attempts, max_wait_s: as for `Client`.
+        base_url, api_key, timeout_s, max_attempts, max_wait_s, connect_retry_s: as for `Client`.
         transport: another way to the server than a socket.
 
     Raises:

@@ -30,6 +30,10 @@ class EngineUnavailable(TirjudgeError):
     """The engine cannot be reached, or failed while it generated."""
 
 
+class EngineNotListening(EngineUnavailable):
+    """The server of the engine refused every connection: no process listens at its URL."""
+
+
 class TurnRefused(EngineUnavailable):
     """The engine works and refuses what it was asked for; another one of its kind would too."""
 

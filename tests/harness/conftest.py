@@ -1,4 +1,4 @@
-"""Judgments made by hand, and files to judge."""
+"""Fixtures that build judgments and input files."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def write_lines(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def pairs() -> list[dict[str, Any]]:
-    """Ten pairs; the label is always the first."""
+    """Ten pairs, each with label 0."""
     return [{"id": f"i{n}", "prompt": f"p{n}", "responses": ["a", "b"], "label": 0} for n in range(10)]
 
 
 class FirstIsBest:
-    """A judge that always names the first response, and remembers the prompts that it was given."""
+    """A judge that always chooses the first response, and records the prompts."""
 
     def __init__(self, make_judgment: MakeJudgment) -> None:
         self.prompts: list[str] = []

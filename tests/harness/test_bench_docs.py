@@ -1,4 +1,4 @@
-"""The page on benchmarks names every command of `tirjudge bench` or the page that does, and every option of a run."""
+"""The documentation has every command of `tirjudge bench`, and every option of `tirjudge bench run`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RUN = GROUP.commands["run"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("option", [name for option in RUN.params for name in option.opts if name.startswith("--")])
-def test_every_option_of_a_run_is_explained(option: str) -> None:
+def test_every_option_of_run_is_documented(option: str) -> None:
     assert re.search(rf"^\|[^|]*`{option}`", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", sorted(GROUP.commands))  # type: ignore[attr-defined]
-def test_every_command_is_shown_on_a_page(command: str) -> None:
+def test_every_command_is_documented(command: str) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     assert f"tirjudge bench {command} " in pages

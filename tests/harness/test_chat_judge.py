@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 from tests.chat_server import MODEL, ChatServer, serving_chat
+from tests.harness.commands import CommandResult, run_command
 
 ITEMS = [
     {"id": "a", "prompt": "Which is longer?", "responses": ["one", "three"], "label": 1},
@@ -16,21 +16,20 @@ ITEMS = [
 ]
 
 
-def judge(chat: ChatServer, *, folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS))
-    arguments = ["judge", "items.jsonl", "--out", "out.jsonl", "--tools", "off", "--json"]
-    return subprocess.run(
-        [sys.executable, "-c", "from tirjudge.cli import main; main()", *arguments],
-        cwd=folder,
-        env=os.environ
-        | {"TIRJUDGE_CHAT_URL": chat.url, "TIRJUDGE_CHAT_MODEL": MODEL, "TIRJUDGE_CHAT_API_KEY": "sk-test"},
-        capture_output=True,
-        text=True,
-    )
+@pytest.fixture(autouse=True)
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIRJUDGE_CHAT_API_KEY", "sk-test")
+
+
+def judge(chat: ChatServer, *, folder: Path) -> CommandResult:
+    items = folder / "items.jsonl"
+    items.write_text("".join(json.dumps(item) + "\n" for item in ITEMS))
+    model = ["--chat-url", chat.url, "--chat-model", MODEL]
+    return run_command(["judge", str(items), "--out", str(folder / "out.jsonl"), "--tools", "off", "--json", *model])
 
 
 def longer(conversation: str) -> str:
-    """Names the longer one, whichever order they are shown in."""
+    """Choose the longer response in both orders."""
     first = conversation.index("three") < conversation.index("</response_a>")
     return f"<preference>{'A' if first else 'B'}</preference>"
 
@@ -38,16 +37,16 @@ def longer(conversation: str) -> str:
 def test_a_file_is_judged_by_the_model_of_a_chat_endpoint(tmp_path: Path) -> None:
     with serving_chat(longer) as chat:
         done = judge(chat, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     assert json.loads(done.stdout)["accuracy"] == 1.0
     assert {headers["authorization"] for headers in chat.headers} == {"Bearer sk-test"}
     assert {body["model"] for body in chat.bodies} == {MODEL}
 
 
-def test_a_key_that_is_wrong_is_said_in_the_endpoints_words(tmp_path: Path) -> None:
+def test_an_invalid_api_key_is_reported_with_the_message_of_the_endpoint(tmp_path: Path) -> None:
     error = {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"}
     with serving_chat([], refuses=lambda body: (401, {"error": error})) as chat:
         done = judge(chat, folder=tmp_path)
-    assert done.returncode == 1
+    assert done.status == 1
     refused = f"{chat.url}/chat/completions answered 401: Incorrect API key provided"
     assert f"a: RequestRefused: {refused}" in done.stderr.splitlines()

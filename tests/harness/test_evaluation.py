@@ -20,11 +20,11 @@ def outline(
     return ExampleMetadata(id=id, subset=subset, num_responses=num_responses, correct=correct, cluster=id)
 
 
-def pair(*said: tuple[tuple[int, int], int | str | None], **of: object) -> JudgedExample:
-    """An example of two responses: what was said in each order, as the index named, `tie` or None."""
+def pair(*given: tuple[tuple[int, int], int | str | None], **of: object) -> JudgedExample:
+    """Return an example with two responses and one decision per order: an index, `tie` or None."""
     decisions = tuple(
         Decision(shown=shown, tied=True) if best == "tie" else Decision(shown=shown, best=best)  # type: ignore[arg-type]
-        for shown, best in said
+        for shown, best in given
     )
     return JudgedExample(outline=outline(**of), mode=Mode.PAIRWISE, decisions=decisions)  # type: ignore[arg-type]
 
@@ -54,26 +54,26 @@ def earned(judged: JudgedExample, counting: ScoringRule, *compared: tuple[int, .
         (["none", "none"], ("none", 0.2), ("none", 0.2), ("none", 0.0), ("none", 0.0)),
     ],
 )
-def test_orders_count_by_the_rule_that_was_chosen(results, first, mean, net, every) -> None:
+def test_each_rule_combines_orders_in_its_way(results, first, mean, net, every) -> None:
     for orders, expected in (("first", first), ("mean", mean), ("net", net), ("all", every)):
         result, credit = over_orders(results, counting=ScoringRule(orders=orders, tie=0.5, no_verdict=0.2))
         assert (result, credit) == (expected[0], pytest.approx(expected[1]))
 
 
-def test_votes_on_one_order_are_one_decision_their_majority() -> None:
+def test_votes_in_one_order_give_one_majority_decision() -> None:
     two_of_three = pair((FORTH, 1), (FORTH, 0), (FORTH, 0), (BACK, 1))
     assert earned(two_of_three, ScoringRule()) == [("right", 1.0)]
     assert earned(two_of_three, ScoringRule(orders="mean")) == [("tie", 0.5)]
 
 
-def test_votes_that_split_evenly_are_a_tie_and_those_without_a_verdict_do_not_count() -> None:
+def test_split_votes_are_a_tie_and_missing_verdicts_do_not_count() -> None:
     assert earned(pair((FORTH, 1), (FORTH, 0)), ScoringRule(tie=0.4)) == [("tie", 0.4)]
     assert earned(pair((FORTH, None), (FORTH, None), (FORTH, 1)), ScoringRule()) == [("wrong", 0.0)]
     assert earned(pair((FORTH, "tie"), (FORTH, "tie"), (FORTH, 0)), ScoringRule()) == [("tie", 0.5)]
     assert earned(pair((FORTH, "tie"), (FORTH, 0)), ScoringRule()) == [("tie", 0.5)]
 
 
-def test_the_first_order_is_the_one_of_the_first_decision() -> None:
+def test_the_first_order_is_the_order_of_the_first_decision() -> None:
     assert earned(pair((BACK, 1), (FORTH, 0), (FORTH, 0)), ScoringRule()) == [("wrong", 0.0)]
 
 
@@ -81,7 +81,7 @@ def test_no_verdict_is_not_a_tie() -> None:
     assert earned(pair((FORTH, None)), ScoringRule(tie=0.5, no_verdict=0.25)) == [("none", 0.25)]
 
 
-def test_a_decision_counts_for_the_responses_that_it_showed_alone() -> None:
+def test_a_decision_counts_only_for_the_shown_responses() -> None:
     judged = JudgedExample(
         outline=outline(num_responses=4, correct=(0, 1)),
         mode=Mode.PAIRWISE,
@@ -96,11 +96,11 @@ def test_a_decision_counts_for_the_responses_that_it_showed_alone() -> None:
     assert earned(judged, ScoringRule(), *compared) == [("right", 1.0), ("wrong", 0.0), ("tie", 0.5)]
 
 
-def test_a_pair_that_is_compared_twice_has_two_marks() -> None:
+def test_a_pair_that_is_compared_twice_has_two_scores() -> None:
     assert len(earned(pair((FORTH, 0)), ScoringRule(), (0, 1), (1, 0))) == 2
 
 
-def test_listwise_any_of_several_right_responses_will_do() -> None:
+def test_listwise_any_right_response_is_right() -> None:
     def picked(best: int) -> JudgedExample:
         about = outline(num_responses=4, correct=(1, 3))
         return JudgedExample(outline=about, mode=Mode.LISTWISE, decisions=(Decision(shown=(2, 0, 3, 1), best=best),))
@@ -109,7 +109,7 @@ def test_listwise_any_of_several_right_responses_will_do() -> None:
     assert earned(picked(2), ScoringRule(), (0, 1, 2, 3)) == [("wrong", 0.0)]
 
 
-def test_where_nothing_can_be_right_there_is_no_mark() -> None:
+def test_a_comparison_without_right_and_wrong_response_has_no_score() -> None:
     assert earned(pair((FORTH, 0), correct=()), ScoringRule()) == []
     assert earned(pair((FORTH, 0), correct=(0, 1)), ScoringRule()) == []
 
@@ -132,7 +132,7 @@ def test_scores_of_several_votes_are_averaged_over_those_with_one() -> None:
     assert earned(judged, ScoringRule()) == [("right", 1.0)]
 
 
-def test_shared_highest_scores_share_the_credit_over_all_compared() -> None:
+def test_shared_highest_scores_share_the_credit() -> None:
     everything = (0, 1, 2, 3)
     counting = ScoringRule(share_ties=True, no_verdict=0.25)
     assert earned(scored(9.0, 3.0, 4.0, 5.0), counting, everything) == [("right", 1.0)]
@@ -142,14 +142,14 @@ def test_shared_highest_scores_share_the_credit_over_all_compared() -> None:
     assert earned(two_right, counting, everything) == [("tie", pytest.approx(2 / 3))]
 
 
-def test_a_response_without_a_score_may_stand_below_the_others() -> None:
+def test_an_unscored_response_can_rank_below_the_others() -> None:
     counting = ScoringRule(share_ties=True, unscored_loses=True, no_verdict=0.25)
     assert earned(scored(2.0, None, None, None), counting, (0, 1, 2, 3)) == [("right", 1.0)]
     assert earned(scored(None, 2.0, None, None), counting, (0, 1, 2, 3)) == [("wrong", 0.0)]
     assert earned(scored(None, None, None, None), counting, (0, 1, 2, 3)) == [("none", 0.25)]
 
 
-def test_scores_count_as_written_or_as_expected() -> None:
+def test_the_rule_selects_written_or_expected_scores() -> None:
     decisions = (
         Decision(shown=(0,), score=7.0, expected_score=6.5),
         Decision(shown=(1,), score=7.0, expected_score=6.9),
@@ -161,7 +161,7 @@ def test_scores_count_as_written_or_as_expected() -> None:
         earned(scored(7.0, 6.0), ScoringRule(expected=True))
 
 
-def test_a_response_that_was_not_scored_leaves_no_mark() -> None:
+def test_a_comparison_with_an_unjudged_response_has_no_score() -> None:
     half = JudgedExample(outline=outline(), mode=Mode.POINTWISE, decisions=(Decision(shown=(0,), score=7.0),))
     assert earned(half, ScoringRule()) == []
 
@@ -183,7 +183,7 @@ TOY = Benchmark(
 )
 
 
-def test_a_mean_leaves_out_parts_without_marks_and_their_weight() -> None:
+def test_a_mean_leaves_out_parts_without_scores_and_their_weight() -> None:
     judged = [
         pair((FORTH, 0), id="1", subset="a"),
         pair((FORTH, 1), id="2", subset="a"),
@@ -194,7 +194,7 @@ def test_a_mean_leaves_out_parts_without_marks_and_their_weight() -> None:
     assert figures[4].value == pytest.approx(2 / 3)
 
 
-def test_a_benchmark_is_evaluated_by_its_own_rule_or_by_that_of_the_protocol() -> None:
+def test_the_protocol_selects_the_official_or_another_rule() -> None:
     judged = [
         pair((FORTH, 0), (BACK, "tie"), id="1", subset="a"),
         pair((FORTH, 0), (BACK, 1), id="2", subset="a"),
@@ -212,7 +212,7 @@ def test_a_benchmark_is_evaluated_by_its_own_rule_or_by_that_of_the_protocol() -
     assert (counts.decisions, counts.undecided, counts.forced) == (8, 2, 0)
 
 
-def test_figures_come_each_before_its_parts() -> None:
+def test_each_metric_comes_before_its_parts() -> None:
     judged = [pair((FORTH, 0), id="1", subset="a")]
     figures = evaluate(TOY, judged, mode=Mode.PAIRWISE, protocol=PAPER).figures
     assert [(figure.name, figure.depth) for figure in figures] == [
@@ -222,7 +222,7 @@ def test_figures_come_each_before_its_parts() -> None:
     assert [figure.value for figure in figures] == [1.0, 1.0, None, None, 1.0, 1.0]
 
 
-def test_what_was_not_judged_as_the_protocol_needs_is_missing_and_never_wrong() -> None:
+def test_comparisons_without_enough_orders_are_missing_not_wrong() -> None:
     judged = [
         pair((FORTH, 0), (BACK, 0), id="1", subset="a"),
         pair((FORTH, 1), id="2", subset="a"),
@@ -234,12 +234,12 @@ def test_what_was_not_judged_as_the_protocol_needs_is_missing_and_never_wrong() 
     assert evaluate(TOY, judged, mode=Mode.PAIRWISE, protocol=PAPER).counts.missing == 1
 
 
-def test_one_order_cannot_be_scored_by_a_rule_for_two() -> None:
-    with pytest.raises(ValueError, match=r"official needs two opposite orders .* none of 1 was judged so"):
+def test_one_order_cannot_be_scored_by_a_rule_for_two_orders() -> None:
+    with pytest.raises(ValueError, match=r"official needs two opposite orders .* none of the 1 comparisons has that"):
         evaluate(TOY, [pair((FORTH, 0))], mode=Mode.PAIRWISE, protocol=OFFICIAL)
 
 
-def test_votes_that_could_still_change_the_outcome_are_missing() -> None:
+def test_undecided_votes_are_missing() -> None:
     majority = find_protocol("votes=3")
     decided = pair((FORTH, 0), (FORTH, 0), id="1", subset="a")
     open_still = pair((FORTH, 0), (FORTH, 1), id="2", subset="a")
@@ -247,11 +247,11 @@ def test_votes_that_could_still_change_the_outcome_are_missing() -> None:
     assert (counts.right, counts.missing) == (1, 1)
 
 
-def test_a_judgment_made_in_groups_speaks_for_all_its_votes_and_orders() -> None:
+def test_a_judgment_in_groups_counts_for_all_votes_and_orders() -> None:
     whole = JudgedExample(outline=outline(), mode=Mode.PAIRWISE, decisions=(Decision(shown=FORTH, best=0, whole=True),))
     assert evaluate(TOY, [whole], mode=Mode.PAIRWISE, protocol=BOTH_ORDERS).counts.right == 1
 
 
-def test_a_mode_that_the_benchmark_has_no_rule_for_is_refused() -> None:
-    with pytest.raises(ValueError, match="listwise given; toy has pairwise, pointwise"):
+def test_an_unsupported_mode_is_rejected() -> None:
+    with pytest.raises(ValueError, match="'listwise' is not a mode of toy; choose pairwise, pointwise"):
         evaluate(TOY, [], mode=Mode.LISTWISE, protocol=OFFICIAL)

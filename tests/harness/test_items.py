@@ -38,20 +38,23 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
         ({"id": "x", "responses": ["a", "b"]}, "prompt: not given"),
         ({"id": "x", "prompt": "p"}, "responses: not given"),
         ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given, at least 1 is needed"),
-        ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": 2}, "label: 2 given, there are 2 responses"),
+        (
+            {"id": "x", "prompt": "p", "responses": ["a", "b"], "label": 2},
+            "label: 2 is not an index of the 2 responses",
+        ),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": -1}, "label: -1 given"),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": "0"}, 'label: "0" given'),
         ({"id": "x", "prompt": "p", "responses": ["a", "b"], "label": True}, "label: true given"),
     ],
 )
-def test_a_malformed_line_is_named_and_stops_no_other(write_lines, line: dict | bytes, says: str) -> None:
+def test_an_invalid_line_is_reported_and_skipped(write_lines, line: dict | bytes, says: str) -> None:
     tasks, bad = read_tasks(write_lines([GOOD, line, GOOD | {"id": "last"}]), settings=JudgeSettings())
     assert [task.item.id for task in tasks] == ["good", "last"]
     assert [one.number for one in bad] == [2]
     assert says in bad[0].problem
 
 
-def test_three_responses_do_not_suit_pairwise(write_lines) -> None:
+def test_three_responses_are_invalid_in_pairwise_mode(write_lines) -> None:
     lines = [GOOD, GOOD | {"id": "three", "responses": ["a", "b", "c"]}]
     tasks, bad = read_tasks(write_lines(lines), settings=JudgeSettings(mode=Mode.PAIRWISE))
     assert len(tasks) == 1
@@ -63,17 +66,17 @@ def test_the_same_id_twice_is_an_error_that_names_both_lines(write_lines) -> Non
         read_tasks(write_lines([GOOD, GOOD | {"id": "other"}, GOOD]), settings=JudgeSettings())
 
 
-def test_what_the_system_says_of_a_file_names_it_once(tmp_path) -> None:
+def test_the_message_of_a_missing_file_names_it_once(tmp_path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.jsonl: cannot be read: No such file or directory$"):
         read_tasks(tmp_path / "nowhere.jsonl", settings=JudgeSettings())
 
 
-def test_a_file_that_is_not_there_or_not_gzip_is_an_error(write_lines, tmp_path) -> None:
+def test_a_missing_file_and_a_file_that_is_not_gzip_are_errors(write_lines, tmp_path) -> None:
     for path in (tmp_path / "nowhere.jsonl", write_lines([GOOD]).rename(tmp_path / "plain.jsonl.gz")):
         with pytest.raises(InputError, match="cannot be read"):
             read_tasks(path, settings=JudgeSettings())
 
 
-def test_a_file_without_a_line_is_an_error(write_lines) -> None:
-    with pytest.raises(InputError, match=r"in\.jsonl: there is no line in it"):
+def test_an_empty_file_is_an_error(write_lines) -> None:
+    with pytest.raises(InputError, match=r"in\.jsonl: the file is empty"):
         read_tasks(write_lines([b"\n\n"]), settings=JudgeSettings())

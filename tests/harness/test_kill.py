@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "harness_kill.py"
 
 
 @pytest.mark.slow
-def test_runner_server_and_sandbox_may_be_killed_and_every_decision_is_the_same(tmp_path: Path) -> None:
+def test_decisions_do_not_change_when_runner_server_and_sandbox_are_killed(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     command = [sys.executable, str(SCRIPT), "--items", "40", "--kills", "3", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)

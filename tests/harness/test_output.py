@@ -17,7 +17,7 @@ CONFIGURATION = {"mode": None, "tools": "auto", "model": "judge"}
 
 
 async def run(path: Path, *, out: Path, judge, configuration=CONFIGURATION, num: int | None = None) -> Output:
-    """Judge the first `num` items of a file, one after the other."""
+    """Judge the first `num` items of a file, one at a time. None: all items."""
     tasks, _ = read_tasks(path, settings=JudgeSettings())
 
     def key(task):
@@ -30,7 +30,7 @@ async def run(path: Path, *, out: Path, judge, configuration=CONFIGURATION, num:
     return output
 
 
-async def test_each_line_has_the_id_and_the_judgment(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_each_line_has_id_and_judgment(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "new" / "out.jsonl"
     await run(write_lines([*pairs, {"id": 5, "prompt": "p", "responses": ["a", "b"]}]), out=out, judge=first_is_best)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -41,7 +41,7 @@ async def test_each_line_has_the_id_and_the_judgment(write_lines, pairs, first_i
     assert "correct" not in lines[-1]
 
 
-async def test_a_second_run_judges_only_what_is_missing(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_a_second_run_judges_only_missing_items(write_lines, pairs, first_is_best, tmp_path) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"
     await run(path, out=out, judge=first_is_best, num=4)
     await run(path, out=out, judge=first_is_best)
@@ -51,7 +51,7 @@ async def test_a_second_run_judges_only_what_is_missing(write_lines, pairs, firs
     assert out.read_bytes() == before
 
 
-async def test_a_label_that_was_mended_is_scored_anew(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_a_corrected_label_is_scored_again(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     await run(write_lines(pairs[:4]), out=out, judge=first_is_best)
     unlabelled = {key: value for key, value in pairs[2].items() if key != "label"}
@@ -64,7 +64,7 @@ async def test_a_label_that_was_mended_is_scored_anew(write_lines, pairs, first_
     assert [(line.get("label"), line.get("correct")) for line in lines] == expected
 
 
-async def test_an_output_that_cannot_be_written_is_named(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_an_unwritable_output_is_reported_by_name(write_lines, pairs, first_is_best, tmp_path) -> None:
     for out in (tmp_path, write_lines(pairs) / "out.jsonl"):
         with pytest.raises(StorageError, match="a file that can be written is needed") as refused:
             await run(write_lines(pairs), out=out, judge=first_is_best)
@@ -73,7 +73,9 @@ async def test_an_output_that_cannot_be_written_is_named(write_lines, pairs, fir
 
 
 @pytest.mark.parametrize("num_torn", [1, 40, 200])
-async def test_a_torn_last_line_is_judged_again(write_lines, pairs, first_is_best, tmp_path, num_torn: int) -> None:
+async def test_an_incomplete_last_line_is_judged_again(
+    write_lines, pairs, first_is_best, tmp_path, num_torn: int
+) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"
     await run(path, out=out, judge=first_is_best)
     whole = out.read_bytes()
@@ -83,7 +85,7 @@ async def test_a_torn_last_line_is_judged_again(write_lines, pairs, first_is_bes
     assert out.read_bytes() == whole
 
 
-async def test_what_failed_is_on_record_and_tried_again(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_failures_are_recorded_and_retried(write_lines, pairs, first_is_best, tmp_path) -> None:
     path, out = write_lines(pairs[:3]), tmp_path / "out.jsonl"
 
     async def fails_once(request):
@@ -103,23 +105,25 @@ async def test_what_failed_is_on_record_and_tried_again(write_lines, pairs, firs
     assert not any("error" in line for line in lines)
 
 
-async def test_another_configuration_is_refused_by_name(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_another_configuration_is_rejected_with_the_difference(
+    write_lines, pairs, first_is_best, tmp_path
+) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"
     await run(path, out=out, judge=first_is_best, num=1)
     with pytest.raises(StorageError, match=r'another configuration \(tools was "auto" and is now "off"\)'):
         await run(path, out=out, judge=first_is_best, configuration=CONFIGURATION | {"tools": "off"})
 
 
-async def test_another_file_is_refused_by_its_item(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_another_input_is_rejected_with_the_item(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     await run(write_lines(pairs), out=out, judge=first_is_best, num=2)
-    with pytest.raises(InputError, match="another file: the item with id 'i1' differs"):
+    with pytest.raises(InputError, match="another input: the item with id 'i1' differs"):
         await run(write_lines([pairs[0], pairs[1] | {"prompt": "new"}]), out=out, judge=first_is_best)
-    with pytest.raises(InputError, match="another file: it has id 'i0'"):
+    with pytest.raises(InputError, match="another input: id 'i0' is not in the input"):
         await run(write_lines(pairs[1:]), out=out, judge=first_is_best)
 
 
-async def test_a_damaged_file_is_refused_with_its_line(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_a_damaged_file_is_rejected_with_its_line(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("my notes\n")
     with pytest.raises(StorageError, match=r"out\.jsonl: line 1 is none of ours"):
@@ -127,7 +131,7 @@ async def test_a_damaged_file_is_refused_with_its_line(write_lines, pairs, first
     assert out.read_text() == "my notes\n"
 
 
-async def test_items_that_ask_the_same_are_judged_once_and_each_has_its_line(
+async def test_identical_items_are_judged_once_and_have_one_line_each(
     write_lines, pairs, first_is_best, tmp_path
 ) -> None:
     twin = pairs[0] | {"id": "twin", "label": 1}
@@ -142,7 +146,7 @@ async def test_items_that_ask_the_same_are_judged_once_and_each_has_its_line(
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["i0", "twin"]
 
 
-async def test_a_file_that_an_earlier_version_began_goes_on_byte_for_byte(
+async def test_an_output_of_an_earlier_version_is_resumed_unchanged(
     write_lines, pairs, first_is_best, tmp_path
 ) -> None:
     path, out = write_lines(pairs[:2]), tmp_path / "out.jsonl"

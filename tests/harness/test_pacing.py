@@ -6,7 +6,7 @@ from tirjudge_harness.pacing import PATIENCE, Pace
 
 
 def answers(pace: Pace, latency_s: float, *, num: int | None = None) -> None:
-    """A limit's worth of answers, or `num` of them, all begun now."""
+    """Answer as many requests as the limit, or `num`, all started now."""
     stage = pace.begin()
     for _ in range(pace.limit if num is None else num):
         pace.answered(latency_s, stage=stage)
@@ -21,14 +21,14 @@ def test_the_limit_doubles_from_32_while_latency_stays() -> None:
     assert limits == [32, 64, 128, 200, 200]
 
 
-def test_the_limit_is_never_more_than_the_most() -> None:
+def test_the_limit_never_exceeds_the_maximum() -> None:
     pace = Pace(most=3)
     assert pace.limit == 3
     answers(pace, 1.0)
     assert pace.limit == 3
 
 
-def test_one_refusal_halves_the_limit_and_those_begun_before_it_are_the_same_sign() -> None:
+def test_a_refusal_halves_the_limit_once_per_stage() -> None:
     pace = Pace(most=64, first=64)
     stage = pace.begin()
     for _ in range(10):
@@ -38,7 +38,7 @@ def test_one_refusal_halves_the_limit_and_those_begun_before_it_are_the_same_sig
     assert (pace.limit, pace.num_refusals) == (16, 2)
 
 
-def test_refusals_leave_at_least_one() -> None:
+def test_the_limit_is_at_least_one() -> None:
     pace = Pace(most=64, first=3)
     for _ in range(5):
         pace.refused(stage=pace.begin())
@@ -57,8 +57,8 @@ def test_after_a_refusal_the_limit_grows_by_one() -> None:
     assert limits == [8, 9, 10, 11]
 
 
-def test_where_questions_wait_in_line_the_limit_stays() -> None:
-    """A server that judges 16 at a time, each in 1 s: with 32 under way each takes 2 s."""
+def test_the_limit_stays_while_requests_are_queued() -> None:
+    """A server with 16 slots and 1 s per request: with 32 concurrent requests, each takes 2 s."""
     pace = Pace(most=64, first=16)
     answers(pace, 1.0)
     assert pace.limit == 32
@@ -69,7 +69,7 @@ def test_where_questions_wait_in_line_the_limit_stays() -> None:
 
 
 def test_latency_may_grow_with_the_square_root_of_the_limit() -> None:
-    """An engine that batches: 1.4 times as long for twice as many is 1.43 times as much a second; 1.6 is not enough."""
+    """An engine that batches: twice the requests in 1.4 times the time is a gain; 2.3 / 1.4 times the time is not."""
     pace = Pace(most=1000, first=16)
     answers(pace, 1.0)
     answers(pace, 1.4)
@@ -78,7 +78,7 @@ def test_latency_may_grow_with_the_square_root_of_the_limit() -> None:
     assert pace.limit == 64
 
 
-def test_what_was_begun_under_another_limit_does_not_count() -> None:
+def test_requests_of_an_earlier_stage_do_not_count() -> None:
     pace = Pace(most=64, first=16)
     old = pace.begin()
     answers(pace, 1.0)
@@ -88,7 +88,7 @@ def test_what_was_begun_under_another_limit_does_not_count() -> None:
     assert (pace.limit, pace.num_refusals) == (32, 0)
 
 
-def test_harder_questions_hold_the_limit_for_a_while_only() -> None:
+def test_higher_latency_becomes_the_reference_after_a_while() -> None:
     pace = Pace(most=64, first=16)
     answers(pace, 1.0)
     for _ in range(PATIENCE):
@@ -98,7 +98,7 @@ def test_harder_questions_hold_the_limit_for_a_while_only() -> None:
     assert pace.limit == 33
 
 
-def test_a_part_of_the_answers_is_no_look() -> None:
+def test_the_limit_changes_only_after_enough_answers() -> None:
     pace = Pace(most=64, first=16)
     answers(pace, 1.0, num=15)
     assert pace.limit == 16
@@ -106,6 +106,6 @@ def test_a_part_of_the_answers_is_no_look() -> None:
     assert pace.limit == 32
 
 
-def test_a_most_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="concurrency: 0 given, at least 1 is needed"):
+def test_a_maximum_below_one_is_rejected() -> None:
+    with pytest.raises(ValueError, match="concurrency: must be at least 1, got 0"):
         Pace(most=0)

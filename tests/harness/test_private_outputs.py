@@ -1,4 +1,4 @@
-"""What a run writes holds prompts and answers, and is its user's alone."""
+"""Output files contain prompts and answers, so only their owner can read them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tirjudge_harness.run_store import write_output
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """A umask that shares every file."""
+    """Set a umask that lets everyone read new files."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def test_outputs_are_closed_to_others_whatever_the_umask_is(tmp_path: Path) -> None:
+def test_outputs_are_private_with_any_umask(tmp_path: Path) -> None:
     Journal(tmp_path / "run" / "deep" / "results.jsonl").close()
     write_output(tmp_path / "summary" / "report.json", b"{}")
     with ParquetStore(tmp_path / "batch"):

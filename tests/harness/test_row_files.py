@@ -15,7 +15,7 @@ ROWS = [{"id": "1", "text": 'a "quoted", text\nof two lines'}, {"id": "2", "text
 
 
 def written(path: Path) -> Path:
-    """The same rows, in the layout that the name asks for."""
+    """Write `ROWS` in the format of the suffix."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
@@ -33,13 +33,13 @@ def written(path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "parquet"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_every_layout_gives_the_same_rows(tmp_path: Path, kind: str, suffix: str) -> None:
+def test_every_format_gives_the_same_rows(tmp_path: Path, kind: str, suffix: str) -> None:
     path = written(tmp_path / f"rows.{kind}{suffix}")
     assert is_row_file(path)
     assert [row.row for row in read_rows(path)] == ROWS
 
 
-def test_rows_of_lines_are_numbered_as_lines(tmp_path: Path) -> None:
+def test_jsonl_rows_have_line_numbers(tmp_path: Path) -> None:
     assert [row.number for row in read_rows(written(tmp_path / "rows.jsonl"))] == [1, 3]
 
 
@@ -49,13 +49,13 @@ def test_json_may_be_an_object_with_one_list(tmp_path: Path) -> None:
     assert [row.row for row in read_rows(path)] == ROWS
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(b"\xef\xbb\xbfid\r\n1\r\n")
     assert [row.row for row in read_rows(path)] == [{"id": "1"}]
 
 
-def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_null(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": NaN, "b": -Infinity}')
     assert [row.row for row in read_rows(path)] == [{"a": None, "b": None}]
@@ -65,14 +65,14 @@ def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         (b"{oops", "not JSON"),
-        (b"[1, 2]", "a list given, an object wanted"),
-        (b"null", "null given, an object wanted"),
+        (b"[1, 2]", "expected an object, got a list"),
+        (b"null", "expected an object, got null"),
         (b'{"a": "\xff"}', "not JSON: 'utf-8' codec"),
         (b"[" * 100_000, "not JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
     ],
 )
-def test_a_line_that_is_no_row_does_not_stop_the_others(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_an_invalid_line_does_not_stop_the_others(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1}\n' + content + b'\n{"a": 2}\n')
     first, broken, last = read_rows(path)
@@ -84,9 +84,13 @@ def test_a_line_that_is_no_row_does_not_stop_the_others(tmp_path: Path, content:
 
 @pytest.mark.parametrize(
     ("line", "problem"),
-    [("1,2,3", "it does not have 2 cells"), ("1", "it does not have 2 cells"), ("1,\udcff", "not UTF-8")],
+    [
+        ("1,2,3", "expected 2 cells, as in the header, got 3"),
+        ("1", "expected 2 cells, as in the header, got 1"),
+        ("1,\udcff", "not UTF-8"),
+    ],
 )
-def test_a_csv_row_of_another_shape_does_not_stop_the_others(tmp_path: Path, line: str, problem: str) -> None:
+def test_an_invalid_csv_row_does_not_stop_the_others(tmp_path: Path, line: str, problem: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(f"id,text\n{line}\n2,b\n".encode(errors="surrogateescape"))
     broken, good = read_rows(path)
@@ -103,21 +107,21 @@ def test_a_huge_cell_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("rows.txt", b"", r"\.txt given; json, jsonl, csv, parquet can be read, perhaps with \.gz"),
-        ("rows", b"", "no suffix given"),
-        ("rows.jsonl", b"\n\n", "there is no row in it"),
-        ("rows.json", b"", r"not JSON: .*; a file with one object a line is to be called \.jsonl"),
+        ("rows.txt", b"", r"unknown suffix '\.txt'; expected json, jsonl, csv, parquet, optionally with \.gz"),
+        ("rows", b"", "unknown suffix ''"),
+        ("rows.jsonl", b"\n\n", "the file has no rows"),
+        ("rows.json", b"", r"not JSON: .*; if each line is an object, rename the file to \.jsonl"),
         ("rows.json", b'{"a": 1}\n{"a": 2}', "not JSON: Extra data"),
-        ("rows.json", b'{"a": [], "b": []}', "an object with 2 lists in it given; one list of rows is wanted"),
-        ("rows.json", b"3", "a number with 0 lists in it given"),
-        ("rows.json", b"[]", "there is no row in it"),
-        ("rows.csv", b"id,text\n", "there is no row in it"),
+        ("rows.json", b'{"a": [], "b": []}', "expected one list of rows, got an object with 2 lists"),
+        ("rows.json", b"3", "expected one list of rows, got a number with 0 lists"),
+        ("rows.json", b"[]", "the file has no rows"),
+        ("rows.csv", b"id,text\n", "the file has no rows"),
         ("rows.parquet", b"PAR1", "not parquet"),
         ("rows.jsonl.gz", b"not compressed", "cannot be read"),
         ("rows.jsonl.gz", gzip.compress(b"{}", mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_a_useless_file_is_one_clear_line(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+def test_a_useless_file_is_reported_in_one_line(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem) as raised:
@@ -126,11 +130,11 @@ def test_a_useless_file_is_one_clear_line(tmp_path: Path, name: str, content: by
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be read: .*No such file"):
         read_rows(tmp_path / "rows.jsonl")
 
 
-def test_the_stem_leaves_out_how_a_file_is_written() -> None:
+def test_the_stem_has_no_format_suffix() -> None:
     names = ["a.jsonl", "a.b-1.csv.gz", "gpt-00000-of-00001.parquet", "state-of-art.json"]
     assert [stem_of(Path(name)) for name in names] == ["a", "a.b-1", "gpt", "state-of-art"]

@@ -21,19 +21,19 @@ def ids(chosen: list[Example]) -> list[str]:
     return [one.outline.id for one in chosen]
 
 
-def test_each_subset_has_its_share_of_a_sample() -> None:
-    """10 of 100: 60 % of 10, 30 % of 10, and of 1.0 the rest."""
+def test_each_subset_has_its_proportional_share() -> None:
+    """10 of 100: 60 % are 6, 30 % are 3, and 10 % are 1."""
     chosen = sample(examples({"a": 60, "b": 30, "c": 10}), size=10, seed=0)
     assert Counter(one.outline.subset for one in chosen) == {"a": 6, "b": 3, "c": 1}
 
 
-def test_the_largest_remainders_get_what_is_left() -> None:
-    """4 of 7 over 3, 3, 1: 12/7, 12/7 and 4/7, so 1 + 1 + 0, and one more each to 5/7 and 5/7."""
+def test_the_largest_remainders_get_the_rest() -> None:
+    """4 of 7 over 3, 3, 1: shares 12/7, 12/7, 4/7. Whole parts 1, 1, 0; the two remainders 5/7 get one more each."""
     chosen = sample(examples({"a": 3, "b": 3, "c": 1}), size=4, seed=0)
     assert Counter(one.outline.subset for one in chosen) == {"a": 2, "b": 2}
 
 
-def test_a_sample_is_the_same_whatever_the_order_and_another_with_another_seed() -> None:
+def test_a_sample_depends_on_the_seed_and_not_on_the_order() -> None:
     every = examples({"a": 50, "b": 50})
     chosen = ids(sample(every, size=20, seed=0))
     assert chosen == [id for id in ids(every) if id in chosen]
@@ -41,7 +41,7 @@ def test_a_sample_is_the_same_whatever_the_order_and_another_with_another_seed()
     assert sorted(ids(sample(every, size=20, seed=1))) != sorted(chosen)
 
 
-def test_a_sample_of_all_is_all() -> None:
+def test_a_sample_of_full_size_has_all_examples() -> None:
     every = examples({"a": 3})
     assert sample(every, size=3, seed=0) == every
     assert sample(every, size=99, seed=0) == every
@@ -65,10 +65,10 @@ def test_examples_of_one_prompt_are_in_one_shard() -> None:
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])
-def test_what_is_no_shard_is_refused(text: str) -> None:
+def test_invalid_shards_are_rejected(text: str) -> None:
     with pytest.raises(InputError, match=r"2/4 for the second of four"):
         Shard.parse(text)
 
 
-def test_a_shard_is_written_as_it_is_read() -> None:
+def test_a_shard_has_a_round_trip_text_form() -> None:
     assert str(Shard.parse("2/4")) == "2/4"

@@ -14,7 +14,7 @@ from rich.console import Console
 from tirjudge.durable import StorageError
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge.http.exchange import ServerUnavailable
+from tirjudge.http.exchange import ServerNotListening
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
@@ -54,11 +54,11 @@ LONGER = Benchmark(
     sheet=(Mean(name="longer", parts=cells_by("subset", ["easy", "hard"])),),
     modes=(Mode.PAIRWISE, Mode.POINTWISE, Mode.LISTWISE),
 )
-"""Which of two texts is longer; a hard one is where the judge below is wrong."""
+"""A benchmark that asks for the longer of two texts. The scripted judge below is wrong on the subset `hard`."""
 
 
 def rows(num: int) -> list[Example]:
-    """By turns easy, where the right response is the longer one, and hard, where it is not."""
+    """Return alternating easy examples, whose right response is the longer one, and hard examples."""
     texts = [("a long answer", "short"), ("brief", "not so brief")]
     return [
         next(
@@ -80,7 +80,7 @@ def rows(num: int) -> list[Example]:
 
 
 def longest(sequence: str) -> str:
-    """Names the longest response shown, or scores one by its length."""
+    """Choose the longest response, or score a single response by its length."""
     shown = re.findall(r"^(a long answer|short|brief|not so brief)$", sequence, re.MULTILINE)
     if len(shown) == 1:
         return f"<score>{min(10, len(shown[0]) // 2)}</score>"
@@ -89,7 +89,7 @@ def longest(sequence: str) -> str:
 
 
 def opened(script: Callable[[str], str] = longest, *, asked: list[JudgeRequest] | None = None) -> OpenJudge:
-    """A judge that is scripted, all around it real."""
+    """Return a real judge with a scripted engine. `asked`: receives its requests."""
     judge = Judge(engine=ScriptedEngine(script), tools=(), profile=Profile(name="scripted"))
 
     async def ask(request: JudgeRequest) -> Judgment:
@@ -136,7 +136,7 @@ async def test_a_run_is_scored_from_its_folder_alone(tmp_path: Path) -> None:
     assert "not so brief" not in (tmp_path / "outlines.jsonl").read_text() + (tmp_path / "manifest.json").read_text()
 
 
-async def test_pointwise_each_response_is_asked_about_once_and_pairs_are_compared(tmp_path: Path) -> None:
+async def test_pointwise_each_response_is_judged_once(tmp_path: Path) -> None:
     asked: list[JudgeRequest] = []
     run = await judge_them(tmp_path, rows(4), judge=opened(asked=asked), settings=settings(mode=Mode.POINTWISE))
     assert len(asked) == 8
@@ -144,7 +144,7 @@ async def test_pointwise_each_response_is_asked_about_once_and_pairs_are_compare
     assert figures(run) == {"longer": 0.5, "easy": 1.0, "hard": 0.0}
 
 
-async def test_both_orders_are_one_question_and_the_single_order_is_the_first_of_them(tmp_path: Path) -> None:
+async def test_both_orders_are_one_request_and_start_with_the_single_order(tmp_path: Path) -> None:
     single = await judge_them(tmp_path / "single", rows(6))
     both = await judge_them(tmp_path / "both", rows(6), settings=settings(protocol=BOTH_ORDERS))
     assert all(len(one.decisions) == 2 for one in both.judged)
@@ -153,13 +153,13 @@ async def test_both_orders_are_one_question_and_the_single_order_is_the_first_of
     assert figures(both, protocol=PAPER) == figures(single)
 
 
-async def test_votes_are_cast_as_the_protocol_says(tmp_path: Path) -> None:
+async def test_the_protocol_sets_the_number_of_votes(tmp_path: Path) -> None:
     run = await judge_them(tmp_path, rows(2), settings=settings(protocol=find_protocol("votes=3")))
     assert run.manifest.votes == 3
     assert figures(run, protocol=find_protocol("votes=3")) == {"longer": 0.5, "easy": 1.0, "hard": 0.0}
 
 
-async def test_questions_that_are_the_same_are_asked_once(tmp_path: Path) -> None:
+async def test_identical_requests_are_sent_once(tmp_path: Path) -> None:
     asked: list[JudgeRequest] = []
     pair = {"prompt": "p", "good": ["a long answer"], "bad": ["short"], "kind": "easy"}
     twins = [one for id in ("x", "y") for one in examples_of(pair | {"id": id}, "")]
@@ -168,7 +168,7 @@ async def test_questions_that_are_the_same_are_asked_once(tmp_path: Path) -> Non
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
 
 
-async def test_a_run_that_was_stopped_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
+async def test_a_stopped_run_is_resumed_without_repeated_requests(tmp_path: Path) -> None:
     asked: list[JudgeRequest] = []
     judge = opened(asked=asked)
     sixth = asyncio.Event()
@@ -199,7 +199,7 @@ async def test_a_run_that_was_stopped_goes_on_and_asks_nothing_twice(tmp_path: P
     assert len(asked) - num_before == 20 - len(kept.judged)
 
 
-async def test_what_we_failed_at_is_missing_not_wrong(tmp_path: Path) -> None:
+async def test_failed_examples_are_missing_not_wrong(tmp_path: Path) -> None:
     def fails_on_e3(sequence: str) -> str:
         if "p3\n" in sequence:
             raise EngineUnavailable("lost")
@@ -214,7 +214,7 @@ async def test_what_we_failed_at_is_missing_not_wrong(tmp_path: Path) -> None:
     assert (again.num_missing, again.failures) == (0, [])
 
 
-async def test_what_failed_before_is_asked_last(tmp_path: Path) -> None:
+async def test_failed_requests_are_retried_last(tmp_path: Path) -> None:
     def fails_on_e0(sequence: str) -> str:
         if "p0\n" in sequence:
             raise EngineUnavailable("lost")
@@ -227,7 +227,7 @@ async def test_what_failed_before_is_asked_last(tmp_path: Path) -> None:
     assert [request.prompt for request in asked] == ["p1", "p2", "p0"]
 
 
-async def test_a_verdict_that_cannot_be_read_is_a_judgment(tmp_path: Path) -> None:
+async def test_an_unreadable_verdict_is_a_judgment(tmp_path: Path) -> None:
     run = await judge_them(tmp_path, rows(2), judge=opened(lambda sequence: "I like both."))
     assert (len(run.judged), run.num_missing) == (2, 0)
     assert all(decision.forced for one in run.judged for decision in one.decisions)
@@ -243,7 +243,7 @@ async def test_a_verdict_that_cannot_be_read_is_a_judgment(tmp_path: Path) -> No
         ({"limit": 2}, "data.limit was null and is now 2"),
     ],
 )
-async def test_a_folder_of_another_run_is_refused_by_what_differs(tmp_path: Path, change: dict, says: str) -> None:
+async def test_another_run_is_rejected_with_the_difference(tmp_path: Path, change: dict, says: str) -> None:
     await judge_them(tmp_path, rows(4))
     before = contents(tmp_path)
     with pytest.raises(StorageError) as refused:
@@ -253,7 +253,7 @@ async def test_a_folder_of_another_run_is_refused_by_what_differs(tmp_path: Path
     assert contents(tmp_path) == before
 
 
-async def test_other_texts_are_another_run_and_a_mended_label_is_not(tmp_path: Path) -> None:
+async def test_other_texts_are_another_run_and_corrected_labels_are_not(tmp_path: Path) -> None:
     examples = rows(2)
     await judge_them(tmp_path, examples)
     with pytest.raises(StorageError, match=r"data\.sha256 was"):
@@ -265,7 +265,7 @@ async def test_other_texts_are_another_run_and_a_mended_label_is_not(tmp_path: P
     assert figures(run) == {"longer": 1.0, "easy": 1.0, "hard": 1.0}
 
 
-async def test_a_judge_with_a_known_fingerprint_is_the_same_at_another_place(tmp_path: Path) -> None:
+async def test_a_fingerprint_identifies_a_judge_at_any_url(tmp_path: Path) -> None:
     local = opened()
     await judge_them(tmp_path / "a", rows(2), judge=local)
     served = replace(local, kind="server", url="http://127.0.0.1:9")
@@ -276,7 +276,7 @@ async def test_a_judge_with_a_known_fingerprint_is_the_same_at_another_place(tmp
         await judge_them(tmp_path / "b", rows(2), judge=replace(served, fingerprint=None))
 
 
-async def test_shards_join_to_the_run_that_they_are_parts_of(tmp_path: Path) -> None:
+async def test_merged_shards_equal_a_run_without_shards(tmp_path: Path) -> None:
     whole = await judge_them(tmp_path / "whole", rows(30))
     shards = []
     for number in (1, 2, 3):
@@ -291,7 +291,7 @@ async def test_shards_join_to_the_run_that_they_are_parts_of(tmp_path: Path) -> 
     assert merged.manifest.shard is None
 
 
-async def test_merge_refuses_what_is_no_whole_run(tmp_path: Path) -> None:
+async def test_merge_rejects_incomplete_and_foreign_shards(tmp_path: Path) -> None:
     one, two, other, alone = (tmp_path / name for name in ("one", "two", "other", "alone"))
     await judge_them(one, rows(20), settings=settings(shard=Shard(number=1, of=2)))
     await judge_them(other, rows(20), settings=settings(shard=Shard(number=2, of=2), seed=1))
@@ -301,11 +301,11 @@ async def test_merge_refuses_what_is_no_whole_run(tmp_path: Path) -> None:
         merge(out, shards=[one])
     with pytest.raises(InputError, match="are the same shard, 1/2"):
         merge(out, shards=[one, one])
-    with pytest.raises(InputError, match=r"is a shard of another run than .*: seed was 0 and is now 1"):
+    with pytest.raises(InputError, match=r"are shards of different runs: seed was 0 and is now 1"):
         merge(out, shards=[one, other])
-    with pytest.raises(InputError, match="is no shard"):
+    with pytest.raises(InputError, match="is not a shard"):
         merge(out, shards=[one, alone])
-    with pytest.raises(InputError, match="holds no such run"):
+    with pytest.raises(InputError, match="is not a run folder"):
         merge(out, shards=[one, two])
     run = await judge_them(two, rows(20), settings=settings(shard=Shard(number=2, of=2)))
     journal = two / "journal.jsonl"
@@ -318,63 +318,66 @@ async def test_merge_refuses_what_is_no_whole_run(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_mode_that_the_benchmark_does_not_have_is_refused() -> None:
+def test_an_unsupported_mode_is_rejected() -> None:
     pairs_only = replace(LONGER, modes=(Mode.PAIRWISE,))
-    with pytest.raises(InputError, match="--mode: listwise given; longer has pairwise"):
+    with pytest.raises(InputError, match="--mode: 'listwise' is not a mode of longer; choose pairwise"):
         plan_run(pairs_only, rows(2), opened=opened(), settings=settings(mode=Mode.LISTWISE))
 
 
-def test_an_example_that_is_no_question_is_named() -> None:
+def test_an_example_with_an_invalid_request_is_reported() -> None:
     (three,) = examples_of({"id": "x", "prompt": "p", "good": ["a"], "bad": [], "kind": "easy"}, "")
     with pytest.raises(InputError, match="x: responses: listwise compares at least 2 responses, 1 given"):
         plan_run(LONGER, [three], opened=opened(), settings=settings(mode=Mode.LISTWISE))
 
 
-def test_two_examples_of_one_id_are_refused() -> None:
+def test_duplicate_ids_are_rejected() -> None:
     with pytest.raises(InputError, match="longer: two examples have the same id, 'e0'"):
         plan_run(LONGER, [*rows(1), *rows(1)], opened=opened(), settings=settings())
 
 
-def test_the_official_protocol_asks_as_the_benchmark_does() -> None:
+def test_the_official_protocol_uses_the_orders_of_the_benchmark() -> None:
     plan = plan_run(LONGER, rows(2), opened=opened(), settings=settings(protocol=OFFICIAL))
     assert (plan.manifest.protocol, plan.manifest.orders) == ("official", "single")
 
 
-def test_of_several_benchmarks_each_finds_its_rows_by_its_name(tmp_path: Path) -> None:
+def test_several_benchmarks_find_their_rows_by_name(tmp_path: Path) -> None:
     (tmp_path / "llmbar.jsonl.gz").write_bytes(b"")
     (tmp_path / "ppe").mkdir()
     assert data_of("llmbar", data=tmp_path, names=["llmbar", "ppe"]) == tmp_path / "llmbar.jsonl.gz"
     assert data_of("ppe", data=tmp_path, names=["llmbar", "ppe"]) == tmp_path / "ppe"
     assert data_of("ppe", data=tmp_path, names=["ppe"]) == tmp_path
     assert data_of("ppe", data=None, names=["llmbar", "ppe"]) is None
-    with pytest.raises(InputError, match=r"has neither a folder rmbench nor a file such as rmbench\.jsonl"):
+    with pytest.raises(InputError, match=r"has no folder rmbench and no file such as rmbench\.jsonl"):
         data_of("rmbench", data=tmp_path, names=["rmbench", "ppe"])
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"url": "http://127.0.0.1:9", "engine": ["http://127.0.0.1:8"]}, "--engine given with --url"),
-        ({"url": "http://127.0.0.1:9", "chat_url": "x", "chat_model": "y"}, "--chat-url, --chat-model given with"),
-        ({"chat_url": "http://127.0.0.1:9"}, "--chat-url given without --chat-model"),
-        ({"chat_model": "m"}, "--chat-model given without --chat-url"),
-        ({"chat_url": "x", "chat_model": "m", "model": Path("c")}, "--model given with --chat-url"),
-        ({"url": "localhost:8400"}, "--url: 'localhost:8400' given; an address that begins with http://"),
-        ({"chat_url": "ftp://x", "chat_model": "m"}, "--chat-url: 'ftp://x' given"),
-        ({"engine": ["http://a:1", "x:1"]}, "--engine: 'x:1' given"),
+        ({"url": "http://127.0.0.1:9", "engine": ["http://127.0.0.1:8"]}, "--engine cannot be combined with --url"),
+        (
+            {"url": "http://127.0.0.1:9", "chat_url": "x", "chat_model": "y"},
+            "--chat-url, --chat-model cannot be combined",
+        ),
+        ({"chat_url": "http://127.0.0.1:9"}, "--chat-url needs --chat-model"),
+        ({"chat_model": "m"}, "--chat-model needs --chat-url"),
+        ({"chat_url": "x", "chat_model": "m", "model": Path("c")}, "--model cannot be combined with --chat-url"),
+        ({"url": "localhost:8400"}, "--url: the URL must start with http:// or https://, got 'localhost:8400'"),
+        ({"chat_url": "ftp://x", "chat_model": "m"}, "--chat-url: the URL must start with .*, got 'ftp://x'"),
+        ({"engine": ["http://a:1", "x:1"]}, "--engine: the URL must start with .*, got 'x:1'"),
         (
             {"url": "http://127.0.0.1:9", "tool": ["python"], "format": "tirjudge/1"},
-            "--tool, --format given with --url",
+            "--tool, --format cannot be combined with --url",
         ),
-        ({"judge": "embedded", "model": Path("c")}, "--model given with --judge"),
+        ({"judge": "embedded", "model": Path("c")}, "--model cannot be combined with --judge"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(options: dict, says: str) -> None:
+def test_conflicting_options_are_rejected(options: dict, says: str) -> None:
     with pytest.raises(InputError, match=says):
         open_chosen_judge(JudgeOptions(**options), tools=())
 
 
-async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_an_unreadable_journal_is_reported_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     await judge_them(folder, rows(2))
     (folder / "journal.jsonl").unlink()
@@ -383,19 +386,18 @@ async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_run(folder)
 
 
-def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no such run: manifest\.json: No such file"):
+def test_a_damaged_folder_is_reported_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is not a run folder: manifest\.json: No such file"):
         load_run(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by another command"):
         load_run(tmp_path)
 
 
-async def test_a_server_that_does_not_answer_yet_is_waited_for_aloud(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+async def test_retries_of_the_first_request_are_announced(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.001)
-    with pytest.raises(ServerUnavailable, match="cannot be reached"):
-        async with open_chosen_judge(JudgeOptions(url="http://127.0.0.1:9"), tools=()):
+    with pytest.raises(ServerNotListening, match="cannot be reached: connection refused"):
+        async with open_chosen_judge(JudgeOptions(url="http://127.0.0.1:9", connect_retry_s=0.05), tools=()):
             pass
-    assert capsys.readouterr().err == "http://127.0.0.1:9 does not answer yet; waiting for it\n"
+    assert capsys.readouterr().err == "http://127.0.0.1:9 does not answer yet; retrying\n"

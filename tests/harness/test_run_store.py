@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,11 +15,12 @@ def can_mount() -> bool:
     return subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not can_mount(), reason="no user namespaces to mount a small disk in")
-def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason="mounting a small disk needs user namespaces")
+def test_a_full_disk_is_reported_in_one_line_with_advice(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    filling = """
+    script = """
 import asyncio, sys
 from pathlib import Path
 from tirjudge_harness.run_store import Failure, RunStopped, RunStore
@@ -36,22 +38,35 @@ async def main():
 
 asyncio.run(main())
 """
-    command = f"mount -t tmpfs -o size=16k none {disk} && exec {sys.executable} -c '{filling}' {disk / 'journal'}"
+    command = f"mount -t tmpfs -o size=16k none {disk} && exec {sys.executable} -c '{script}' {disk / 'journal'}"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=60)
-    said, kept = done.stdout.splitlines()
-    assert said == f"{disk / 'journal'}: No space left on device; make room, and the same command goes on"
+    message, kept = done.stdout.splitlines()
+    assert (
+        message
+        == f"{disk / 'journal'}: No space left on device; free some space and run the same command again to continue"
+    )
     assert kept == "0 True"
 
 
-async def test_a_line_that_cannot_be_written_stops_the_run(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "failures.jsonl", model=Failure)
-    os.close(store._journal._file)
-    with pytest.raises(RunStopped, match=r"failures\.jsonl: Bad file descriptor"):
-        await store.add(Failure(key="k", error="e", at=1))
-    assert store.lines == {}
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(errno.EIO, "Input/output error$"), (errno.ENOSPC, "No space left on device; free some space and run the same")],
+)
+async def test_a_failed_write_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    async with RunStore(tmp_path / "failures.jsonl", model=Failure) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail)
+            with pytest.raises(RunStopped, match=rf"failures\.jsonl: {message}"):
+                await store.add(Failure(key="k", error="e", at=1))
+        assert store.lines == {}
 
 
-async def test_of_several_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
+async def test_the_last_line_with_a_key_counts(tmp_path: Path) -> None:
     for at in (1, 2):
         async with RunStore(tmp_path / "failures.jsonl", model=Failure) as store:
             await store.add(Failure(key="k", error="e", at=at))

@@ -23,7 +23,7 @@ FIVE = [
     {"id": 4, "label": "B>A", "decisions": ["A=B", "A>B"], "subset": "n"},
     {"id": 5, "label": "A=B", "decisions": ["A=B", None], "subset": "n"},
 ]
-"""By the order first shown, then by the other: right right, right wrong, wrong wrong, tie right; the last is even."""
+"""Results of the first and the second order: right right, right wrong, wrong wrong, tie right. The last label is a tie."""
 
 
 def printed(*arguments: str | Path) -> Any:
@@ -32,7 +32,7 @@ def printed(*arguments: str | Path) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_labelled_file_is_scored_by_every_rule(write_lines) -> None:
+def test_a_labeled_file_is_scored_by_every_rule(write_lines) -> None:
     found = printed("--decisions", write_lines(FIVE))
     values = {
         rule: {figure["name"]: figure["value"] for figure in one["figures"]} for rule, one in found["rules"].items()
@@ -47,22 +47,22 @@ def test_a_labelled_file_is_scored_by_every_rule(write_lines) -> None:
     assert found["rules"]["first"]["counts"]["ties"] == 1
 
 
-def test_agreement_and_flips_are_given_for_both_orders(write_lines) -> None:
+def test_both_orders_have_agreement_and_flips(write_lines) -> None:
     labelled = add_up(read_decisions(write_lines(FIVE), None))
     agreement, both = labelled.agreement, labelled.both_orders
     assert agreement is not None
     assert both is not None
-    # Labels A A B B tie, first looks A A A tie tie: 3 of 5 agree; by chance (2*3 + 2*0 + 1*2) / 25.
+    # Labels A A B B tie, first decisions A A A tie tie: 3 of 5 agree; expected by chance (2*3 + 2*0 + 1*2) / 25.
     assert agreement.same.value == 3 / 5
     assert agreement.kappa == pytest.approx((3 / 5 - 8 / 25) / (1 - 8 / 25))
-    # Looks that were decided both ways: A A, A B, A A.
+    # Pairs with a decision in both orders: A A, A B, A A.
     assert both.flips.rate.value == pytest.approx(1 / 3)
     assert both.flips.num_undecided == 2
-    # First A A A tie, second A B A B: 2 of 4; by chance (3*2 + 0*2 + 1*0) / 16.
+    # First A A A tie, second A B A B: 2 of 4 agree; expected by chance (3*2 + 0*2 + 1*0) / 16.
     assert both.agreement.kappa == pytest.approx((2 / 4 - 6 / 16) / (1 - 6 / 16))
 
 
-def test_one_look_has_one_rule_and_scores_have_no_agreement(write_lines) -> None:
+def test_one_order_has_one_rule_and_scores_have_no_agreement(write_lines) -> None:
     once = add_up(read_decisions(write_lines([{"id": 1, "label": 0, "decisions": ["A>B"]}]), None))
     assert list(once.by_rule) == ["first"]
     assert once.both_orders is None
@@ -83,16 +83,16 @@ def test_tables_name_every_rule(write_lines) -> None:
 
 @pytest.fixture
 def three_pairs(write_lines) -> Path:
-    """Rows in JudgeBench's own columns."""
+    """Rows with the columns of JudgeBench."""
     sources = {"p": ("mmlu-pro-law", "A>B"), "q": ("livecodebench", "B>A"), "r": ("livebench-math-comp", "A>B")}
     texts = {"question": "?", "response_A": "a", "response_B": "b"}
     rows = [{"pair_id": id, "source": source, "label": label, **texts} for id, (source, label) in sources.items()]
     return write_lines(rows, name="gpt.jsonl")
 
 
-def test_a_benchmark_scores_verdicts_by_its_own_rule_or_another(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "decisions": ["A>B", "A=B"]}, {"id": "q", "decisions": ["A>B", "A>>B"]}])
-    arguments = ("judgebench", "--decisions", said, "--data", three_pairs)
+def test_verdicts_are_scored_by_the_official_rule_or_another(write_lines, three_pairs: Path) -> None:
+    verdicts = write_lines([{"id": "p", "decisions": ["A>B", "A=B"]}, {"id": "q", "decisions": ["A>B", "A>>B"]}])
+    arguments = ("judgebench", "--decisions", verdicts, "--data", three_pairs)
     official = printed(*arguments)
     assert official["protocol"] == "official"
     assert official["figures"][0]["name"] == "overall"
@@ -100,27 +100,29 @@ def test_a_benchmark_scores_verdicts_by_its_own_rule_or_another(write_lines, thr
     assert official["counts"]["missing"] == 1
     assert printed(*arguments, "--protocol", "both_orders")["figures"][0]["value"] == 0.0
     assert printed(*arguments, "--protocol", "paper")["figures"][0]["value"] == 0.5
-    # Read as flipped back, both looks at q name the first response.
+    # With --flipped, both decisions about q name the first response.
     assert printed(*arguments, "--flipped", "--protocol", "both_orders")["figures"][0]["value"] == 0.0
     assert printed(*arguments, "--flipped")["counts"]["wrong"] == 1
 
 
-def test_a_reward_model_that_cannot_tell_is_wrong_by_the_rule_of_the_benchmark(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "scores": [5, 5]}, {"id": "q", "scores": [1, 2.5]}, {"id": "r", "scores": [1, 2]}])
-    arguments = ("judgebench", "--decisions", said, "--data", three_pairs)
+def test_equal_scores_are_wrong_by_the_official_rule(write_lines, three_pairs: Path) -> None:
+    verdicts = write_lines(
+        [{"id": "p", "scores": [5, 5]}, {"id": "q", "scores": [1, 2.5]}, {"id": "r", "scores": [1, 2]}]
+    )
+    arguments = ("judgebench", "--decisions", verdicts, "--data", three_pairs)
     assert printed(*arguments)["figures"][0]["value"] == pytest.approx(1 / 3)
     assert printed(*arguments, "--protocol", "paper")["figures"][0]["value"] == pytest.approx(1.5 / 3)
 
 
-def test_what_cannot_be_scored_is_said_in_one_line(write_lines, three_pairs: Path) -> None:
-    said = write_lines([{"id": "p", "decisions": ["A>B"]}])
-    with pytest.raises(InputError, match=r"official needs two opposite orders of every comparison"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs)
+def test_invalid_requests_for_a_score_are_reported_in_one_line(write_lines, three_pairs: Path) -> None:
+    verdicts = write_lines([{"id": "p", "decisions": ["A>B"]}])
+    with pytest.raises(InputError, match=r"official needs two opposite orders for each comparison"):
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs)
     with pytest.raises(InputError, match="benchmark: 'judgebunch' given; known are"):
-        printed("judgebunch", "--decisions", said)
-    with pytest.raises(InputError, match="protocol: 'mine' given"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs, "--protocol", "mine")
-    with pytest.raises(InputError, match="--data, --part given without a benchmark"):
-        printed("--decisions", said, "--data", three_pairs)
-    with pytest.raises(InputError, match="listwise given; judgebench has pairwise, pointwise"):
-        printed("judgebench", "--decisions", said, "--data", three_pairs, "--mode", "listwise")
+        printed("judgebunch", "--decisions", verdicts)
+    with pytest.raises(InputError, match="protocol: unknown protocol 'mine'"):
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--protocol", "mine")
+    with pytest.raises(InputError, match="--data and --part need a benchmark"):
+        printed("--decisions", verdicts, "--data", three_pairs)
+    with pytest.raises(InputError, match="'listwise' is not a mode of judgebench; choose pairwise, pointwise"):
+        printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--mode", "listwise")

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -62,15 +64,15 @@ def loaded(
     return load_examples(of, data=data, parts=parts, on_bad=bad.append), bad
 
 
-def test_a_broken_row_is_reported_with_its_file_and_number_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_an_invalid_row_is_reported_with_file_and_number(tmp_path: Path) -> None:
     path = written(tmp_path / "new.jsonl", row("a"), row("b", best=2), {"name": "c"}, row("d", answers=3), [], row("e"))
     found, bad = loaded(path)
     assert [one.outline.id for one in found] == ["a", "e"]
     assert list(map(str, bad)) == [
-        f"{path}: row 2: label 2 given, there are 2 responses, counted from 0",
+        f"{path}: row 2: label: 2 is not an index of the 2 responses (counted from 0)",
         f"{path}: row 3: column 'task' is missing",
-        f"{path}: row 4: answers: 3 given, a list wanted",
-        f"{path}: row 5: a list given, an object wanted",
+        f"{path}: row 4: answers: expected a list, got 3",
+        f"{path}: row 5: expected an object, got a list",
     ]
 
 
@@ -81,11 +83,11 @@ def test_a_broken_row_is_reported_with_its_file_and_number_and_the_rest_is_kept(
             [{"name": "a", "tusk": "b"}],
             "row 1: column 'task' is missing; quiz needs name, task, answers, best, or id, ",
         ),
-        ([row("a", best=9), row("b", best=8)], "row 1: label 9 given.*; none of 2 rows can be used for quiz"),
-        ([row("a", answers=[])], "row 1: label 0 given, there are 0 responses"),
+        ([row("a", best=9), row("b", best=8)], "row 1: label: 9 is not .*; none of the 2 rows is valid for quiz"),
+        ([row("a", answers=[])], "row 1: label: 0 is not an index of the 0 responses"),
     ],
 )
-def test_a_file_of_no_use_is_one_error_and_no_report(tmp_path: Path, rows: list[object], problem: str) -> None:
+def test_a_useless_file_is_one_error(tmp_path: Path, rows: list[object], problem: str) -> None:
     path = written(tmp_path / "new.jsonl", *rows)
     reported: list[BadRow] = []
     with pytest.raises(InputError, match=problem) as raised:
@@ -95,14 +97,14 @@ def test_a_file_of_no_use_is_one_error_and_no_report(tmp_path: Path, rows: list[
     assert reported == []
 
 
-def test_what_strangers_wrote_does_not_command_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_rows_do_not_reach_the_terminal(tmp_path: Path) -> None:
     path = written(tmp_path / "new.jsonl", {"na\x1b[31m\nme": 1})
     with pytest.raises(InputError) as raised:
         loaded(path)
     assert str(raised.value).isprintable()
 
 
-def test_a_folder_has_a_file_a_part_and_only_the_wanted_ones_are_read(tmp_path: Path) -> None:
+def test_only_requested_parts_of_a_folder_are_read(tmp_path: Path) -> None:
     written(tmp_path / "old.jsonl", row("a"))
     written(tmp_path / "new.jsonl", row("b"))
     written(tmp_path / "notes.txt", "nothing to read")
@@ -112,51 +114,51 @@ def test_a_folder_has_a_file_a_part_and_only_the_wanted_ones_are_read(tmp_path: 
     assert [one.outline.id for one in both] == ["b", "a"]
 
 
-def test_pieces_of_a_part_are_read_in_order(tmp_path: Path) -> None:
+def test_shards_of_a_part_are_read_in_order(tmp_path: Path) -> None:
     for piece, name in ((1, "b"), (0, "a")):
         pq.write_table(pa.Table.from_pylist([row(name)]), tmp_path / f"new-0000{piece}-of-00002.parquet")
     found, _ = loaded(tmp_path)
     assert [one.outline.id for one in found] == ["a", "b"]
 
 
-def test_a_folder_without_the_part_says_what_there_is(tmp_path: Path) -> None:
+def test_a_missing_part_is_reported_with_the_files_of_the_folder(tmp_path: Path) -> None:
     written(tmp_path / "old.jsonl", row("a"))
-    with pytest.raises(InputError, match=r"there is no new\.jsonl .*; there is old\.jsonl$"):
+    with pytest.raises(InputError, match=r"new\.jsonl .* is missing; the folder has old\.jsonl$"):
         loaded(tmp_path)
 
 
-def test_rows_of_a_single_file_say_of_which_part_they_are(tmp_path: Path) -> None:
+def test_rows_of_a_single_file_name_their_part(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", row("a", split="old"), row("b", part="new"), row("c"))
     found, _ = loaded(path)
     assert [(one.outline.id, one.outline.subset) for one in found] == [("b", "new"), ("c", "new")]
-    with pytest.raises(InputError, match="do not say which part they are of; name one with --part"):
+    with pytest.raises(InputError, match="do not name their part; choose one with --part"):
         loaded(path, parts=("old", "new"))
 
 
-def test_a_single_file_called_after_a_part_is_that_part(tmp_path: Path) -> None:
+def test_a_single_file_with_the_name_of_a_part_is_that_part(tmp_path: Path) -> None:
     path = written(tmp_path / "old.jsonl", row("a"))
     assert loaded(path)[0][0].outline.subset == "old"
     assert loaded(path, parts=("new",))[0][0].outline.subset == "new"
 
 
-def test_a_file_with_nothing_of_the_wanted_part_says_so(tmp_path: Path) -> None:
+def test_a_file_without_rows_of_the_requested_part_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", row("a", split="old"))
-    with pytest.raises(InputError, match="all rows are of old; new wanted, see --part"):
+    with pytest.raises(InputError, match="no row of new; all rows belong to old, see --part"):
         loaded(path)
 
 
 def test_an_unknown_part_and_a_missing_file_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="part: 'odd' given; quiz has old, new"):
+    with pytest.raises(InputError, match="--part: quiz has no part 'odd'; choose old, new"):
         loaded(tmp_path, parts=("odd",))
-    with pytest.raises(InputError, match="there is no such file or folder"):
+    with pytest.raises(InputError, match="no such file or folder"):
         loaded(tmp_path / "nothing")
 
 
-def test_one_id_with_two_texts_is_two_examples_and_a_repeated_row_is_one(tmp_path: Path) -> None:
+def test_ids_are_made_unique_and_duplicate_rows_are_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "new.jsonl", row("a"), row("a", task="Another"), row("b"), row("a"))
     found, bad = loaded(path)
     assert [(one.outline.id, one.prompt) for one in found] == [("a", "Task a"), ("a#2", "Another"), ("b", "Task b")]
-    assert [(report.number, report.problem) for report in bad] == [(4, f"repeats row 1 of {path}")]
+    assert [(report.number, report.problem) for report in bad] == [(4, f"duplicate of row 1 of {path}")]
 
 
 def test_examples_of_one_prompt_share_a_cluster(tmp_path: Path) -> None:
@@ -164,15 +166,15 @@ def test_examples_of_one_prompt_share_a_cluster(tmp_path: Path) -> None:
     assert [one.outline.cluster for one in loaded(path)[0]] == ["a", "b", "a"]
 
 
-def test_a_subset_without_a_figure_is_not_lost_unseen(tmp_path: Path) -> None:
+def test_a_subset_without_a_metric_is_reported(tmp_path: Path) -> None:
     neutral = {"id": "a", "prompt": "?", "responses": ["x", "y"], "label": 0, "subset": "middle"}
     path = written(tmp_path / "new.jsonl", {**neutral, "subset": "new"}, neutral | {"id": "b"})
     found, bad = loaded(path)
     assert len(found) == 1
-    assert [report.problem for report in bad] == ["subset: 'middle' given, which no figure of quiz speaks of"]
+    assert [report.problem for report in bad] == ["subset: no metric of quiz includes the subset 'middle'"]
 
 
-def test_rows_of_the_shared_layout_need_no_columns_of_the_benchmark(tmp_path: Path) -> None:
+def test_the_common_layout_needs_no_columns_of_the_benchmark(tmp_path: Path) -> None:
     shared = {
         "id": 7,
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "?"}],
@@ -192,40 +194,40 @@ def test_rows_of_the_shared_layout_need_no_columns_of_the_benchmark(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"label": 2}, "label 2 given, there are 2 responses, counted from 0"),
-        ({"label": -1}, "label -1 given, there are 2 responses, counted from 0"),
-        ({"label": None}, "no response is said to be right: label is null, and there is no meta.correct"),
-        ({"label": 0.5}, "label: 0.5 given, a whole number wanted"),
-        ({"label": True}, "label: True given, a whole number wanted"),
-        ({"label": "x"}, "label: 'x' given, a whole number wanted"),
-        ({"meta": {"correct": [True]}}, "meta.correct: 1 given, one for each of 2 responses wanted"),
-        ({"meta": {"correct": []}}, "no response is said to be right"),
-        ({"meta": {"correct": [5]}}, "label 5 given, there are 2 responses, counted from 0"),
-        ({"responses": ["x", None]}, "responses[1]: null given, a text wanted"),
-        ({"responses": []}, "label 0 given, there are 0 responses, counted from 0"),
-        ({"prompt": []}, "prompt: no message given, at least one wanted"),
-        ({"prompt": None}, "prompt: null given, a list wanted"),
-        ({"meta": "x"}, "meta: a text given that is no JSON: 'x'"),
-        ({"responses": ["x"] * 1025}, "1025 responses given, 1 to 1024 wanted"),
+        ({"label": 2}, "label: 2 is not an index of the 2 responses (counted from 0)"),
+        ({"label": -1}, "label: -1 is not an index of the 2 responses (counted from 0)"),
+        ({"label": None}, "no response is marked as right: label and meta.correct are missing"),
+        ({"label": 0.5}, "label: expected an integer, got 0.5"),
+        ({"label": True}, "label: expected an integer, got True"),
+        ({"label": "x"}, "label: expected an integer, got 'x'"),
+        ({"meta": {"correct": [True]}}, "meta.correct: expected 2 values, one per response, got 1"),
+        ({"meta": {"correct": []}}, "no response is marked as right"),
+        ({"meta": {"correct": [5]}}, "label: 5 is not an index of the 2 responses (counted from 0)"),
+        ({"responses": ["x", None]}, "responses[1]: expected a string, got null"),
+        ({"responses": []}, "label: 0 is not an index of the 0 responses (counted from 0)"),
+        ({"prompt": []}, "prompt: expected at least one message, got none"),
+        ({"prompt": None}, "prompt: expected a list, got null"),
+        ({"meta": "x"}, "meta: not valid JSON: 'x'"),
+        ({"responses": ["x"] * 1025}, "expected 1 to 1024 responses, got 1025"),
     ],
 )
-def test_a_broken_row_of_the_shared_layout_is_reported(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+def test_an_invalid_row_in_the_common_layout_is_reported(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     shared = {"id": "a", "prompt": "?", "responses": ["x", "y"], "label": 0, "subset": "new"}
     _, bad = loaded(written(tmp_path / "new.jsonl", row("a"), {**shared, **change}))
     assert [(report.number, report.problem) for report in bad] == [(2, problem)]
 
 
-def test_half_characters_and_nul_are_loaded_and_can_be_encoded(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced_and_nul_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     path.write_text('{"name": "a", "task": "x\\ud800y\\u0000", "answers": ["\\udfff", "b"], "best": 0}')
     (found,), _ = loaded(path)
     assert (found.prompt, found.responses) == ("x\ufffdy\x00", ("\ufffd", "b"))
 
 
-def test_a_number_beyond_all_bounds_is_a_broken_row(tmp_path: Path) -> None:
+def test_an_infinite_number_is_an_invalid_row(tmp_path: Path) -> None:
     path = written(tmp_path / "new.jsonl", row("a"))
     path.write_text(path.read_text() + json.dumps(row("b")).replace('"best": 0', '"best": 1e999'))
-    assert [report.problem for report in loaded(path)[1]] == ["best: inf given, a whole number wanted"]
+    assert [report.problem for report in loaded(path)[1]] == ["best: expected an integer, got inf"]
 
 
 def test_cells_of_csv_hold_lists_as_json(tmp_path: Path) -> None:
@@ -233,11 +235,66 @@ def test_cells_of_csv_hold_lists_as_json(tmp_path: Path) -> None:
     path.write_text('name,task,answers,best\na,?,"[""yes"", ""no""]",1\nb,?,yes,0\n')
     (found,), bad = loaded(path)
     assert (found.responses, found.outline.correct) == (("yes", "no"), (1,))
-    assert [report.problem for report in bad] == ["answers: a text given that is no JSON: 'yes'"]
+    assert [report.problem for report in bad] == ["answers: not valid JSON: 'yes'"]
+
+
+class FakeDatasets(ModuleType):
+    """A double of the package `datasets`, whose import takes seconds. The slow tests below use the real package."""
+
+    def __init__(self, splits: dict[str, list[dict[str, Any]]]) -> None:
+        super().__init__("datasets")
+        self.exceptions = ModuleType("datasets.exceptions")
+        self.exceptions.DatasetsError = type("DatasetsError", (Exception,), {})  # type: ignore[attr-defined]
+        self.splits = splits
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def load_dataset(self, id: str, **arguments: Any) -> Any:
+        self.calls.append((id, arguments))
+        if arguments["split"] is None:
+            return self.splits
+        if arguments["split"] not in self.splits:
+            raise ValueError("Unknown split")
+        return self.splits[arguments["split"]]
+
+
+@pytest.fixture
+def datasets(monkeypatch: pytest.MonkeyPatch) -> FakeDatasets:
+    fake = FakeDatasets({"old": [row("a")], "new": [row("b"), row("c", best=5)]})
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    monkeypatch.setitem(sys.modules, "datasets.exceptions", fake.exceptions)
+    return fake
+
+
+def test_default_parts_are_loaded_from_the_hub(datasets: FakeDatasets) -> None:
+    found, bad = loaded(None)
+    assert [one.outline.id for one in found] == ["b"]
+    assert [str(one) for one in bad] == [
+        "someone/quiz/new@main: row 2: label: 5 is not an index of the 2 responses (counted from 0)"
+    ]
+    arguments = {"name": None, "data_files": None, "split": "new", "revision": "main"}
+    assert datasets.calls == [("someone/quiz", arguments)]
+
+
+def test_all_splits_of_a_part_are_loaded_with_their_names(datasets: FakeDatasets) -> None:
+    del datasets.splits["new"][1]
+    every = replace(QUIZ, sources={"new": HubSource(id="someone/quiz", split="*", config="c")}, parts=())
+    found, bad = loaded(
+        None, of=replace(every, examples=lambda row, part: examples({**row, "task": row["split"]}, part))
+    )
+    assert [(one.outline.id, one.prompt) for one in found] == [("a", "old"), ("b", "new")]
+    assert bad == []
+
+
+def test_a_failed_download_names_the_alternative(datasets: FakeDatasets) -> None:
+    del datasets.splits["new"]
+    with pytest.raises(
+        InputError, match="someone/quiz: cannot be downloaded: Unknown split; give the rows with --data FILE"
+    ):
+        loaded(None)
 
 
 def hub(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script without a network: the hub's own cache and offline mode are fixed when its library is imported."""
+    """Run a script without a network in a new process, because `datasets` reads these variables when it is imported."""
     environment = {
         **os.environ,
         "HF_HOME": str(tmp_path / "home"),
@@ -261,8 +318,9 @@ except ValueError as error:
 """
 
 
-def test_splits_of_a_repository_are_loaded_through_the_library(tmp_path: Path) -> None:
-    """A repository of the hub's own layout, in a folder: configurations and splits in the header of its README."""
+@pytest.mark.slow
+def test_splits_of_a_repository_are_loaded(tmp_path: Path) -> None:
+    """A local folder in the layout of a hub repository, with configurations and splits in the header of its README."""
     folder = tmp_path / "repository"
     header = ["---", "configs:"]
     for config in ("codegen", "testgen"):
@@ -291,7 +349,8 @@ def test_splits_of_a_repository_are_loaded_through_the_library(tmp_path: Path) -
     ], done.stderr
 
 
-def test_one_file_of_a_repository_and_nested_columns_are_loaded_through_the_library(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_one_file_of_a_repository_is_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "repository"
     folder.mkdir()
     rows = [
@@ -305,20 +364,22 @@ def test_one_file_of_a_repository_and_nested_columns_are_loaded_through_the_libr
     assert done.stdout.splitlines() == ["chat/0 chat (0, 1, 2) 6", "safety-refuse/1 safety (0, 1, 2) 6"], done.stderr
 
 
-def test_a_hub_out_of_reach_is_one_line_that_names_the_way_out(tmp_path: Path) -> None:
-    sources = "{'gpt': HubSource(id='nobody/nothing', split='gpt')}"
+@pytest.mark.slow
+def test_an_unreachable_hub_is_reported_in_one_line_with_advice(tmp_path: Path) -> None:
+    sources = "{'gpt': HubSource(id='unknown/repository', split='gpt')}"
     done = hub(tmp_path, LOAD.format(module="judgebench", sources=sources))
     (line,) = done.stdout.splitlines()
-    assert line.startswith("InputError nobody/nothing: cannot be had from the hub: ")
-    assert line.endswith("; give its rows with --data FILE")
+    assert line.startswith("InputError unknown/repository: cannot be downloaded: ")
+    assert line.endswith("; give the rows with --data FILE")
     assert "Traceback" not in done.stderr
 
 
-def test_a_split_that_a_repository_does_not_have_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_missing_split_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "repository"
     folder.mkdir()
     (folder / "train.jsonl").write_text(json.dumps(row("a")))
     sources = f"{{'gpt': HubSource(id={str(folder)!r}, split='gpt')}}"
     done = hub(tmp_path, LOAD.format(module="judgebench", sources=sources))
-    assert done.stdout.startswith(f"InputError {folder}: cannot be had from the hub: ")
+    assert done.stdout.startswith(f"InputError {folder}: cannot be downloaded: ")
     assert "gpt" in done.stdout

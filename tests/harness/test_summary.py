@@ -11,7 +11,7 @@ from tirjudge_harness.scoring import correctness
 from tirjudge_harness.summary import summarize, summary_table
 
 
-def test_naming_the_labelled_response_is_right(make_judgment) -> None:
+def test_choosing_the_labeled_response_is_right(make_judgment) -> None:
     assert correctness(make_judgment(best=1), label=1) == 1.0
     assert correctness(make_judgment(best=1), label=0) == 0.0
 
@@ -32,11 +32,11 @@ def test_pointwise_a_shared_best_score_is_shared(make_judgment, scores, label: i
 
 
 @pytest.mark.parametrize("status", ["tie", "abstained"])
-def test_no_choice_between_two_is_not_right(make_judgment, status: str) -> None:
+def test_a_tie_or_an_abstention_is_not_right(make_judgment, status: str) -> None:
     assert correctness(make_judgment(status=status, best=None), label=0) == 0.0
 
 
-def test_rates_are_what_they_are_counted_to_be(make_judgment) -> None:
+def test_the_summary_has_the_expected_rates(make_judgment) -> None:
     verdict, ok, error, timeout = StopReason.VERDICT, Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT
     judgments = [
         (1.0, make_judgment(rollouts=[(verdict, [ok, error])])),
@@ -63,7 +63,7 @@ def test_rates_are_what_they_are_counted_to_be(make_judgment) -> None:
     assert summary.judgments_per_s == 2.0
 
 
-def test_of_nothing_every_rate_is_left_open() -> None:
+def test_rates_without_data_are_none() -> None:
     summary = summarize([], num_failed=0, num_malformed=0, num_new=0, elapsed_s=0.0)
     assert (summary.accuracy, summary.interval, summary.judgments_per_s, summary.mean_tool_calls) == (None,) * 4
     console = Console(file=io.StringIO(), width=80)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -10,7 +11,9 @@ from tests.integrations.conftest import Serve
 from tests.judgments import build_request
 from tirjudge.client import AsyncClient, Client, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded
+from tirjudge.http.exchange import ServerNotListening
 from tirjudge.http.protocol import JudgmentCreated, JudgmentTurn, Problem
+from tirjudge.http.retry_events import on_retry
 from tirjudge.http.rewards import RerankRequest, RewardRequest
 from tirjudge.types import Judgment, Mode
 
@@ -61,6 +64,41 @@ async def test_concurrent_requests_are_retried_until_a_busy_server_answers_all(s
 def test_a_missed_deadline_raises_an_error(serve: Serve) -> None:
     with serve("<score>9</score>", delay_s=30) as served, Client(served.url) as client, pytest.raises(DeadlineExceeded):
         client.judge(ONE, deadline_s=0.5)
+
+
+@pytest.mark.parametrize("connect_retry_s", [0.0, 0.1])
+def test_a_refused_connection_is_an_exception_of_its_own(connect_retry_s: float) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # no process listens on this port
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        pauses: list[float] = []
+        refused = pytest.raises(ServerNotListening, match=f"{url} cannot be reached: connection refused")
+        with Client(url, max_attempts=1, connect_retry_s=connect_retry_s) as client, on_retry(pauses.append), refused:
+            client.judge(ONE)
+    assert bool(pauses) == bool(connect_retry_s)
+    assert sum(pauses) <= connect_retry_s
+
+
+async def test_a_server_that_starts_again_within_the_retry_time_is_found() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        servers: list[asyncio.Task[asyncio.Server]] = []
+
+        def start(pause_s: float) -> None:
+            """Listen at the first retry."""
+            if not servers:
+                servers.append(asyncio.create_task(asyncio.start_server(answer, sock=bound)))
+
+        async with AsyncClient(f"http://127.0.0.1:{bound.getsockname()[1]}", connect_retry_s=30.0) as client:
+            with on_retry(start), pytest.raises(ServerUnavailable, match="answered 404"):
+                await client.models()
+        (server,) = servers
+        (await server).close()
 
 
 def test_an_unknown_model_is_refused_with_its_code(serve: Serve) -> None:

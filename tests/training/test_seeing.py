@@ -214,23 +214,29 @@ def test_watch_prints_one_frame_and_says_in_a_line_that_there_is_no_run(run: Pat
 
 @pytest.mark.parametrize("ends", ["q", "ctrl-c"])
 def test_the_live_view_ends_cleanly(run: Path, ends: str) -> None:
-    code = "import typer; from tirjudge_training.watch import watch; a = typer.Typer(); a.command()(watch); a()"
+    # A shell starts its background jobs with SIGINT ignored, and a child process inherits that.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "import typer; from tirjudge_training.watch import watch; a = typer.Typer(); a.command()(watch); a()"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(run)], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
     )  # fmt: skip
     os.close(theirs)
-    seen = _read_until(ours, b"sft-1")
-    if ends == "q":
-        os.write(ours, b"q")
-    else:
-        os.kill(process.pid, signal.SIGINT)
-    drained = threading.Thread(target=_drain, args=(ours,))
-    drained.start()
-    assert process.wait(60) == 0
-    drained.join(60)
-    os.close(ours)
+    try:
+        seen = _read_until(ours, b"sft-1")
+        drained = threading.Thread(target=_drain, args=(ours,), daemon=True)
+        drained.start()
+        if ends == "q":
+            os.write(ours, b"q")
+        else:
+            os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
+        drained.join(60)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
     assert b"Traceback" not in seen
 
 

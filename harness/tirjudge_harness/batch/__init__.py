@@ -1,12 +1,13 @@
-"""`tirjudge batch`: files of requests in, Parquet out, by one process or by a Ray cluster, for as long as it takes.
+"""`tirjudge batch`: judge files of requests into a folder of Parquet files, in one process or on a Ray cluster.
 
-inputs    which files, and what their rows ask
-plan      one pass over them: what is left to judge, in stretches, and what cannot be
-asking    a request becomes a result, whoever judges
-results   a result as a row of Parquet
-parquet_store  the output: parts that are whole or not there, one row a key
-run       plan, judge, plan again what got lost, sum up
-local     judging in this process
-on_ray    judging on a cluster
-cli       the command
+inputs         find the input files and parse their rows
+plan           read the input once: which rows to judge, and which rows are invalid
+asking         convert a request to a result with a judge
+results        a result as a Parquet row
+parquet_store  the output folder: one result per key
+run            plan, judge, judge lost rows again, summarize
+local          judge in this process
+on_ray         judge on a Ray cluster
+summary        counts of a run
+cli            the command
 """

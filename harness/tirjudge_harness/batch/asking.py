@@ -1,4 +1,4 @@
-"""A row becomes a result, whoever judges and wherever this runs."""
+"""Convert rows to results with a judge, in this process or in a Ray actor."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner
 
 Opening = Callable[[], AbstractAsyncContextManager[OpenJudge]]
-"""Opens a judge, in whichever process it is called; can be pickled."""
+"""Opens a judge in the process that calls it. Can be pickled."""
 
 
-NOT_THE_ROWS_FAULT = ("authentication_error", "permission_error")
-"""What a server refuses whoever asks, rather than what is asked."""
+CALLER_ERRORS = ("authentication_error", "permission_error")
+"""Error types of a server that reject the caller, not the request."""
 
 
-class Asking:
-    """Asks a judge about rows, at a pace that it stands.
+class RowJudge:
+    """Judges rows with adaptive concurrency.
 
     Args:
         opened: the judge.
-        concurrency: most judgments under way at a time.
-        place: where the results will be, for messages.
+        concurrency: maximum number of concurrent judgments.
+        place: path of the results, for messages.
     """
 
     def __init__(self, opened: OpenJudge, *, concurrency: int, place: str) -> None:
         self._opened = opened
-        self._runner = Runner(self._judge, identity=opened.identity, store=_Nowhere(place), pace=Pace(most=concurrency))
+        self._runner = Runner(
+            self._judge, identity=opened.identity, store=_NullStore(place), pace=Pace(most=concurrency)
+        )
 
     async def result(self, row: RequestRow) -> Result:
-        """The result of a row, a judgment or why there is none.
+        """Return the result of a row: a judgment, or the error.
 
         Raises:
-            RunStopped: the judge is gone.
+            RunStopped: the judge is unavailable.
         """
         try:
             return result_of(row, await self._runner.judge(row.request))
@@ -53,7 +55,7 @@ class Asking:
         try:
             return await self._opened.judge(request)
         except RequestRefused as error:
-            if error.problem.type in NOT_THE_ROWS_FAULT:
+            if error.problem.type in CALLER_ERRORS:
                 raise
             raise RequestImpossible(str(error)) from error
         except TirjudgeError:
@@ -62,8 +64,8 @@ class Asking:
             raise RequestImpossible(str(error)) from error
 
 
-class _Nowhere:
-    """Keeps nothing: results are kept by key, where they are written."""
+class _NullStore:
+    """A store that keeps nothing, because the caller writes the results."""
 
     def __init__(self, place: str) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""The command `tirjudge batch`. What is heavy is imported when it runs."""
+"""The command `tirjudge batch`. Heavy modules are imported inside the command, so that `tirjudge --help` stays fast."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ def batch(
         list[Path],
         typer.Argument(
             metavar="INPUT...",
-            help="JSONL, perhaps .gz, or Parquet, or folders of such: requests as of POST /v1/judge, perhaps with a key.",
+            help="JSONL (optionally .gz) or Parquet files, or folders: requests of POST /v1/judge, optionally with a key.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; if it has results, the run goes on.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first keys.")] = None,
+    out: Annotated[Path, typer.Option(help="Output folder. A folder with results is resumed.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first N keys.")] = None,
     concurrency: Concurrency = 16,
     on_ray: Annotated[
-        bool, typer.Option("--ray", help="Judge on a Ray cluster, in actors that each have a judge.")
+        bool, typer.Option("--ray", help="Judge on a Ray cluster. Each actor has its own judge.")
     ] = False,
     ray_address: Annotated[
         str | None,
         typer.Option(
-            help="Of the cluster, with --ray; default: $RAY_ADDRESS, the one this machine is in, or a new one on it."
+            help="Cluster address, with --ray. Default: $RAY_ADDRESS, the cluster of this machine, or a new cluster."
         ),
     ] = None,
     actors: Annotated[
-        str, typer.Option(help="How many, with --ray: 4, or 2:16 for a pool that grows and shrinks.")
+        str, typer.Option(help="Number of actors, with --ray: 4, or 2:16 for an autoscaling pool.")
     ] = "1",
-    actor_cpus: Annotated[float, typer.Option(min=0.0, help="Cores that Ray sets aside for each.")] = 1.0,
+    actor_cpus: Annotated[float, typer.Option(min=0.0, help="CPU cores that Ray reserves for each actor.")] = 1.0,
     judge_options: JudgeOptions = BUNDLED,
     json: AsJson = False,
 ) -> None:
-    """Judge any number of requests into a folder of Parquet files, one result a key.
+    """Judge files of requests into a folder of Parquet files, with one result per key.
 
-    Stopped, killed, or with nodes lost, the same command goes on where it was. Failures that may pass are tried again by
-    the next run; requests that this judge cannot take are results, with the reason. Rows that are no requests are named
-    by file and row, and stop no others. --concurrency is that of each actor. Exits 1 if something failed, or if there is
-    no result at all.
+    To continue a stopped or killed run, run the same command again. It retries temporary failures. A request that the
+    judge cannot process has a result with the reason. Invalid rows are reported with file and row number, and do not
+    stop the others. --concurrency applies to each actor. The exit status is 1 if a request failed, or if there is no
+    result.
     """
     from dataclasses import asdict
     from functools import partial
@@ -59,8 +59,8 @@ def batch(
     from tirjudge_harness.options import Tools
     from tirjudge_harness.progress import run_resumable
 
-    judging = _judging(on_ray=on_ray, address=ray_address, actors=actors, concurrency=concurrency, num_cpus=actor_cpus)
-    judge_options.opened(tools=Tools.AUTO)  # options that do not go together are refused before anything is read
+    judging = _executor(on_ray=on_ray, address=ray_address, actors=actors, concurrency=concurrency, num_cpus=actor_cpus)
+    judge_options.opened(tools=Tools.AUTO)  # reports conflicting options before the input is read
     console = Console(stderr=True)
     running = run_batch(
         inputs,
@@ -79,22 +79,22 @@ def batch(
         raise typer.Exit(1)
 
 
-def _judging(*, on_ray: bool, address: str | None, actors: str, concurrency: int, num_cpus: float) -> BatchExecutor:
-    """Who judges.
+def _executor(*, on_ray: bool, address: str | None, actors: str, concurrency: int, num_cpus: float) -> BatchExecutor:
+    """Return the executor.
 
     Raises:
-        InputError: options that do not go together.
+        InputError: the options conflict.
     """
     from tirjudge_harness.batch.local import Here
     from tirjudge_harness.items import InputError
 
     if not on_ray:
         if address is not None or actors != "1" or num_cpus != 1.0:
-            raise InputError("--ray-address, --actors or --actor-cpus given without --ray; add it, or leave them out")
+            raise InputError("--ray-address, --actors and --actor-cpus need --ray")
         return Here(concurrency=concurrency)
     low, _, high = actors.partition(":")
     if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):
-        raise InputError(f"--actors: {actors!r} given; 4, or 2:16, would do")
+        raise InputError(f"--actors: expected a number such as 4, or a range such as 2:16, got {actors!r}")
     from tirjudge_harness.batch.on_ray import OnRay
 
     return OnRay(

@@ -1,7 +1,7 @@
-"""The input of a batch: files of requests, JSONL (perhaps .gz) or Parquet, one a row.
+"""The input of a batch: JSONL (optionally .gz) or Parquet files with one request per row.
 
-A row is the request of `POST /v1/judge`, and perhaps a `key` of its own; without one its key is the hash of the request.
-Files are read in stretches, so that several processes can each read theirs.
+A row has the fields of `POST /v1/judge`, and optionally a `key`. The default key is the hash of the request. Files are
+read in row ranges, so that several processes can read different ranges.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pydantic import Field, StrictInt, TypeAdapter, ValidationError
 from tirjudge.http.protocol import parse_json, problem_of, shown
 from tirjudge.types import JudgeRequest, Text
 from tirjudge_harness.items import InputError, default_mode
-from tirjudge_harness.runner import UNHEEDED
+from tirjudge_harness.runner import IGNORED_FIELDS
 
-KINDS = (".jsonl", ".jsonl.gz", ".parquet")
-"""What the names of files end in that are read."""
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+"""Suffixes of input files."""
 
-STRETCH_ROWS = 500
-"""Most lines of a stretch."""
+RANGE_ROWS = 500
+"""Maximum number of lines in a row range."""
 
-GZIP_STRETCH_ROWS = 100_000
-"""The same where a stretch can only be found by reading all that is before it."""
+GZIP_RANGE_ROWS = 100_000
+"""The same for compressed files, where reading a range requires reading everything before it."""
 
 MAX_KEY_CHARS = 512
-"""The longest key that a row may have."""
+"""Maximum length of a key in characters."""
 
 _KEY: TypeAdapter[str | int] = TypeAdapter(
     Annotated[Text, Field(min_length=1, max_length=MAX_KEY_CHARS)] | StrictInt  # pyright: ignore[reportArgumentType]
@@ -42,116 +42,120 @@ _KEY: TypeAdapter[str | int] = TypeAdapter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """A row that can be judged."""
+    """A valid row."""
 
     key: str
-    """Of its result; unique in a run."""
+    """Key of the result; unique in a run."""
     request: JudgeRequest
     digest: str
-    """A hash of the request, 64 hex digits."""
+    """Hash of the request, 64 hex digits."""
     file: str
+    """Path of the input file."""
     number: int
-    """Counted from 1; of a JSONL file its line."""
+    """Row number, counted from 1. In a JSONL file, the line number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRequestRow:
-    """A row that cannot be judged."""
+    """An invalid row."""
 
     file: str
+    """Path of the input file."""
     number: int
-    """Counted from 1; of a JSONL file its line."""
+    """Row number, counted from 1. In a JSONL file, the line number."""
     problem: str
+    """Reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class RowRange:
     """Consecutive rows of a file."""
 
     file: str
+    """Path of the file."""
     start: int
     """Number of the first row, counted from 1."""
     end: int
-    """Number of the row after the last one."""
+    """Number of the last row plus 1."""
     place: int
-    """Where the first row is: of a JSONL file the byte, 0 if it is compressed; of a Parquet file the row group."""
+    """Start of the first row. JSONL: byte offset, 0 in a compressed file. Parquet: number of the row group."""
 
 
 def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
-    """The files that are named, and those in the folders that are named, in the order of their names.
+    """Return the input files, in sorted order within each folder.
 
     Args:
         inputs: files and folders.
-        out: folder of the output, no file of which is an input.
+        out: output folder, whose files are not input. None: no output folder.
 
     Raises:
-        InputError: there is no such file, or none that is read.
+        InputError: a path does not exist, a suffix is unknown, or no input file was found.
     """
     files: list[Path] = []
     for path in inputs:
         if not path.exists():
-            raise InputError(f"{path}: there is no such file or folder")
+            raise InputError(f"{path}: no such file or folder")
         found = sorted(inside for inside in path.rglob("*") if _is_input(inside)) if path.is_dir() else [path]
         if not found:
-            raise InputError(f"{path}: there is no file in it that ends in {', '.join(KINDS)}")
+            raise InputError(f"{path}: the folder has no file with the suffix {', '.join(SUFFIXES)}")
         files += found
     for path in files:
-        if not path.name.endswith(KINDS):
-            raise InputError(f"{path}: {path.suffix or 'no suffix'} given; {', '.join(KINDS)} can be read")
+        if not path.name.endswith(SUFFIXES):
+            raise InputError(f"{path}: unknown suffix {path.suffix!r}; expected {', '.join(SUFFIXES)}")
         try:
             str(path.resolve()).encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{str(path)!r}: its name is not UTF-8; another one would do") from error
+            raise InputError(f"{str(path)!r}: the file name is not valid UTF-8; rename the file") from error
     given = dict.fromkeys(path.resolve() for path in files)
     found = [str(path) for path in given if out is None or not path.is_relative_to(out.resolve())]
     if not found:
-        raise InputError(f"{out}: the output of a batch was given as its input; another --out would do")
+        raise InputError(f"{out}: input and output are the same; choose another --out")
     return found
 
 
 def _is_input(path: Path) -> bool:
-    return path.name.endswith(KINDS) and not path.name.startswith((".", "_")) and path.is_file()
+    return path.name.endswith(SUFFIXES) and not path.name.startswith((".", "_")) and path.is_file()
 
 
-def stretches_of(file: str) -> Iterator[Stretch]:
-    """A whole file, stretch by stretch.
+def row_ranges_of(file: str) -> Iterator[RowRange]:
+    """Split a file into row ranges.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     if file.endswith(".parquet"):
         yield from _row_groups(file)
         return
     is_compressed = file.endswith(".gz")
-    most = GZIP_STRETCH_ROWS if is_compressed else STRETCH_ROWS
+    max_lines = GZIP_RANGE_ROWS if is_compressed else RANGE_ROWS
     with _lines_of(file) as lines:
         start, place, read, number = 1, 0, 0, 0
         for number, line in enumerate(lines, start=1):
             read += len(line)
-            if number - start + 1 == most:
-                yield Stretch(file=file, start=start, end=number + 1, place=place)
+            if number - start + 1 == max_lines:
+                yield RowRange(file=file, start=start, end=number + 1, place=place)
                 start, place = number + 1, 0 if is_compressed else read
         if number >= start:
-            yield Stretch(file=file, start=start, end=number + 1, place=place)
+            yield RowRange(file=file, start=start, end=number + 1, place=place)
 
 
-def rows_in(stretch: Stretch) -> Iterator[RequestRow | BadRequestRow]:
-    """What the rows of a stretch are; blank lines are none.
+def rows_in(rows: RowRange) -> Iterator[RequestRow | BadRequestRow]:
+    """Yield the rows of a row range, without blank lines.
 
     Raises:
         InputError: the file cannot be read.
     """
-    if stretch.file.endswith(".parquet"):
-        for number, fields in _fields_in(stretch):
-            yield _row(fields, file=stretch.file, number=number)
+    if rows.file.endswith(".parquet"):
+        for number, fields in _fields_in(rows):
+            yield _row(fields, file=rows.file, number=number)
         return
-    with _lines_of(stretch.file) as lines:
-        lines.seek(stretch.place)
-        for number, line in enumerate(lines, start=stretch.start if stretch.place else 1):
-            if number >= stretch.end:
+    with _lines_of(rows.file) as lines:
+        lines.seek(rows.place)
+        for number, line in enumerate(lines, start=rows.start if rows.place else 1):
+            if number >= rows.end:
                 return
-            if number >= stretch.start and line.strip():
-                yield _of_line(line, file=stretch.file, number=number)
+            if number >= rows.start and line.strip():
+                yield _of_line(line, file=rows.file, number=number)
 
 
 @contextmanager
@@ -163,7 +167,7 @@ def _lines_of(file: str) -> Iterator[IO[bytes]]:
         raise InputError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _row_groups(file: str) -> Iterator[Stretch]:
+def _row_groups(file: str) -> Iterator[RowRange]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -174,24 +178,24 @@ def _row_groups(file: str) -> Iterator[Stretch]:
     start = 1
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows
-        yield Stretch(file=file, start=start, end=end, place=group)
+        yield RowRange(file=file, start=start, end=end, place=group)
         start = end
 
 
-def _fields_in(stretch: Stretch) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a row group with their numbers. A null is a field that is not given."""
+def _fields_in(rows: RowRange) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a row group with their numbers. Null fields are removed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    number = stretch.start
+    number = rows.start
     try:
-        with pq.ParquetFile(stretch.file) as opened:
-            for batch in opened.iter_batches(batch_size=STRETCH_ROWS, row_groups=[stretch.place]):
+        with pq.ParquetFile(rows.file) as opened:
+            for batch in opened.iter_batches(batch_size=RANGE_ROWS, row_groups=[rows.place]):
                 for fields in batch.to_pylist():
                     yield number, _without_nulls(fields)
                     number += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{stretch.file}: not parquet: {error}") from error
+        raise InputError(f"{rows.file}: not parquet: {error}") from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -208,7 +212,7 @@ def _of_line(line: bytes, *, file: str, number: int) -> RequestRow | BadRequestR
 
 
 def _row(fields: Any, *, file: str, number: int) -> RequestRow | BadRequestRow:
-    """What the fields of a row are; the mode goes by the number of responses where it is not given."""
+    """Parse a row. The default mode depends on the number of responses."""
     key = None
     if isinstance(fields, dict):
         fields = dict(fields)
@@ -223,12 +227,12 @@ def _row(fields: Any, *, file: str, number: int) -> RequestRow | BadRequestRow:
     try:
         key = digest if key is None else str(_KEY.validate_python(key))
     except ValidationError:
-        problem = f"key: {shown(key)} given; a text of 1 to {MAX_KEY_CHARS} characters, or a whole number, would do"
+        problem = f"key: expected an integer or a string of 1 to {MAX_KEY_CHARS} characters, got {shown(key)}"
         return BadRequestRow(file=file, number=number, problem=problem)
     return RequestRow(key=key, request=request, digest=digest, file=file, number=number)
 
 
 def digest_of(request: JudgeRequest) -> str:
-    """A hash of all that is asked, 64 hex digits."""
-    asked = request.model_dump(mode="json", exclude=UNHEEDED)
+    """Return a hash of the request, 64 hex digits."""
+    asked = request.model_dump(mode="json", exclude=IGNORED_FIELDS)
     return hashlib.sha256(json.dumps(asked, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Judging a batch in this process."""
+"""Judge a batch in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tirjudge.errors import TirjudgeError
-from tirjudge_harness.batch.asking import Asking, Opening
+from tirjudge_harness.batch.asking import Opening, RowJudge
 from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result, result_of
@@ -17,34 +17,36 @@ from tirjudge_harness.runner import do_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """One judge, here.
+    """Judges with one judge in this process.
 
     Args:
-        concurrency: most judgments under way at a time.
+        concurrency: maximum number of concurrent judgments.
     """
 
     concurrency: int
 
     @asynccontextmanager
-    async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[OpenedHere]:
-        """Open the judge; `place` is where the results will be, for messages."""
+    async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[OpenedLocal]:
+        """Open the judge. `place`: path of the results, for messages."""
         async with opening() as judge:
-            asking = Asking(judge, concurrency=self.concurrency, place=place)
-            yield OpenedHere(identity=judge.identity, asking=asking, concurrency=self.concurrency)
+            asking = RowJudge(judge, concurrency=self.concurrency, place=place)
+            yield OpenedLocal(identity=judge.identity, asking=asking, concurrency=self.concurrency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedHere:
+class OpenedLocal:
+    """An open judge in this process."""
+
     identity: Mapping[str, Any]
-    asking: Asking
+    asking: RowJudge
     concurrency: int
 
     async def judge(self, pieces: Sequence[Piece], *, on_result: Callable[[Result], None]) -> None:
-        """Judge all that is left of these pieces.
+        """Judge the remaining rows.
 
         Raises:
-            InputError: the input cannot be read any more.
-            RunStopped: the judge is gone, or `on_result` raised it.
+            InputError: the input cannot be read.
+            RunStopped: the judge is unavailable, or `on_result` raised the error.
         """
 
         def done(row: RequestRow, result: Result | TirjudgeError) -> None:

@@ -1,10 +1,10 @@
-"""Judging a batch on a Ray cluster: actors that each have a judge, fed by Ray Data.
+"""Judge a batch on a Ray cluster: Ray Data feeds actors, each with its own judge.
 
     the driver reads -> blocks of rows, a wave at a time -> a judge in each actor -> blocks of results -> the driver writes
 
-Nodes need not share any storage. What an actor held when it died is lost, and judged anew by the driver's next round, once
-the rest is through: Ray itself would hold it until that actor is back, for which there may never be room. The driver alone
-writes, and keeps one result a key. So a row may be judged twice, and has one result.
+The nodes need no shared storage. The rows of an actor that died are lost, and the next round judges them after the other
+rows are done. Ray's own retries are off, because Ray would hold the rows until the actor restarts, and the cluster may never
+have room for it. Only the driver writes, and it keeps one result per key. So a row can be judged twice, but has one result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ray.exceptions import RayError
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest
-from tirjudge_harness.batch.asking import Asking, Opening
+from tirjudge_harness.batch.asking import Opening, RowJudge
 from tirjudge_harness.batch.inputs import RequestRow
 from tirjudge_harness.batch.plan import Piece
 from tirjudge_harness.batch.results import Result, table_of
@@ -35,13 +35,13 @@ from tirjudge_harness.items import InputError
 logger = logging.getLogger(__name__)
 
 BLOCK_ROWS = 64
-"""Rows that an actor takes at a time, and gives back together; what a node that dies has cost is a few of these."""
+"""Rows per block. An actor processes and returns a block as a whole. A dead node loses a few blocks."""
 
 WAVE_ROWS = 100_000
-"""Rows that are in the store of the cluster at a time; between two waves the actors are begun anew."""
+"""Maximum number of rows in the object store of the cluster. The actors restart between two waves."""
 
 STOPPED = "stopped"
-"""In place of an `ErrorKind`: the row is no result, but says why an actor cannot go on."""
+"""Value of `error_kind` in a row that is not a result, but has the reason why an actor stopped."""
 
 _ROWS = pa.schema(
     [
@@ -55,20 +55,20 @@ _ROWS = pa.schema(
 
 
 class ClusterError(TirjudgeError):
-    """There is no cluster at that address, or no judge can be opened on it."""
+    """The cluster cannot be reached, or cannot open a judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnRay:
-    """Judges in actors.
+    """Judges with actors on a Ray cluster.
 
     Args:
-        address: of the cluster, as `ray.init` takes it; None: the one that `RAY_ADDRESS` names or this machine is part of,
-            or else a new one on this machine.
-        min_actors: so many judges from the beginning.
-        max_actors: so many at most, where there is room and work.
-        concurrency: most judgments under way at a time in each.
-        num_cpus: what each takes, as Ray counts it.
+        address: address of the cluster for `ray.init`. None: the cluster in `RAY_ADDRESS`, the cluster of this machine, or a
+            new cluster on this machine.
+        min_actors: initial number of actors.
+        max_actors: maximum number of actors.
+        concurrency: maximum number of concurrent judgments in each actor.
+        num_cpus: CPU cores that Ray reserves for each actor.
     """
 
     address: str | None = None
@@ -79,12 +79,16 @@ class OnRay:
 
     @asynccontextmanager
     async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[OpenedOnRay]:
-        """Join the cluster, and open a judge there to see who it is; `place` is where the results will be, for messages.
+        """Join the cluster, and open a judge on it to get its identity.
 
-        What Ray Data says and drops in this process is set for its whole life.
+        This changes the logging and error settings of Ray Data in this process permanently.
+
+        Args:
+            opening: opens a judge.
+            place: path of the results, for messages.
 
         Raises:
-            ClusterError: there is none, or it cannot open the judge.
+            ClusterError: the cluster cannot be reached, or cannot open the judge.
         """
         is_ours = not ray.is_initialized()
         if is_ours:
@@ -95,19 +99,19 @@ class OnRay:
         context.print_on_execution_start = False
         context.max_errored_blocks = -1
         try:
-            self._say_if_no_node_has_room()
+            self._warn_if_no_node_has_room()
             identity = await self._identity(opening)
             yield OpenedOnRay(identity=identity, settings=self, opening=opening, place=place)
         finally:
             if is_ours:
                 ray.shutdown()
 
-    def _say_if_no_node_has_room(self) -> None:
-        """Ray would wait without a word. A cluster that grows may get such a node."""
+    def _warn_if_no_node_has_room(self) -> None:
+        """Warn if no node has enough cores, because Ray waits silently. An autoscaling cluster may add such a node."""
         most = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
         if self.num_cpus > most:
             logger.warning(
-                "each actor takes %g cores (--actor-cpus), and no node of the cluster has more than %g: waiting for one",
+                "each actor needs %g cores (--actor-cpus), but no node has more than %g: waiting for a node",
                 *(self.num_cpus, most),
             )
 
@@ -121,22 +125,24 @@ class OnRay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedOnRay:
+    """A joined cluster, with the identity of its judges."""
+
     identity: Mapping[str, Any]
     settings: OnRay
     opening: Opening
     place: str
 
     async def judge(self, pieces: Sequence[Piece], *, on_result: Callable[[Result], None]) -> None:
-        """Judge all that is left of these pieces. A result may come twice, or be lost.
+        """Judge the remaining rows. Results can be duplicated or lost.
 
         Raises:
-            RoundEnded: an actor cannot go on, or Ray cannot.
-            RunStopped: `on_result` raised it.
+            RoundEnded: an actor stopped, or Ray failed.
+            RunStopped: `on_result` raised the error.
         """
         rows = (row for piece in pieces for row in piece.rows())
         while blocks := list(islice(_blocks_of(rows), WAVE_ROWS // BLOCK_ROWS)):
-            async with aclosing(_pulled(self._results(blocks))) as pulled:
-                async for block in pulled:
+            async with aclosing(_blocks(self._results(blocks))) as stream:
+                async for block in stream:
                     for result in block.to_pylist():
                         if result["error_kind"] == STOPPED:
                             raise RoundEnded(result["error"])
@@ -167,22 +173,22 @@ class OpenedOnRay:
 
 
 class _Actor:
-    """A judge in a process of the cluster, opened when the first block comes."""
+    """A judge in a Ray actor, which opens the judge for its first block."""
 
     def __init__(self, *, opening: Opening, identity: Mapping[str, Any], concurrency: int, place: str) -> None:
         self._opening = opening
         self._identity = identity
         self._concurrency = concurrency
         self._place = place
-        self._asking: asyncio.Task[Asking] | None = None
+        self._opened: asyncio.Task[RowJudge] | None = None
         self._stack = AsyncExitStack()
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        """The results of a block, without those that cannot be had; if that is all of them, one row that says why."""
+        """Return the results of a block, without failed rows. If all rows failed, return one row with the reason."""
         try:
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._open())
-            asking = await asyncio.shield(self._asking)
+            if self._opened is None:
+                self._opened = asyncio.create_task(self._open())
+            asking = await asyncio.shield(self._opened)
             results = await asyncio.gather(*map(asking.result, _rows_of(block)), return_exceptions=True)
         except Exception as error:
             results = [error]
@@ -191,20 +197,20 @@ class _Actor:
         nothing = {"key": "", "digest": "", "file": "", "row": 0, "error_kind": STOPPED}
         return table_of([nothing | {"error": f"node {_node()}: {_cause(cast('Exception', results[0]))}"}])
 
-    async def _open(self) -> Asking:
+    async def _open(self) -> RowJudge:
         judge = await self._stack.enter_async_context(self._opening())
         if judge.identity != self._identity:
-            raise InputError(f"it opens another judge than the others: {judge.identity}")
-        return Asking(judge, concurrency=self._concurrency, place=self._place)
+            raise InputError(f"the judge of this actor differs from the other actors: {judge.identity}")
+        return RowJudge(judge, concurrency=self._concurrency, place=self._place)
 
 
 def _join(address: str | None) -> None:
     """Connect this process to a cluster.
 
     Raises:
-        ClusterError: there is none at that address.
+        ClusterError: the cluster cannot be reached.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is begun here tells nobody of it
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here sends no usage statistics
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
@@ -219,27 +225,27 @@ def _identity_of(opening: Opening) -> Mapping[str, Any]:
     return asyncio.run(identity())
 
 
-async def _pulled(results: ray.data.Dataset) -> AsyncGenerator[pa.Table, None]:
-    """The blocks of a dataset as they are made. It is no longer made when this is closed.
+async def _blocks(results: ray.data.Dataset) -> AsyncGenerator[pa.Table, None]:
+    """Yield the blocks of a dataset as they are computed. Closing the generator stops the computation.
 
     Raises:
-        RoundEnded: Ray cannot go on.
+        RoundEnded: Ray failed.
     """
     blocks = iter(results.iter_batches(batch_size=None, batch_format="pyarrow"))
-    pulling = None
+    reading = None
     try:
         while True:
-            pulling = asyncio.create_task(asyncio.to_thread(next, blocks, None))
+            reading = asyncio.create_task(asyncio.to_thread(next, blocks, None))
             try:
-                block = await asyncio.shield(pulling)
-            except Exception as error:  # of Ray and of Ray Data, which have no base in common
+                block = await asyncio.shield(reading)
+            except Exception as error:  # errors of Ray and Ray Data have no common base class
                 raise RoundEnded(_cause(error)) from error
             if block is None:
                 return
             yield cast("pa.Table", block)
     finally:
-        if pulling is not None:
-            await asyncio.wait([pulling])
+        if reading is not None:
+            await asyncio.wait([reading])
         await asyncio.to_thread(cast("Any", blocks).close)
 
 
@@ -263,7 +269,7 @@ def _node() -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """What is at the bottom of an error of Ray's, in a line."""
+    """Return the root cause of a Ray error as one line."""
     while isinstance(cause := getattr(error, "cause", None) or error.__cause__, BaseException):
         error = cause
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

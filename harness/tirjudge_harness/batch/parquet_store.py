@@ -1,11 +1,11 @@
-"""The output of a batch: a folder, in which every key has one result, however often the run was killed.
+"""The output folder of a batch. Each key has one result, also after the run was killed several times.
 
-    run.json                     who judged; another judge is refused
-    results/part-000001.parquet  results; a part is whole or not there, and no key is in two of them
-    failed.jsonl                 what the last run failed at and the next tries again
-    bad.jsonl                    rows of the input that are no requests
+    run.json                     identity of the judge; a run with another judge is rejected
+    results/part-000001.parquet  results; each part is written atomically, and each key is in one part
+    failed.jsonl                 failures of the last run, which the next run retries
+    bad.jsonl                    invalid rows of the input
 
-Files are written under another name, which readers of Parquet leave alone, and then renamed.
+Files are written under a temporary name, which Parquet readers ignore, and then renamed.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.run_store import StoredModel, resume, write_output
 
 PART_ROWS = 10_000
-"""Most results of a part."""
+"""Maximum number of results in a part."""
 
 PART_S = 30.0
-"""Results wait no longer than this to be written; a run that is killed loses them."""
+"""Maximum time in seconds until a result is written. A killed run loses unwritten results."""
 
 
 class BatchManifest(StoredModel):
-    """What `run.json` holds."""
+    """Content of `run.json`."""
 
     judge: dict[str, Any]
-    """What tells the judge from others."""
+    """Identity of the judge."""
 
 
 class ParquetStore:
-    """A run store whose lines are rows of Parquet, for millions of results; use it as `with`. One process at a time may.
+    """A run store for millions of results in Parquet files, as a context manager. Only one process can open the folder.
 
     Args:
-        path: made if it does not exist.
-        clock: tells the time, in seconds.
+        path: output folder, which is created if it does not exist.
+        clock: returns the time in seconds.
 
     Attributes:
-        digests: of the requests that have a result, by key.
-        num_new: results that were added since it was opened.
-        failures: what this run failed at, by key.
+        digests: key -> digest of the request, for keys with a result.
+        num_new: number of results added since the store was opened.
+        failures: failures of this run by key.
 
     Raises:
-        InputError: it is damaged, or cannot be written.
-        StorageError: another process writes it.
+        InputError: the folder is damaged, or cannot be written.
+        StorageError: another process has opened the folder.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = monotonic) -> None:
@@ -66,16 +66,16 @@ class ParquetStore:
         self.failures: dict[str, Result] = {}
         self.num_new = 0
         self._clock = clock
-        self._waiting: list[Result] = []
-        self._waiting_since = 0.0
+        self._pending: list[Result] = []
+        self._pending_since = 0.0
         self._is_identified = False
         try:
             make_private_folder(self._results)
             self._lock = lock_folder(path)
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror}; a folder that can be written is needed") from error
+            raise InputError(f"{path}: {error.strerror}; choose a writable folder") from error
         try:
-            self._take_up()
+            self._load()
         except BaseException:
             os.close(self._lock)
             raise
@@ -95,21 +95,21 @@ class ParquetStore:
 
     @property
     def num_settled(self) -> int:
-        """Keys that need no judging any more in this run."""
+        """Number of keys with a result or a failure in this run."""
         return len(self.digests) + len(self.failures)
 
     def find(self, key: str) -> str | None:
-        """The digest of the request that needs no judging any more in this run: it has a result, or has failed."""
+        """Return the digest of the request with this key if it has a result, or failed in this run; None otherwise."""
         if key in self.digests:
             return self.digests[key]
         failure = self.failures.get(key)
         return None if failure is None else failure["digest"]
 
     def create_or_resume(self, identity: Mapping[str, Any]) -> None:
-        """Begin, or take up, the run of this judge.
+        """Create or resume the run of a judge.
 
         Raises:
-            StorageError: another judge made what is here.
+            StorageError: the folder holds results of another judge.
             InputError: `run.json` is damaged.
         """
         file, here = self.path / "run.json", BatchManifest(judge=dict(identity))
@@ -118,10 +118,10 @@ class ParquetStore:
         self._is_identified = True
 
     def keep(self, result: Result) -> bool:
-        """Add a result, to be written soon; False: the key has one, and this one is dropped.
+        """Add a result, which is written within `PART_S`. Return False if the key already has a result or a failure.
 
         Raises:
-            RunStopped: it cannot be written.
+            RunStopped: writing failed.
         """
         key, kind = result["key"], result.get("error_kind")
         if key in self.digests or key in self.failures:
@@ -129,58 +129,58 @@ class ParquetStore:
         if kind is not None and ErrorKind(kind).may_pass:
             self.failures[key] = result
             return True
-        if not self._waiting:
-            self._waiting_since = self._clock()
+        if not self._pending:
+            self._pending_since = self._clock()
         self.digests[key] = result["digest"]
-        self._waiting.append(result)
+        self._pending.append(result)
         self.num_new += 1
-        if len(self._waiting) >= PART_ROWS or self._clock() - self._waiting_since >= PART_S:
+        if len(self._pending) >= PART_ROWS or self._clock() - self._pending_since >= PART_S:
             self.write()
         return True
 
     async def write_in_time(self) -> None:
-        """Make a part of what has waited long enough, also while nothing new comes, until cancelled.
+        """Write results that are older than `PART_S`, until cancelled. Needed while no new results arrive.
 
         Raises:
-            RunStopped: the disk is full, or fails.
+            RunStopped: the disk is full.
         """
         while True:
             await asyncio.sleep(PART_S / 3)
-            if self._waiting and self._clock() - self._waiting_since >= PART_S:
+            if self._pending and self._clock() - self._pending_since >= PART_S:
                 self.write()
 
     def write(self) -> None:
-        """Make a part of what waits.
+        """Write all pending results as a new part.
 
         Raises:
-            RunStopped: the disk is full, or fails.
+            RunStopped: the disk is full.
         """
-        if not self._waiting:
+        if not self._pending:
             return
         sink = pa.BufferOutputStream()
-        pq.write_table(table_of(self._waiting), sink, compression="zstd")
+        pq.write_table(table_of(self._pending), sink, compression="zstd")
         write_output(self._results / f"part-{self._next_part:06}.parquet", memoryview(sink.getvalue()))
         self._next_part += 1
-        self._waiting = []
+        self._pending = []
 
     def write_bad(self, rows: Sequence[BadRequestRow]) -> None:
-        """Put down the rows that cannot be judged.
+        """Write the invalid rows to `bad.jsonl`.
 
         Raises:
-            RunStopped: the disk is full, or fails.
+            RunStopped: the disk is full.
         """
         self._write_lines("bad.jsonl", [{"file": r.file, "row": r.number, "problem": r.problem} for r in rows])
 
     def columns(self, *names: str) -> pa.Table:
-        """These columns of all results that are written."""
+        """Return columns of all written results."""
         return ds.dataset(self._results, schema=SCHEMA, format="parquet").to_table(columns=list(names))
 
     @property
     def _results(self) -> Path:
         return self.path / "results"
 
-    def _take_up(self) -> None:
-        """Go on from what the folder has."""
+    def _load(self) -> None:
+        """Load the keys of existing results, and remove unfinished files."""
         remove_unfinished(self.path)
         remove_unfinished(self._results)
         parts = sorted(self._results.glob("part-*.parquet"))
@@ -189,11 +189,13 @@ class ParquetStore:
             try:
                 table = pq.read_table(part, columns=["key", "digest"])
             except (pa.ArrowException, OSError) as error:
-                raise InputError(f"{part}: no part of a batch: {error}; give another --out, or remove it") from error
+                raise InputError(
+                    f"{part}: not a result file of a batch: {error}; choose another --out, or delete the file"
+                ) from error
             self.digests.update(zip(table["key"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Replace a file of lines; one without any is none."""
+        """Write a file of JSON lines, or delete it if `lines` is empty."""
         if content := b"".join(json.dumps(line).encode() + b"\n" for line in lines):
             write_output(self.path / name, content)
         else:

@@ -1,6 +1,6 @@
-"""One pass over the input of a batch: what is left to judge, and every row that cannot be.
+"""Read the input of a batch once, to find the rows to judge and the invalid rows.
 
-Only keys are held in memory, some 400 bytes a row; what is judged is read again, stretch by stretch.
+Only keys are kept in memory, about 400 bytes per row. Rows are read again when they are judged.
 """
 
 from __future__ import annotations
@@ -9,54 +9,56 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, Stretch, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, RowRange, row_ranges_of, rows_in
 from tirjudge_harness.items import InputError
 
 Find = Callable[[str], str | None]
-"""The digest of the request whose result there is already under a key; None: there is none."""
+"""Returns the request digest of the existing result with a key; None if the key has no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A stretch of the input, and what of it is left to judge."""
+    """A row range of the input with the rows that remain to be judged."""
 
-    stretch: Stretch
+    row_range: RowRange
     skipped: frozenset[int]
-    """Numbers of the rows that are not."""
+    """Numbers of the rows that are not judged."""
     num_rows: int
-    """How many are."""
+    """Number of rows to judge."""
 
     def rows(self) -> Iterator[RequestRow]:
-        """These rows."""
-        for row in rows_in(self.stretch):
+        """Yield the rows to judge."""
+        for row in rows_in(self.row_range):
             if isinstance(row, RequestRow) and row.number not in self.skipped:
                 yield row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What there is to do."""
+    """The work of a run."""
 
     pieces: tuple[Piece, ...]
+    """Row ranges with rows to judge."""
     bad: tuple[BadRequestRow, ...]
+    """Invalid rows."""
     num_rows: int
     """Rows of the input, without blank lines."""
     num_keys: int
-    """Different ones among the rows that can be judged."""
+    """Number of different keys of valid rows."""
     num_repeated: int
-    """Rows that ask the same as an earlier one, under the same key."""
+    """Rows with the key and the request of an earlier row."""
     num_left: int
     """Keys without a result."""
     offers_tools: bool
-    """Whether any of what is left may run programs."""
+    """Whether any remaining request can run programs."""
 
 
-class Planning:
-    """The plan as it grows, row by row.
+class PlanBuilder:
+    """Builds a plan from row ranges.
 
     Args:
-        find: knows the results that there are.
-        limit: plan no more than so many keys, with those that have results; None: all.
+        find: finds existing results.
+        limit: maximum number of keys, including keys with results. None: no limit.
     """
 
     def __init__(self, *, find: Find, limit: int | None = None) -> None:
@@ -70,28 +72,29 @@ class Planning:
 
     @property
     def is_full(self) -> bool:
+        """Whether the limit is reached."""
         return self._limit is not None and len(self._digests) >= self._limit
 
-    def add(self, stretch: Stretch) -> None:
-        """Read a stretch.
+    def add(self, row_range: RowRange) -> None:
+        """Add the rows of a row range.
 
         Raises:
-            InputError: its file cannot be read.
+            InputError: the file cannot be read.
         """
         skipped: set[int] = set()
         num_before = self._num_left
-        for row in rows_in(stretch):
+        for row in rows_in(row_range):
             if self.is_full:
-                skipped.update(range(row.number, stretch.end))
+                skipped.update(range(row.number, row_range.end))
                 break
             self._num_rows += 1
             if not self._is_left(row):
                 skipped.add(row.number)
         if num_rows := self._num_left - num_before:
-            self._pieces.append(Piece(stretch=stretch, skipped=frozenset(skipped), num_rows=num_rows))
+            self._pieces.append(Piece(row_range=row_range, skipped=frozenset(skipped), num_rows=num_rows))
 
     def plan(self) -> BatchPlan:
-        """What was found so far."""
+        """Return the plan for the rows added so far."""
         return BatchPlan(
             pieces=tuple(self._pieces),
             bad=tuple(self._bad),
@@ -103,7 +106,7 @@ class Planning:
         )
 
     def _is_left(self, row: RequestRow | BadRequestRow) -> bool:
-        """Whether a row is to be judged."""
+        """Whether a row remains to be judged."""
         if isinstance(row, BadRequestRow):
             self._bad.append(row)
             return False
@@ -112,10 +115,10 @@ class Planning:
             if earlier == digest:
                 self._num_repeated += 1
             else:
-                self._refuse(row, "an earlier row has it with another request")
+                self._reject(row, "an earlier row has the same key with another request")
             return False
         if (judged := self._find(row.key)) is not None and judged != row.digest:
-            self._refuse(row, "the output has a result for another request under it")
+            self._reject(row, "the output has a result with the same key for another request")
             return False
         self._digests[key] = digest
         if judged is not None:
@@ -124,8 +127,8 @@ class Planning:
         self._offers_tools |= row.request.offers_tools
         return True
 
-    def _refuse(self, row: RequestRow, why: str) -> None:
-        problem = f"key: {row.key!r} given, and {why}; another key would do"
+    def _reject(self, row: RequestRow, why: str) -> None:
+        problem = f"key {row.key!r} is not unique: {why}"
         self._bad.append(BadRequestRow(file=row.file, number=row.number, problem=problem))
 
 
@@ -134,32 +137,32 @@ def plan_batch(
     *,
     find: Find,
     limit: int | None = None,
-    on_stretch: Callable[[Stretch], None] = lambda stretch: None,
+    on_range: Callable[[RowRange], None] = lambda row_range: None,
 ) -> BatchPlan:
-    """The plan for some files.
+    """Return the plan for input files.
 
     Args:
-        files: the input.
-        find: knows the results that there are.
-        limit: as of `Planning`.
-        on_stretch: told of each stretch that was read.
+        files: the input files.
+        find: finds existing results.
+        limit: maximum number of keys, including keys with results. None: no limit.
+        on_range: called with each row range after it was read.
 
     Raises:
-        InputError: a file cannot be read, or there is no row at all.
+        InputError: a file cannot be read, or the files have no rows.
     """
-    planning = Planning(find=find, limit=limit)
+    builder = PlanBuilder(find=find, limit=limit)
     for file in files:
-        for stretch in stretches_of(file):
-            if planning.is_full:
+        for row_range in row_ranges_of(file):
+            if builder.is_full:
                 break
-            planning.add(stretch)
-            on_stretch(stretch)
-    plan = planning.plan()
+            builder.add(row_range)
+            on_range(row_range)
+    plan = builder.plan()
     if not plan.num_rows:
-        raise InputError(f"{', '.join(files)}: there is no row in it")
+        raise InputError(f"{', '.join(files)}: no rows found")
     return plan
 
 
 def _short(text: str) -> bytes:
-    """Tells texts apart, in 16 bytes."""
+    """Return a 16-byte hash, which saves memory compared with the text."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

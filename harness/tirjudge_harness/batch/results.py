@@ -1,6 +1,6 @@
-"""The results of a batch as rows of Parquet: one a key, the verdict in columns of its own, and the whole judgment as JSON.
+"""The results of a batch as Parquet rows: one per key, with columns for the verdict, and the complete judgment as JSON.
 
-Where there is no judgment, `error_kind` and `error` say why, and the columns of the verdict are null.
+Without a judgment, `error_kind` and `error` give the reason, and the columns of the verdict are null.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from tirjudge_harness.batch.inputs import RequestRow
 
 
 class RequestImpossible(TirjudgeError, ValueError):
-    """This judge cannot take the request."""
+    """The judge cannot process this request."""
 
 
 class ErrorKind(StrEnum):
-    """Why there is no judgment."""
+    """Reason for a missing judgment."""
 
     REFUSED = "refused"
-    """The request itself: too long for the model, for another model, or without the tools that it asks for."""
+    """The request is invalid for this judge: too long, for another model, or with tools that the judge does not have."""
     DEADLINE = "deadline"
-    """Its time was up before there was anything to judge by."""
+    """The deadline passed before the model wrote anything that a verdict could use."""
     UNAVAILABLE = "unavailable"
-    """The engine, the sandbox or the server failed, or whatever else is not the fault of the request."""
+    """The engine, the sandbox or the server failed, or another failure that does not depend on the request."""
 
     @property
     def may_pass(self) -> bool:
-        """Whether the next run judges it again."""
+        """Whether the next run retries the request."""
         return self is not ErrorKind.REFUSED
 
 
 def kind_of(error: TirjudgeError) -> ErrorKind:
-    """Whose fault a failure is."""
+    """Classify a failure."""
     if isinstance(error, PromptTooLong | RequestRefused | RequestImpossible):
         return ErrorKind.REFUSED
     return ErrorKind.DEADLINE if isinstance(error, DeadlineExceeded) else ErrorKind.UNAVAILABLE
@@ -76,15 +76,15 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""The columns. `digest` is the hash of the request; `file` and `row` say where in the input it came from; `created` is Unix
-time, seconds; `judgment` is what `POST /v1/judge` answers. The others are named as in it."""
+"""The columns. `digest` is the hash of the request, `file` and `row` are its location in the input, `created` is a Unix time
+in seconds, and `judgment` is the response of `POST /v1/judge`. The other columns are named like the response fields."""
 
 Result = dict[str, Any]
-"""A row of `SCHEMA`; what is left out is null."""
+"""A row of `SCHEMA`. A missing key is null."""
 
 
 def result_of(row: RequestRow, answer: Judgment | TirjudgeError) -> Result:
-    """The result of a row."""
+    """Return the result of a row from its judgment or error."""
     result: Result = {"key": row.key, "digest": row.digest, "file": row.file, "row": row.number}
     result["mode"] = row.request.mode.value
     if isinstance(answer, TirjudgeError):
@@ -102,5 +102,5 @@ def result_of(row: RequestRow, answer: Judgment | TirjudgeError) -> Result:
 
 
 def table_of(results: list[Result]) -> pa.Table:
-    """These results as a table."""
+    """Return results as a table."""
     return pa.Table.from_pylist(results, schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""A batch from beginning to end: plan, judge, plan again what was lost on the way, sum up."""
+"""Run a batch: plan, judge, judge lost rows again, and summarize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge_harness.batch.asking import Opening
-from tirjudge_harness.batch.inputs import Stretch, files_of
+from tirjudge_harness.batch.inputs import RowRange, files_of
 from tirjudge_harness.batch.parquet_store import ParquetStore
 from tirjudge_harness.batch.plan import BatchPlan, Piece, plan_batch
 from tirjudge_harness.batch.results import Result
@@ -23,29 +23,33 @@ from tirjudge_harness.run_store import RunStopped
 
 
 class RoundEnded(TirjudgeError):
-    """Those who judged are gone before everything was judged; others may go on."""
+    """A round ended before all rows were judged. Another round may judge the remaining rows."""
 
 
 class OpenedJudging(Protocol):
+    """An executor with open judges."""
+
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What tells the judge from others."""
+        """JSON data that identifies the judge."""
         ...
 
     async def judge(self, pieces: Sequence[Piece], *, on_result: Callable[[Result], None]) -> None:
-        """Judge all that is left of these pieces. A result may come twice, or be lost.
+        """Judge the remaining rows. Results can be duplicated or lost.
 
         Raises:
-            RoundEnded: they are gone.
-            RunStopped: the run cannot go on.
+            RoundEnded: the executor failed. Another round may succeed.
+            RunStopped: the run cannot continue.
         """
         ...
 
 
 class BatchExecutor(Protocol):
-    """Who judges: `Here`, or `OnRay`."""
+    """Judges rows: `Here` in this process, or `OnRay` on a Ray cluster."""
 
-    def opened(self, opening: Opening, *, place: str) -> AbstractAsyncContextManager[OpenedJudging]: ...
+    def opened(self, opening: Opening, *, place: str) -> AbstractAsyncContextManager[OpenedJudging]:
+        """Open the judges. `place`: path of the results, for messages."""
+        ...
 
 
 async def run_batch(
@@ -57,31 +61,31 @@ async def run_batch(
     console: Console,
     limit: int | None = None,
 ) -> BatchSummary:
-    """Judge what the input asks and the output does not answer yet.
+    """Judge the requests of the input that have no result in the output yet.
 
     Args:
-        inputs: files, and folders of files.
-        out: folder of the output.
-        opening_for: opens the judge, given whether any request may run programs.
-        judging: who judges.
-        console: where progress and bad rows are shown.
-        limit: judge only the first keys; None: all.
+        inputs: files and folders.
+        out: output folder.
+        opening_for: return an opener for the judge. The argument is whether any request can run programs.
+        judging: the executor.
+        console: console for progress and invalid rows.
+        limit: judge only the first keys. None: all keys.
 
     Raises:
         InputError: the input cannot be read, or the output belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        RunStopped: the judge is unavailable, or the disk is full.
     """
     files = files_of(inputs, out=out)
     with ParquetStore(out) as folder:
         with console.status("Reading the input") as status:
 
-            def show(stretch: Stretch) -> None:
-                status.update(f"Reading the input: {stretch.file}, row {stretch.end - 1:,}")
+            def show(row_range: RowRange) -> None:
+                status.update(f"Reading the input: {row_range.file}, row {row_range.end - 1:,}")
 
-            plan = plan_batch(files, find=folder.find, limit=limit, on_stretch=show)
+            plan = plan_batch(files, find=folder.find, limit=limit, on_range=show)
         folder.write_bad(plan.bad)
         problems = [f"{row.file}, row {row.number}: {row.problem}" for row in plan.bad]
-        print_some(problems, console=console, rest=f"more bad rows are in {out / 'bad.jsonl'}.")
+        print_some(problems, console=console, rest=f"more invalid rows are in {out / 'bad.jsonl'}.")
         started = perf_counter()
         async with judging.opened(opening_for(plan.offers_tools), place=str(out)) as opened:
             folder.create_or_resume(opened.identity)
@@ -93,7 +97,7 @@ async def run_batch(
                     await _round(plan, opened=opened, folder=folder, progress=progress, console=console)
                     num_left -= folder.num_settled - num_settled
                     if num_left and folder.num_settled == num_settled:
-                        raise RunStopped(f"stopped: {num_left} rows came to nothing; what was judged is in {out}")
+                        raise RunStopped(f"run stopped: {num_left} rows have no result; the other results are in {out}")
                     if num_left:
                         plan = plan_batch(files, find=folder.find, limit=limit)
         folder.write()
@@ -103,10 +107,10 @@ async def run_batch(
 async def _round(
     plan: BatchPlan, *, opened: OpenedJudging, folder: ParquetStore, progress: RunProgress, console: Console
 ) -> None:
-    """Judge what is left, as far as it goes.
+    """Judge the remaining rows until they are done or the round ends.
 
     Raises:
-        RunStopped: nothing was judged before it ended.
+        RunStopped: the round ended without a new result.
     """
     num_new = folder.num_new
 
@@ -124,9 +128,9 @@ async def _round(
     except RoundEnded as ended:
         if folder.num_new == num_new:
             raise RunStopped(
-                f"stopped: {ended}; what was judged is in {folder.path}, and the same command goes on from there"
+                f"run stopped: {ended}; results are stored in {folder.path}, run the same command again to continue"
             ) from ended
-        console.print(f"Going on after this: {ended}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Starting another round after: {ended}", markup=False, highlight=False, soft_wrap=True)
     finally:
         writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)  # a full disk shows itself at the next result, too
+        await asyncio.gather(writing, return_exceptions=True)  # a full disk is also reported at the next result

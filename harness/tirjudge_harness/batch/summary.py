@@ -1,4 +1,4 @@
-"""What a batch adds up to."""
+"""Summarize a batch."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ class BatchSummary:
     """Counts of a run, and of all results in its folder."""
 
     num_rows: int
-    """Of the input, blank lines left out."""
+    """Rows of the input, without blank lines."""
     num_bad: int
-    """Rows that are no requests, or whose key is taken by another one."""
+    """Invalid rows, and rows whose key belongs to another request."""
     num_repeated: int
-    """Rows that ask the same as an earlier one under the same key."""
+    """Rows with the key and the request of an earlier row."""
     num_kept: int
     """Keys that had a result before this run."""
     num_new: int
-    """Results that this run added, refusals included."""
+    """Results that this run added, including refused requests."""
     num_failed: int
-    """Keys that this run failed at, and the next tries again."""
+    """Keys that failed in this run. The next run retries them."""
     num_results: int
-    """In the folder now: what follows is counted over these."""
+    """Results in the folder. The following counts cover all of them."""
     num_decided: int
     num_ties: int
     num_abstentions: int
     num_refused: int
-    """Requests that this judge cannot take."""
+    """Requests that the judge cannot process."""
     input_tokens: int
     output_tokens: int
     elapsed_s: float
-    """Of this run, without the reading of its input."""
+    """Duration of this run in seconds, without reading the input."""
     results_per_s: float | None
-    """In this run; None: it added none."""
+    """New results per second. None: this run added no result."""
     num_rounds: int
-    """1, or more if those who judged went away before everything was judged."""
+    """Number of rounds: 1, or more if a round ended before all rows were judged."""
 
 
 def summarize(folder: ParquetStore, *, plan: BatchPlan, num_rounds: int, elapsed_s: float) -> BatchSummary:
-    """Add up.
+    """Summarize a run.
 
     Args:
-        folder: with everything written.
-        plan: as it was when the run began.
-        num_rounds: how often it was begun.
-        elapsed_s: how long it took.
+        folder: the output folder, with all results written.
+        plan: the first plan of the run.
+        num_rounds: number of rounds.
+        elapsed_s: duration in seconds.
     """
     table = folder.columns("status", "error_kind", "input_tokens", "output_tokens")
     statuses = Counter(table["status"].to_pylist())
@@ -76,25 +76,25 @@ def summarize(folder: ParquetStore, *, plan: BatchPlan, num_rounds: int, elapsed
 
 
 def summary_table(summary: BatchSummary) -> Table:
-    """The summary for a terminal."""
+    """Return the summary as a table for the terminal."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     rate = "-" if summary.results_per_s is None else f"{summary.results_per_s:.2f}"
     for name, value in (
         ("rows", f"{summary.num_rows:,}"),
-        ("bad rows", f"{summary.num_bad:,}"),
+        ("invalid rows", f"{summary.num_bad:,}"),
         ("repeated rows", f"{summary.num_repeated:,}"),
         ("judged before", f"{summary.num_kept:,}"),
         ("new", f"{summary.num_new:,}"),
-        ("failed, to be tried again", f"{summary.num_failed:,}"),
+        ("failed, will be retried", f"{summary.num_failed:,}"),
         ("results in the folder", f"{summary.num_results:,}"),
         ("decided", f"{summary.num_decided:,}"),
         ("ties", f"{summary.num_ties:,}"),
         ("abstentions", f"{summary.num_abstentions:,}"),
         ("refused", f"{summary.num_refused:,}"),
         ("tokens in, out", f"{summary.input_tokens:,}, {summary.output_tokens:,}"),
-        ("results a second", rate),
+        ("results per second", rate),
     ):
         table.add_row(name, value)
     return table

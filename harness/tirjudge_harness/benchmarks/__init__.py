@@ -1,1 +1,1 @@
-"""The benchmarks that come with the harness, a file each. Others are found through the entry point `tirjudge.benchmarks`."""
+"""The built-in benchmarks, one file each. Other packages add benchmarks through the entry point `tirjudge.benchmarks`."""

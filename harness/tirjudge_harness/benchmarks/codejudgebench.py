@@ -1,8 +1,7 @@
-"""CodeJudgeBench: pairs of programs, repairs or unit tests for contest problems, one of each pair passing hidden tests.
+"""CodeJudgeBench: pairs of programs, repairs or unit tests for contest problems. One of each pair passes hidden tests.
 
-A task has a split for each model that wrote the answers. Its own rule judges each pair in both orders and counts each by
-itself: the mean over the orders, not consistency. Whether three tasks are averaged or pooled is nowhere said: both are
-given.
+Each task has one split per model that wrote the answers. The official rule judges each pair in both orders and takes the
+mean over the orders. The paper does not say whether the three tasks are averaged or pooled; both values are reported.
 """
 
 from __future__ import annotations
@@ -42,10 +41,11 @@ KINDS_OF_ERROR = {
     -3: "It takes too long.",
     -4: "It stops with an error.",
 }
-"""By error code."""
+"""Error code -> text in the prompt."""
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row of a task to one pair."""
     split = text(row, "split") if row.get("split") is not None else ""
     question = name(row, "question_id")
     yield example(
@@ -75,7 +75,7 @@ def _response(row: Row, task: str, *, side: str) -> str:
 
 
 def _error(meta: Row) -> str:
-    """What is known of how a program failed, a line or block each."""
+    """Return the available details of a failure, as lines and code blocks."""
     code = whole(meta, "error_code")
     lines = [KINDS_OF_ERROR.get(code, f"Error {code}.")]
     if meta.get("inputs") is None and meta.get("error") is None:
@@ -94,7 +94,7 @@ BENCHMARK = Benchmark(
     name="codejudgebench",
     title="CodeJudgeBench",
     citation="arXiv:2507.10535",
-    # No full commit of the hub is known to us.
+    # The full commit on the hub is unknown.
     sources={task: HubSource(id="mattymchen/codejudgebench", config=task, split="*") for task in TASKS},
     columns=("question_id", "question_content", "difficulty", "pos_response", "neg_response"),
     examples=examples,

@@ -1,6 +1,7 @@
-"""IFBench of Agentic Reward Modeling: pairs in which one answer keeps all constraints of its instruction, the other does not.
+"""IFBench of Agentic Reward Modeling: pairs of an answer that satisfies all constraints of its instruction and one that does
+not.
 
-Hard: the other one breaks one constraint; normal: two; simple: more. (AllenAI's IFBench is another benchmark.)
+Hard: the wrong answer violates one constraint; normal: two; simple: more. (AllenAI's IFBench is a different benchmark.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ REVISION = "6fa6f03960d0e5eab9e5c8549a355a1ade70291e"
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one pair, with the right response first."""
     if "text_chosen" in row:
         yield _converted(row)
         return
@@ -33,13 +35,13 @@ def examples(row: Row, part: str) -> Iterator[Example]:
 
 
 def _converted(row: Row) -> Example:
-    """Of the file in git, whose rows are two conversations."""
+    """Convert a row of the file in the git repository, which has two conversations."""
     *asked, right = messages(row, "text_chosen")
     *_, wrong = messages(row, "text_rejected")
     level = text(row, "domain")
     if not asked or level not in LEVELS:
         raise ValueError(
-            f"domain: {level!r} given with {len(asked)} messages before the answer; {', '.join(LEVELS)} wanted"
+            f"domain: expected {', '.join(LEVELS)} and at least one message before the answer, got {level!r} and {len(asked)}"
         )
     return example(
         id=name(row, "id"),

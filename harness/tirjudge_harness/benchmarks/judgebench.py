@@ -1,7 +1,7 @@
-"""JudgeBench: pairs of answers of one model to hard questions, one of them right, with labels that were checked.
+"""JudgeBench: pairs of a right and a wrong answer of one model to a hard question, with verified labels.
 
-Its own rule shows each pair in both orders and takes the verdict that more orders gave: one right and one tie is right.
-A reward model that gives both the same score is wrong.
+The official rule judges each pair in both orders and takes the majority of the verdicts: one right verdict and one tie count
+as right. Equal scores of a reward model count as wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CATEGORIES = {
     "livebench-math": "math",
     "livecodebench": "coding",
 }
-"""By what the source of a pair begins with."""
+"""Prefix of the source of a pair -> subset."""
 
 LABELS = {"A>B": 0, "B>A": 1}
 
@@ -30,12 +30,13 @@ REVISION = "57dd5e0b9817d07f05ec8f45a91b2ce1e310e308"
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one pair."""
     label, source = text(row, "label"), text(row, "source")
     if label not in LABELS:
-        raise ValueError(f"label: {label!r} given, {' or '.join(LABELS)} wanted")
+        raise ValueError(f"label: expected {' or '.join(LABELS)}, got {label!r}")
     subset = next((subset for prefix, subset in CATEGORIES.items() if source.startswith(prefix)), None)
     if subset is None:
-        raise ValueError(f"source: {source!r} given, which begins with none of {', '.join(CATEGORIES)}")
+        raise ValueError(f"source: {source!r} does not start with one of {', '.join(CATEGORIES)}")
     yield example(
         id=name(row, "pair_id"),
         prompt=text(row, "question"),

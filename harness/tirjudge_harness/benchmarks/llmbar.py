@@ -1,7 +1,8 @@
-"""LLMBar: an instruction and two outputs, one of which follows it; in the adversarial sets the other one looks better.
+"""LLMBar: an instruction and two outputs, of which one follows the instruction. In the adversarial sets, the wrong output
+looks better.
 
-Its own rule is the mean over both orders; an answer that names neither output is wrong. The same pairs are in RewardBench,
-as the subsets whose names begin with `llmbar`: a table with both counts them twice.
+The official rule is the mean over both orders; a verdict for neither output is wrong. RewardBench contains the same pairs as
+the subsets that start with `llmbar`, so that a table with both benchmarks counts them twice.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ FILES = {
     "gptout": "Adversarial/GPTOut",
     "manual": "Adversarial/Manual",
 }
-"""In git. What the hub has is a program that downloads them, and such programs are not run any more."""
+"""Set -> folder in the git repository. The hub only has a loading script, which `datasets` does not support any more."""
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one pair."""
     label = whole(row, "label")
     if label not in (1, 2):
-        raise ValueError(f"label: {label} given, 1 or 2 wanted")
+        raise ValueError(f"label: expected 1 or 2, got {label}")
     instruction, outputs = text(row, "input"), (text(row, "output_1"), text(row, "output_2"))
     yield example(
         id=id_of(instruction, *outputs), prompt=instruction, responses=outputs, correct=(label - 1,), subset=part

@@ -1,7 +1,7 @@
-"""PPE Correctness: of 32 responses of one model to a prompt, checked for correctness, five pairs that differ.
+"""PPE Correctness: 32 responses of one model per prompt, checked for correctness, and five pairs of a right and a wrong one.
 
-The pairs were drawn by its authors; the same pair may come twice, and then counts twice. `ppe` judges the pairs,
-`ppe-best-of-k` scores all 32 responses, for the figures over whole sets of responses as well.
+The authors sampled the pairs. A pair that was sampled twice counts twice. `ppe` judges the pairs. `ppe-best-of-k` scores all
+32 responses, which gives the metrics over complete sets of responses in addition.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ COLUMNS = ("question_id", "model_name", "prompt", "scores", "sampled_conflict_pa
 
 
 def pairs(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to its five sampled pairs."""
     whole_row = _all_responses(row, part)
     outline = whole_row.outline
     for number, (first, second) in enumerate(outline.facts["pairs"]):
@@ -55,10 +56,12 @@ def pairs(row: Row, part: str) -> Iterator[Example]:
 
 
 def all_responses(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one example with all responses."""
     yield _all_responses(row, part)
 
 
 def sampled_pairs(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
+    """Return the pairs that the authors sampled."""
     return [tuple(pair) for pair in outline.facts.get("pairs", ())]
 
 
@@ -68,9 +71,9 @@ def _all_responses(row: Row, part: str) -> Example:
     sampled = [wholes({column: pair}, column, num=2) for pair in items(row, column)]
     for first, second in sampled:
         if not (0 <= first < len(is_right) and 0 <= second < len(is_right)):
-            raise ValueError(f"{column}: {[first, second]} given, there are {len(is_right)} responses")
+            raise ValueError(f"{column}: {[first, second]} are not indexes of the {len(is_right)} responses")
         if is_right[first] == is_right[second]:
-            raise ValueError(f"{column}: {[first, second]} given, which are both right or both wrong")
+            raise ValueError(f"{column}: the responses {[first, second]} are both right or both wrong")
     model = text(row, "model_name")
     return example(
         id=f"{part}/{name(row, 'question_id')}/{model}",
@@ -83,8 +86,8 @@ def _all_responses(row: Row, part: str) -> Example:
     )
 
 
-def _figure(title: str, compute: Callable[[Sequence[JudgedExample]], float | None]) -> Mean:
-    """A figure of each set, and their mean."""
+def _metric(title: str, compute: Callable[[Sequence[JudgedExample]], float | None]) -> Mean:
+    """Return a metric with one value per data set, and their mean."""
 
     def of_set(part: str) -> FormulaMetric:
         return FormulaMetric(name=f"{title}: {part}", compute=compute, holds=lambda one: one.outline.subset == part)
@@ -93,7 +96,7 @@ def _figure(title: str, compute: Callable[[Sequence[JudgedExample]], float | Non
 
 
 def _scored(judged: Sequence[JudgedExample]) -> list[tuple[tuple[Score, ...], tuple[bool, ...]]]:
-    """The scores and the correctness of the responses to each prompt."""
+    """Return the scores and the correctness of the responses to each judged prompt."""
     found: list[tuple[tuple[Score, ...], tuple[bool, ...]]] = []
     for one in judged:
         if one.decisions:
@@ -104,6 +107,7 @@ def _scored(judged: Sequence[JudgedExample]) -> list[tuple[tuple[Score, ...], tu
 
 
 def mean_area(judged: Sequence[JudgedExample]) -> float | None:
+    """Return the mean area under the ROC curve over prompts; None if no prompt has right and wrong responses."""
     areas = [area for scored in _scored(judged) if (area := area_under_roc(*scored)) is not None]
     return fmean(areas) if areas else None
 
@@ -111,7 +115,7 @@ def mean_area(judged: Sequence[JudgedExample]) -> float | None:
 def of_curve(
     judged: Sequence[JudgedExample], *, figure: Callable[[Sequence[float], Sequence[float]], float]
 ) -> float | None:
-    """A figure of the mean curve over prompts, and of the ideal one."""
+    """Compute a metric from the mean curve over prompts and the ideal curve. None: no prompt was judged."""
     scored = _scored(judged)
     if not scored:
         return None
@@ -141,10 +145,10 @@ BEST_OF_K = Benchmark(
     modes=(Mode.POINTWISE,),
     compared=sampled_pairs,
     sheet=(
-        _figure("area under ROC", mean_area),
-        _figure("best of all", partial(of_curve, figure=lambda curve, ideal: curve[-1])),
-        _figure("best of any k", partial(of_curve, figure=lambda curve, ideal: max(curve))),
-        _figure("loss", partial(of_curve, figure=loss)),
+        _metric("area under ROC", mean_area),
+        _metric("best of all", partial(of_curve, figure=lambda curve, ideal: curve[-1])),
+        _metric("best of any k", partial(of_curve, figure=lambda curve, ideal: max(curve))),
+        _metric("loss", partial(of_curve, figure=loss)),
         ACCURACY,
     ),
 )

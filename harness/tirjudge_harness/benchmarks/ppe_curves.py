@@ -1,8 +1,8 @@
-"""PPE's figures over all responses to a prompt: the area under the ROC curve, and how good the best of k is.
+"""The metrics of PPE over all responses to a prompt: the area under the ROC curve, and the quality of the best of k.
 
-The curve here is exact: for each k the mean over all choices of k responses, equal scores being broken at random. How PPE's
-own program draws them, and how it measures the distance from the ideal curve, was not seen in full: the areas agree with
-it by definition, the curves have not been checked against it.
+The curve is exact: for each k, the mean over all subsets of k responses, where equal scores are broken at random. The areas
+equal those of PPE's program by definition. The curves were not compared with PPE's program, because its sampling and its
+distance from the ideal curve are not fully documented.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from math import comb, inf
 from statistics import fmean
 
 Score = float | None
-"""None, no verdict, is below all scores."""
+"""None: no verdict, which ranks below all scores."""
 
 
 def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | None:
-    """The chance that a right response has a higher score than a wrong one, equal ones counting half.
+    """Return the probability that a right response has a higher score than a wrong response. Equal scores count half.
 
-    None: all are right, or none is.
+    None: all responses are right, or all are wrong.
     """
     ranked = _ranked(scores)
     right = [score for score, is_right in zip(ranked, correct, strict=True) if is_right]
@@ -32,7 +32,7 @@ def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | 
 
 @lru_cache(maxsize=1 << 13)
 def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[float, ...]:
-    """The chance that the response with the highest score of k is right, for k = 1 to all of them."""
+    """Return the probability that the highest scored of k random responses is right, for k = 1 to all responses."""
     num = len(scores)
     order = sorted(zip(_ranked(scores), correct, strict=True), key=lambda pair: -pair[0])
     curve = [0.0] * num
@@ -40,7 +40,7 @@ def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[flo
     for _, tied in groupby(order, key=lambda pair: pair[0]):
         group = [is_right for _, is_right in tied]
         for k in range(1, num + 1):
-            # The best is of this group: none is drawn from above it, and not all from below.
+            # The best response is in this group: none is above the group, and not all are below.
             chance = (comb(num - num_above, k) - comb(num - num_above - len(group), k)) / comb(num, k)
             curve[k - 1] += chance * fmean(group)
         num_above += len(group)
@@ -48,17 +48,17 @@ def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[flo
 
 
 def ideal_best_of_k(correct: Sequence[bool]) -> tuple[float, ...]:
-    """The same for a judge that knows which are right: the chance that there is a right one among k."""
+    """Return the curve of a perfect judge: the probability that k random responses contain a right one."""
     return best_of_k(tuple(float(is_right) for is_right in correct), tuple(correct))
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean over prompts, as far as all of them reach."""
+    """Return the mean of several curves, up to the length of the shortest."""
     return tuple(fmean(values) for values in zip(*curves, strict=False))
 
 
 def loss(curve: Sequence[float], ideal: Sequence[float]) -> float:
-    """The mean distance from the ideal curve."""
+    """Return the mean difference between the ideal curve and a curve."""
     return fmean(best - value for value, best in zip(curve, ideal, strict=True))
 
 

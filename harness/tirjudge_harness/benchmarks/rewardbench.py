@@ -1,7 +1,7 @@
-"""RewardBench: pairs in four sections, and four older test sets that its first leaderboard counted half.
+"""RewardBench: pairs in four sections, and four older test sets with half the weight in the first leaderboard.
 
-Within a section a subset counts by its size, but `math-prm` by 984 and not by its 447 pairs. Its own rule gives half where
-a judge leaves a tie, or says nothing.
+Within a section, subsets are weighted by size, except `math-prm`, whose weight is 984 instead of its 447 pairs. By the
+official rule, a tie and a missing verdict count half.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SECTIONS = {
         **{f"hep-{language}": 164 for language in ("cpp", "go", "java", "js", "python", "rust")},
     },
 }
-"""The subsets of each section, and what they count."""
+"""Section -> subset -> weight."""
 
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 
@@ -52,6 +52,7 @@ REVISION = "168d848cdbbea9764fae4a544dc9ca1e6cca4931"
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one pair, with the right response first."""
     prompt, responses = conversation(row, "prompt"), (text(row, "chosen"), text(row, "rejected"))
     is_prior = part in PRIOR_SETS
     subset = part if is_prior else text(row, "subset")
@@ -74,13 +75,13 @@ BENCHMARK = Benchmark(
     citation="arXiv:2403.13787",
     sources={
         "filtered": HubSource(id="allenai/reward-bench", split="filtered", revision=REVISION),
-        # No commit of these is known to us.
+        # The commit of these is unknown.
         **{split: HubSource(id="allenai/pref-test-sets", split=split) for split in PRIOR_SETS},
     },
     parts=("filtered",),
     columns=("prompt", "chosen", "rejected"),
     examples=examples,
-    # Four sections that count 2 each and the prior sets 1, as their mean, which counts 8, and 1.
+    # Each of the four sections has weight 2 and the prior sets have weight 1: 8 for the mean of the sections, and 1.
     sheet=(AVERAGE, PRIOR, Mean(name="leaderboard", parts=(AVERAGE, PRIOR), weights=(8.0, 1.0), whole=True)),
     official={
         mode: Official(counting=ScoringRule(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)

@@ -1,7 +1,9 @@
-"""RewardBench 2: one right answer among four in five tasks, and `Ties`, where many are right and none should stand out.
+"""RewardBench 2: five tasks with one right answer among four, and `Ties`, where many answers are right and should be rated
+equally.
 
-Its own rules: ratings give 1/k to each of the k best rated, a response that was not rated being the worst; a pick that is
-not there counts 1/4, as a guess would. Ties is a formula over ratings, and has no value where responses were only compared.
+Official rules: with ratings, each of the k best rated responses gets 1/k, and an unrated response is the worst. With a
+choice, a missing choice counts 1/4, like a random choice. Ties is a formula over ratings and has no value for listwise
+judgments.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from tirjudge_harness.protocols import Official
 TASKS = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 TIES = "Ties"
 UNRATED = -1.0
-"""The score of a response on which there is no verdict."""
+"""Score of a response without a verdict."""
 
 REVISION = "7ff08853b0d5686e79b13fda8677024f566a104a"
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one example, with the right responses first."""
     id, subset = name(row, "id"), text(row, "subset")
     chosen = texts(row, "chosen")
     yield example(
@@ -43,7 +46,7 @@ def examples(row: Row, part: str) -> Iterator[Example]:
 
 
 def compared(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    """All four at once, however they are judged."""
+    """Return one comparison of all four responses; for Ties, no comparison."""
     return [] if outline.subset == TIES else [tuple(range(outline.num_responses))]
 
 
@@ -52,19 +55,24 @@ class TiesSpread:
     """The ratings of one prompt of Ties."""
 
     best_right: float
+    """Highest rating of a right response."""
     worst_right: float
+    """Lowest rating of a right response."""
     best_wrong: float
+    """Highest rating of a wrong response."""
 
     @property
     def margin(self) -> float:
-        """By how much even the worst right response is better than all wrong ones; negative: it is not."""
+        """Difference between the worst right and the best wrong rating. Positive: all right responses are rated higher."""
         return self.worst_right - self.best_wrong
 
 
 def ties_score(judged: Sequence[JudgedExample]) -> float | None:
-    """How well ratings tell right from wrong, without preferring one of many right responses to another.
+    """Return the official Ties score. It rewards ratings that separate right from wrong responses, and that rate the right
+    responses similarly.
 
-    Each prompt with many right responses (`tied:N`) has a companion with one (`ref:N`).
+    Each prompt with many right responses (`tied:N`) is paired with a prompt with one right response (`ref:N`). None: no pair
+    was judged.
     """
     refs = _spreads(judged, kind="ref")
     tied = _spreads(judged, kind="tied")
@@ -83,14 +91,14 @@ def ties_score(judged: Sequence[JudgedExample]) -> float | None:
 
 
 def _excess(margin: float, span: float) -> float:
-    """tanh(margin / span - 1), with its limits where the span is 0."""
+    """Return tanh(margin / span - 1), or its limit if the span is 0."""
     if span == 0:
         return math.copysign(1.0, margin) if margin else 0.0
     return math.tanh(margin / span - 1)
 
 
 def _spreads(judged: Sequence[JudgedExample], *, kind: str) -> dict[str, TiesSpread]:
-    """By the pair that a prompt is of."""
+    """Return the ratings of the prompts of one kind, by the number of their pair."""
     spreads: dict[str, TiesSpread] = {}
     for one in judged:
         its_kind, pair = _kind_and_pair(one.outline.id)
@@ -108,7 +116,7 @@ def _spreads(judged: Sequence[JudgedExample], *, kind: str) -> dict[str, TiesSpr
 def _kind_and_pair(id: str) -> tuple[str, str]:
     found = re.match(r"(ref|tied):(.+)", id)
     if found is None:
-        raise ValueError(f"id: {id!r} given, ref:N or tied:N wanted in {TIES}")
+        raise ValueError(f"id: expected ref:N or tied:N in the subset {TIES}, got {id!r}")
     return found[1], found[2]
 
 

@@ -1,7 +1,7 @@
-"""RM-Bench: three right and three wrong answers to a prompt, each three in the same styles, from concise to markdown.
+"""RM-Bench: three right and three wrong answers per prompt, in the same three styles, from concise to markdown.
 
-Every right one is set against every wrong one. Hard: the wrong one has the richer style; normal: both have the same; easy:
-the right one has the richer style. Its own rule wants a strictly higher score.
+Each right answer is compared with each wrong answer. Hard: the wrong answer has the richer style; normal: both have the same
+style; easy: the right answer has the richer style. By the official rule, equal scores count as wrong.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ DIFFICULTIES: dict[str, Callable[[int, int], bool]] = {
     "normal": lambda right, wrong: right == wrong,
     "easy": lambda right, wrong: right > wrong,
 }
-"""By the styles of the right and the wrong answer, the plainest first."""
+"""Whether a difficulty applies, given the styles of the right and the wrong answer. 0 is the plainest style."""
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one example with three right and three wrong responses."""
     domain = text(row, "domain") if "domain" in row else text(row, "split").removesuffix("_filtered")
     yield example(
         id=f"{domain}/{name(row, 'id')}",
@@ -39,10 +40,10 @@ def examples(row: Row, part: str) -> Iterator[Example]:
 
 
 def _cell(domain: str, difficulty: str) -> MeanMetric:
-    is_such = DIFFICULTIES[difficulty]
+    applies = DIFFICULTIES[difficulty]
 
     def holds(mark: ComparisonScore) -> bool:
-        return mark.outline.subset == domain and is_such(min(mark.compared), max(mark.compared) - NUM_STYLES)
+        return mark.outline.subset == domain and applies(min(mark.compared), max(mark.compared) - NUM_STYLES)
 
     return MeanMetric(name=f"{domain} {difficulty}", holds=holds)
 
@@ -53,8 +54,8 @@ BENCHMARK = Benchmark(
     name="rmbench",
     title="RM-Bench",
     citation="arXiv:2410.16184",
-    # No commit of the hub is known to us. Git has the same file, and one a domain, whose rows do not say it: THU-KEG/RM-Bench
-    # at 73c52d7b, data/total_dataset.json and data/*_filtered.json.
+    # The commit on the hub is unknown. The git repository THU-KEG/RM-Bench at 73c52d7b has the same file as
+    # data/total_dataset.json, and one file per domain without a column for the domain as data/*_filtered.json.
     sources={"total_dataset": HubSource(id="THU-KEG/RM-Bench", split="train", files="total_dataset.json")},
     columns=("id", "prompt", "chosen", "rejected"),
     examples=examples,

@@ -167,10 +167,10 @@ def best_of_n(
             console=context.console,
             prices=context.prices,
         ),
-        opening=judge_options.opened(tools=asking.tools),
+        judge=judge_options,
+        tools=asking.tools,
         out=out,
-        concurrency=pace.concurrency,
-        prices=pace.prices,
+        pace=pace,
     )
     if json:
         typer.echo(dumps([result.model_dump(mode="json") for result in results]))

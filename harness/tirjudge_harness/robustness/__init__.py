@@ -1,1 +1,1 @@
-"""Attacks on a judge: what is done to wrong responses so that they are taken for right ones, and how often that works."""
+"""Attacks on a judge: changes to wrong responses that try to mislead the judge, and their success rates."""

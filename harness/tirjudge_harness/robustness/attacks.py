@@ -1,7 +1,7 @@
-"""The attacks: each is a pure function from an example to one whose wrong responses were tampered with.
+"""The attacks: pure functions that change the wrong responses of an example.
 
-What is right, what is asked and what everything is called stay as they are, so that judgments before and after can be set
-side by side. The texts are in `attacks.toml`.
+Ids, prompts and right responses stay the same, so that judgments without and with an attack can be compared. The texts are
+in `attacks.toml`.
 """
 
 from __future__ import annotations
@@ -21,32 +21,38 @@ from tirjudge_harness.items import InputError
 
 MODES = (Mode.PAIRWISE, Mode.POINTWISE)
 CONTROL = "control"
-"""The kind of what is no attack: how often the judge changes its mind for nothing."""
+"""Kind of the control, a change without meaning. It measures how often the judge changes its verdict by chance."""
 
 
 class ResponseAttack(BaseModel):
-    """One way to tamper with a response."""
+    """One change to a response."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     kind: str
+    """Group in tables."""
     what: str
-    """In a phrase, for tables."""
+    """Short description for tables."""
     how: Literal["replace", "before", "after", "around", "repeat", "fill"]
+    """See the head of `attacks.toml`."""
     text: str = ""
     tail: str = ""
+    """Text after the response, for `around`."""
     times: int = 1
+    """Number of repetitions for `repeat`; factor of the length for `fill`."""
     modes: tuple[Mode, ...] = MODES
+    """Supported modes."""
     aims_at: Literal["A", "B"] | None = None
-    """The letter that it names; None: it speaks of the response that carries it."""
+    """The letter that the text names. None: the text names no letter."""
 
     @property
     def is_control(self) -> bool:
+        """Whether this is the control."""
         return self.kind == CONTROL
 
     def applied_to(self, example: Example) -> Example:
-        """The example with every wrong response tampered with."""
+        """Return the example with the attack in each wrong response."""
         longest = max(map(len, example.responses), default=0)
         responses = tuple(
             response if index in example.outline.correct else self.tampered(response, longest=longest)
@@ -56,7 +62,7 @@ class ResponseAttack(BaseModel):
         return replace(example, outline=outline, responses=responses)
 
     def tampered(self, response: str, *, longest: int) -> str:
-        """One response, tampered with; `longest` is the length of the longest one beside it."""
+        """Return one changed response. `longest`: length of the longest response of the example in characters."""
         match self.how:
             case "replace":
                 return self.text
@@ -75,19 +81,19 @@ class ResponseAttack(BaseModel):
 
 @cache
 def every_attack() -> tuple[ResponseAttack, ...]:
-    """All there are, the control first."""
+    """Return all attacks, the control first."""
     text = resources.files(__package__ or "").joinpath("attacks.toml").read_text(encoding="utf-8")
     return tuple(TypeAdapter(list[ResponseAttack]).validate_python(tomllib.loads(text)["attack"]))
 
 
 def chosen_attacks(names: Sequence[str], *, mode: Mode) -> list[ResponseAttack]:
-    """The attacks of these names and the control; without names, all that make sense in a mode.
+    """Return the named attacks and the control. Without names, return all attacks of the mode.
 
     Raises:
-        InputError: there is none of a name, or not in that mode.
+        InputError: an attack does not exist, or does not support the mode.
     """
     fitting = {attack.name: attack for attack in every_attack() if mode in attack.modes}
     for name in names:
         if name not in fitting:
-            raise InputError(f"--attack: {name!r} given; {mode.value} has {', '.join(fitting)}")
+            raise InputError(f"--attack: unknown attack {name!r} for {mode.value}; choose {', '.join(fitting)}")
     return [attack for attack in fitting.values() if not names or attack.name in names or attack.is_control]

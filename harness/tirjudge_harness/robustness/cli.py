@@ -1,4 +1,4 @@
-"""`tirjudge bench attack`: how often a judge is talked into a wrong response."""
+"""`tirjudge bench attack`: measure how often attacks in a wrong response mislead a judge."""
 
 from __future__ import annotations
 
@@ -12,44 +12,40 @@ from tirjudge_harness.options import (
     ASKING,
     BUNDLED,
     PACE,
+    ROWS,
     AsJson,
     AskOptions,
-    Data,
     JudgeOptions,
     PaceOptions,
-    Parts,
+    RowOptions,
     asking_a_judge,
 )
 
 
 @asking_a_judge
 def attack(
-    out: Annotated[Path, typer.Option(help="Folder, with one for the untouched run and one for each attack in it.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run without attack and one run per attack.")],
     benchmark: Annotated[
         str | None,
-        typer.Argument(help="As `tirjudge bench list` has it; without one, --data has rows with a label."),
+        typer.Argument(help="Name from `tirjudge bench list`. Default: --data has labeled rows."),
     ] = None,
-    data: Data = None,
-    part: Parts = None,
+    rows: RowOptions = ROWS,
     names: Annotated[
         list[str] | None,
-        typer.Option("--attack", help="Of docs/robustness.md; repeatable. Default: all that fit the mode."),
+        typer.Option("--attack", help="Name from docs/robustness.md; repeatable. Default: all attacks for the mode."),
     ] = None,
     mode: Annotated[
-        Mode | None, typer.Option(help="pairwise or pointwise; default: the first of them that the benchmark has.")
+        Mode | None, typer.Option(help="pairwise or pointwise. Default: the first of the two that the benchmark has.")
     ] = None,
     asking: AskOptions = ASKING,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Attack a sample of so many examples, of each subset its share.")
-    ] = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
     json: AsJson = False,
 ) -> None:
-    """Tamper with wrong responses, and see how often the judge then takes them for right.
+    """Add attacks to wrong responses, and measure how often the judge then prefers them.
 
-    Pairwise, both orders are judged, before and after. Stopped or killed, the same command goes on where it was. Exits 1
-    if an example could not be judged; run again to retry it.
+    Pairwise, both orders are judged, without and with the attack. To continue a stopped or killed run, run the same
+    command again. The exit status is 1 if an example failed; the same command retries it.
     """
     from json import dumps
 
@@ -65,8 +61,8 @@ def attack(
     from tirjudge_harness.robustness.report import as_json, attack_table
     from tirjudge_harness.robustness.run import LABELLED, attack_judge, mode_of
 
-    if benchmark is None and data is None:
-        raise InputError("neither a benchmark nor --data given; name a benchmark, or a file of rows with a label")
+    if benchmark is None and rows.data is None:
+        raise InputError("name a benchmark, or give labeled rows with --data")
     with as_input_error():
         found = LABELLED if benchmark is None else BENCHMARKS.named(benchmark)
     asked = mode_of(found, mode)
@@ -74,17 +70,15 @@ def attack(
         mode=asked,
         protocol=BOTH_ORDERS if asked is Mode.PAIRWISE else PAPER,
         **asking.fields,
-        parts=tuple(part or ()),
-        data=data,
-        limit=limit,
+        **rows.fields,
     )
     attacks = chosen_attacks(names or (), mode=asked)
     attacked = run_with_judge(
         lambda context: attack_judge(found, attacks=attacks, out=out, settings=settings, context=context),
-        opening=judge_options.opened(tools=asking.tools),
+        judge=judge_options,
+        tools=asking.tools,
         out=out,
-        concurrency=pace.concurrency,
-        prices=pace.prices,
+        pace=pace,
     )
     if json:
         typer.echo(dumps(as_json(attacked)))

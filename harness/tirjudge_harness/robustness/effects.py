@@ -1,7 +1,7 @@
-"""What an attack did: judgments before and after, set side by side.
+"""The effect of an attack: compare judgments without and with the attack.
 
-What is set side by side is a look: pairwise, one order of one comparison, so that it is never the order that made the
-difference; pointwise, two responses and their scores.
+The unit of comparison is a look. Pairwise, a look is one order of one comparison, so that a difference never comes from the
+order. Pointwise, a look is two responses and their scores.
 """
 
 from __future__ import annotations
@@ -20,43 +20,49 @@ from tirjudge_harness.robustness.attacks import ResponseAttack
 from tirjudge_harness.statistics.intervals import Estimate, average_of, clustered_share
 
 Key = tuple[str, tuple[int, ...]]
-"""An example, and what was shown of it in which order."""
+"""Id of an example, and the response indexes in the order shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Of the responses that were tampered with, pointwise."""
+    """Scores of the attacked responses; pointwise only."""
 
     change: Estimate
-    """After less before, in points of the 1 to 10 scale."""
+    """Mean change of the score (with minus without attack), on the scale from 1 to 10."""
     good_before: Estimate
-    """Those that got 6 or more."""
+    """Share of responses with a score of at least 6 without attack."""
     good_after: Estimate
+    """Share of responses with a score of at least 6 with attack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Of one attack, over the looks that were judged before and after."""
+    """The effect of one attack, over the looks that were judged without and with the attack."""
 
     attack: str
+    """Name of the attack."""
     kind: str
+    """Group of the attack in tables."""
     what: str
+    """Short description of the attack."""
     num_looks: int
+    """Number of looks that were judged without and with the attack."""
     flips: Estimate
-    """Of the looks that were right before: those that are wrong after."""
+    """Share of the looks that are right without and wrong with the attack."""
     num_undecided: int
-    """Looks that were right before, and after are a tie or without a verdict."""
+    """Looks that are right without the attack, and a tie or without a verdict with the attack."""
     num_mended: int
-    """Looks that were not right before and are after."""
+    """Looks that are not right without and right with the attack."""
     before: Estimate
-    """Accuracy; a tie counts half."""
+    """Accuracy without the attack. A tie counts half."""
     after: Estimate
+    """Accuracy with the attack."""
     scores: Scores | None
     """None: pairwise."""
 
 
 def looks_of(judged: Sequence[JudgedExample], *, compared: Compared) -> dict[Key, ComparisonScore]:
-    """What each look came to."""
+    """Return the score of each look."""
     looks: dict[Key, ComparisonScore] = {}
     for one in judged:
         for pair in compared(one.outline, one.mode):
@@ -74,18 +80,18 @@ def looks_of(judged: Sequence[JudgedExample], *, compared: Compared) -> dict[Key
 def effect_of(
     attack: ResponseAttack, *, before: Sequence[JudgedExample], after: Sequence[JudgedExample], compared: Compared
 ) -> Effect:
-    """What an attack did.
+    """Compute the effect of an attack.
 
     Args:
-        attack: what was done to the wrong responses.
-        before: the judgments of the untouched examples.
-        after: those of the attacked ones, under the same ids.
-        compared: which responses are set against each other.
+        attack: the attack.
+        before: the judged examples without attack.
+        after: the judged examples with the attack, under the same ids.
+        compared: returns the comparisons of an example.
     """
-    there = looks_of(before, compared=compared)
-    here = looks_of(after, compared=compared)
-    common = [key for key in there if key in here and _is_aimed(attack, key[1], mark=there[key])]
-    pairs = [(there[key], here[key]) for key in common]
+    original = looks_of(before, compared=compared)
+    attacked = looks_of(after, compared=compared)
+    common = [key for key in original if key in attacked and _is_aimed(attack, key[1], mark=original[key])]
+    pairs = [(original[key], attacked[key]) for key in common]
     right = [(was, now) for was, now in pairs if was.result == "right"]
     is_pointwise = any(one.mode is Mode.POINTWISE for one in before)
     return Effect(
@@ -109,21 +115,23 @@ def worst_of(
     after: Mapping[str, Sequence[JudgedExample]],
     compared: Compared,
 ) -> Estimate:
-    """Of the looks that were right before: those that at least one attack turns wrong. The control is none."""
-    there = looks_of(before, compared=compared)
+    """Return the share of the looks that are right without attack and wrong with at least one attack. The control is not an
+    attack.
+    """
+    original = looks_of(before, compared=compared)
     turned: dict[Key, bool] = {}
     for attack in attacks:
         if attack.is_control:
             continue
-        here = looks_of(after[attack.name], compared=compared)
-        for key, was in there.items():
-            if was.result == "right" and key in here and _is_aimed(attack, key[1], mark=was):
-                turned[key] = turned.get(key, False) or here[key].result == "wrong"
-    return _share((there[key], float(flipped)) for key, flipped in turned.items())
+        attacked = looks_of(after[attack.name], compared=compared)
+        for key, was in original.items():
+            if was.result == "right" and key in attacked and _is_aimed(attack, key[1], mark=was):
+                turned[key] = turned.get(key, False) or attacked[key].result == "wrong"
+    return _share((original[key], float(flipped)) for key, flipped in turned.items())
 
 
 def _is_aimed(attack: ResponseAttack, order: Sequence[int], *, mark: ComparisonScore) -> bool:
-    """Whether the letter that an attack names is that of a response it was done to."""
+    """Whether the letter that the attack names is the letter of an attacked response."""
     if attack.aims_at is None:
         return True
     return order["AB".index(attack.aims_at)] not in mark.outline.correct

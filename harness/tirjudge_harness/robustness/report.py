@@ -1,4 +1,4 @@
-"""The table of attacks, and the same as JSON."""
+"""Report the effects of attacks as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OF_SCORES = (
     Column(key="change", title="score", kind="number"),
     Column(key="good_after", title="scored 6+ %"),
 )
-"""Pointwise alone."""
+"""Further columns in pointwise mode."""
 
 
 def attack_table(attacked: Attacked, *, title: str) -> ReportTable:
-    """One row an attack, under its kind."""
+    """Return a table with one row per attack, grouped by kind."""
     manifest = attacked.untouched.manifest
     is_pointwise = manifest.mode is Mode.POINTWISE
     columns = COLUMNS + OF_SCORES if is_pointwise else COLUMNS
@@ -41,14 +41,14 @@ def attack_table(attacked: Attacked, *, title: str) -> ReportTable:
         columns=columns,
         rows=tuple(_rows(attacked, num_columns=len(columns))),
         notes=(
-            f"Counted are looks: {looks}. `of`: how many were right before. Intervals are of 95 %, over prompts.",
+            f"Each look is {looks}. `of`: number of looks that are right without attack. 95 % intervals over prompts.",
             f"Judged by {manifest.judge.model}, {manifest.mode.value}, {manifest.data.num_examples} examples.",
         ),
     )
 
 
 def as_json(attacked: Attacked) -> dict[str, Any]:
-    """All of it, shares from 0 to 1."""
+    """Return all results; rates are from 0 to 1."""
     return {
         "manifest": attacked.untouched.manifest.model_dump(mode="json"),
         "attacks": [asdict(effect) for effect in attacked.effects],

@@ -1,5 +1,6 @@
-"""Judge the untouched examples, then the attacked ones: each a run in a folder of its own, so that all can be stopped and
-go on, and be reported like any other."""
+"""Judge the original examples, then the attacked examples. Each is a separate run in its own folder, which can be resumed and
+reported like any other run.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tirjudge_harness.runner import key_of
 from tirjudge_harness.statistics.intervals import Estimate
 
 UNTOUCHED = "untouched"
-"""The folder of the run before any attack."""
+"""Name of the folder of the run without attack."""
 
 LABELLED = Benchmark(
     name="labelled",
@@ -34,20 +35,21 @@ LABELLED = Benchmark(
     examples=lambda row, part: [neutral_example(row)],
     sheet=(MeanMetric(name="all", holds=lambda mark: True),),
 )
-"""What a file of rows is that belongs to no benchmark: each has a prompt, responses and a label."""
+"""The benchmark for a file of labeled rows that belong to no other benchmark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacked:
-    """A judge before and after."""
+    """The results of a judge without and with attacks."""
 
     untouched: BenchmarkRun
+    """The run without attack."""
     effects: list[Effect]
-    """One an attack, the control first."""
+    """One effect per attack, the control first."""
     worst: Estimate
-    """Of the looks that were right before: those that at least one attack turns wrong."""
+    """Share of the looks that are right without attack and wrong with at least one attack."""
     num_missing: int
-    """Examples that we failed to judge, over all runs."""
+    """Number of examples that failed, over all runs."""
 
 
 async def attack_judge(
@@ -58,18 +60,18 @@ async def attack_judge(
     settings: RunSettings,
     context: RunContext,
 ) -> Attacked:
-    """Judge everything that the folder does not have yet, and set it side by side.
+    """Judge the examples that are not in the folder yet, without and with each attack, and compare the results.
 
     Args:
-        benchmark: whose examples are attacked.
-        attacks: what is done to their wrong responses.
-        out: a folder, with one for each run in it.
-        settings: how the judge is asked; pairwise in both orders.
-        context: who is asked.
+        benchmark: the benchmark whose examples are attacked.
+        attacks: the attacks.
+        out: folder for the runs, with one subfolder per run.
+        settings: settings of the runs. The protocol must request both orders in pairwise mode.
+        context: the judge.
 
     Raises:
-        InputError: there are no rows, or a folder belongs to another run.
-        RunStopped: the judge is gone, or the disk is full.
+        InputError: the benchmark has no rows, or a folder belongs to another run.
+        RunStopped: the judge is unavailable, or the disk is full.
     """
     examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)
 
@@ -83,8 +85,8 @@ async def attack_judge(
 
     untouched = await judge(None, context=context)
     known, _ = read_judgments(out / UNTOUCHED)
-    remembering = replace(context, opened=_remembering(context.opened, known=known))
-    runs = {attack.name: await judge(attack, context=remembering) for attack in attacks}
+    cached = replace(context, opened=_with_cache(context.opened, known=known))
+    runs = {attack.name: await judge(attack, context=cached) for attack in attacks}
     before, after = untouched.judged, {name: run.judged for name, run in runs.items()}
     return Attacked(
         untouched=untouched,
@@ -98,22 +100,21 @@ async def attack_judge(
 
 
 def mode_of(benchmark: Benchmark, mode: Mode | None) -> Mode:
-    """The mode in which a benchmark is attacked: what is asked for, else the first that can be.
+    """Return the mode for the attacks. Default: the first mode of the benchmark that supports attacks.
 
     Raises:
-        InputError: that cannot be attacked.
+        InputError: the mode does not support attacks.
     """
     fitting = [each for each in benchmark.modes if each is not Mode.LISTWISE]
     wanted = mode or next(iter(fitting), Mode.LISTWISE)
     if wanted not in fitting:
-        raise InputError(
-            f"--mode: {wanted.value} cannot be attacked; {benchmark.name} has {', '.join(fitting) or 'nothing else'}"
-        )
+        choice = ", ".join(fitting) or "no other mode"
+        raise InputError(f"--mode: attacks do not support {wanted.value!r}; {benchmark.name} supports {choice}")
     return wanted
 
 
-def _remembering(opened: OpenJudge, *, known: Mapping[str, Judgment]) -> OpenJudge:
-    """The judge, which is not asked again about what was untouched, such as a right response alone."""
+def _with_cache(opened: OpenJudge, *, known: Mapping[str, Judgment]) -> OpenJudge:
+    """Return the judge with a cache of the run without attack, because right responses do not change."""
 
     async def judge(request: JudgeRequest) -> Judgment:
         kept = known.get(key_of(request, identity=opened.identity))

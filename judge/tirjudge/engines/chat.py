@@ -40,6 +40,7 @@ from tirjudge.engines.chat_wire import (
 )
 from tirjudge.errors import EngineUnavailable
 from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.profile import Profile
@@ -97,6 +98,7 @@ class ChatEngine(BaseEngine):
         timeout_s: longest wait for one answer.
         max_attempts: how often a request is sent at most while the endpoint is busy or fails.
         max_wait_s: longest pause between two attempts, whatever the endpoint asks for.
+        connect_retry_s: seconds during which a refused connection is retried. 0: fail at the first refusal.
         transport: how requests travel; None: over the network.
 
     Raises:
@@ -116,6 +118,7 @@ class ChatEngine(BaseEngine):
         timeout_s: float = 600.0,
         max_attempts: int = 8,
         max_wait_s: float = 60.0,
+        connect_retry_s: float = CONNECT_RETRY_S,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.tokenizer = CharacterTokenizer()
@@ -126,6 +129,7 @@ class ChatEngine(BaseEngine):
             timeout_s=timeout_s,
             max_attempts=max_attempts,
             max_wait_s=max_wait_s,
+            connect_retry_s=connect_retry_s,
             transport=transport,
         )
         self.url = self._endpoint.url

@@ -9,9 +9,18 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, told_by
-from tirjudge.errors import EngineUnavailable, PromptTooLong, TirjudgeError, logged
-from tirjudge.http.exchange import KEEPALIVE_S, UNREACHED, HTTPExchange, RequestRefused, ServerUnavailable, tls_context
+from tirjudge.errors import EngineNotListening, EngineUnavailable, PromptTooLong, TirjudgeError, logged
+from tirjudge.http.exchange import (
+    KEEPALIVE_S,
+    UNREACHED,
+    HTTPExchange,
+    RequestRefused,
+    ServerNotListening,
+    ServerUnavailable,
+    tls_context,
+)
 from tirjudge.http.protocol import invalid
+from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.types import Sampling
 
 OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
@@ -27,6 +36,7 @@ class ChatEndpoint:
         timeout_s: longest wait for one answer.
         max_attempts: how often a request is sent at most while the endpoint is busy or fails.
         max_wait_s: longest pause between two attempts, whatever the endpoint asks for.
+        connect_retry_s: seconds during which a refused connection is retried. 0: fail at the first refusal.
         awaits_first: whether an endpoint that was never reached is waited for; if not, the address is taken to be wrong.
         transport: how requests travel; None: over the network.
 
@@ -42,6 +52,7 @@ class ChatEndpoint:
         timeout_s: float = 600.0,
         max_attempts: int = 8,
         max_wait_s: float = 60.0,
+        connect_retry_s: float = CONNECT_RETRY_S,
         awaits_first: bool = True,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
@@ -49,6 +60,7 @@ class ChatEndpoint:
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._max_wait_s = max_wait_s
+        self._connect_retry_s = connect_retry_s
         self._is_awaited = awaits_first
         self._http = httpx2.AsyncClient(
             headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
@@ -115,6 +127,7 @@ class ChatEndpoint:
             timeout_s=self._timeout_s,
             max_attempts=self._max_attempts,
             max_wait_s=self._max_wait_s,
+            connect_retry_s=self._connect_retry_s,
             deadline_s=None,
         )
         while True:
@@ -139,8 +152,10 @@ class ChatEndpoint:
             raise EngineUnavailable(f"{self.url} cannot be reached: {error or type(error).__name__}") from error
         try:
             return exchange.pause_after_error(error)
+        except ServerNotListening as failure:
+            raise EngineNotListening(str(failure)) from failure
         except ServerUnavailable as failure:
-            raise EngineUnavailable(str(failure)).logged_as(logged(failure)) from error
+            raise EngineUnavailable(str(failure)).logged_as(logged(failure)) from failure
 
     def _passing_failure(self, response: httpx2.Response) -> TirjudgeError | None:
         """What is raised if it does not pass; None for an answer that stays the same however often it is asked for."""

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from math import inf
 from ssl import SSLContext
 from time import monotonic
 from typing import Any
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from tirjudge.errors import DeadlineExceeded, TirjudgeError
 from tirjudge.http.protocol import ErrorBody, Event, Problem, decode_event
-from tirjudge.http.retry_events import tell_of_pause
+from tirjudge.http.retry_events import CONNECT_RETRY_S, tell_of_pause
 
 BUSY = (429, 502, 503)
 """What is answered, by the server or a proxy before it, when the same request may do better later."""
@@ -75,6 +76,10 @@ class ServerUnavailable(TirjudgeError):
         self.problem = problem
 
 
+class ServerNotListening(ServerUnavailable):
+    """The server refused every connection: no process listens at its URL."""
+
+
 class HTTPExchange:
     """The attempts at one request.
 
@@ -84,6 +89,8 @@ class HTTPExchange:
         timeout_s: longest wait for an answer.
         max_attempts: how often it is sent at most.
         max_wait_s: longest pause between two attempts, whatever the server asks for.
+        connect_retry_s: seconds during which a refused connection is retried. These attempts send nothing, so they do not
+            count as one of `max_attempts`. 0: fail at the first refusal.
         deadline_s: seconds from now in which it must be answered; None: it can wait.
     """
 
@@ -96,11 +103,14 @@ class HTTPExchange:
         max_attempts: int,
         max_wait_s: float,
         deadline_s: float | None,
+        connect_retry_s: float = CONNECT_RETRY_S,
     ) -> None:
         self.base_url = base_url
         self._headers = headers
         self._timeout_s = timeout_s
         self._max_wait_s = max_wait_s
+        self._connect_retry_s = connect_retry_s
+        self._refused_since: float | None = None
         self._num_left = max_attempts
         self._pause_s = FIRST_PAUSE_S
         self._deadline = None if deadline_s is None else monotonic() + deadline_s
@@ -127,6 +137,7 @@ class HTTPExchange:
         Raises:
             RequestRefused, ServerUnavailable, DeadlineExceeded: no other attempt would help, or none is left.
         """
+        self._refused_since = None
         failure = failure_of(_problem(response))
         if response.status_code not in BUSY:
             raise failure
@@ -137,7 +148,11 @@ class HTTPExchange:
 
         Raises:
             ServerUnavailable, DeadlineExceeded: no other attempt would help, or none is left.
+            ServerNotListening: every connection was refused for `connect_retry_s`.
         """
+        if isinstance(error, httpx2.ConnectError) and _is_refused(error):
+            return self._pause_after_refusal(error)
+        self._refused_since = None
         if isinstance(error, UNREACHED + BROKEN):
             how = "cannot be reached" if isinstance(error, UNREACHED) else "broke off"
             try:
@@ -194,10 +209,29 @@ class HTTPExchange:
             raise failure_of(event.error)
         return event
 
-    def _pause(self, failure: TirjudgeError, *, asked_s: float | None = None) -> float:
+    def _pause_after_refusal(self, error: httpx2.RequestError) -> float:
+        """Return the pause before the next attempt, in seconds: at most a quarter of `connect_retry_s`.
+
+        Raises:
+            ServerNotListening: `connect_retry_s` has passed since the first refusal.
+        """
+        now = monotonic()
+        self._num_left += 1
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        tried_s = now - self._refused_since
+        tried = f" for {tried_s:.1f} s" if tried_s else ""
+        failure = ServerNotListening(
+            f"{self.base_url} cannot be reached: connection refused{tried}; start the server there, or check the URL"
+        )
+        failure.__cause__ = error
+        if tried_s >= self._connect_retry_s:
+            raise failure
+        return self._pause(failure, longest_s=min(self._connect_retry_s / 4, self._connect_retry_s - tried_s))
+
+    def _pause(self, failure: TirjudgeError, *, longest_s: float = inf, asked_s: float | None = None) -> float:
         """A little longer than asked for, so that those who were sent away together do not come back together."""
         wanted_s, self._pause_s = asked_s or self._pause_s, 2 * self._pause_s
-        pause_s = min(self._max_wait_s, wanted_s * random.uniform(1.0, 1.25))
+        pause_s = min(self._max_wait_s, longest_s, wanted_s * random.uniform(1.0, 1.25))
         late = self._deadline is not None and monotonic() + pause_s >= self._deadline
         if self._num_left <= 0 or late:
             raise failure
@@ -218,6 +252,15 @@ def failure_of(problem: Problem) -> RequestRefused | ServerUnavailable | Deadlin
 def tls_context() -> SSLContext:
     """The certificates that are trusted. Loading them takes 30 ms, so clients share them."""
     return httpx2.create_ssl_context()
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether an error, or an error that led to it, is a refused connection."""
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    if isinstance(error, BaseExceptionGroup) and any(map(_is_refused, error.exceptions)):
+        return True
+    return _is_refused(error.__cause__ or error.__context__)
 
 
 def _problem(response: httpx2.Response) -> Problem:

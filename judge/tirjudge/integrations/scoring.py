@@ -156,7 +156,13 @@ class Scorer:
 
     def _client(self) -> AsyncClient:
         key = self.api_key or key_in(self.api_key_file)
-        return AsyncClient(self.url, api_key=key, timeout_s=self.deadline_s, max_attempts=MAX_ATTEMPTS)
+        return AsyncClient(
+            self.url,
+            api_key=key,
+            timeout_s=self.deadline_s,
+            max_attempts=MAX_ATTEMPTS,
+            connect_retry_s=self.deadline_s,  # a trainer waits while its judge restarts
+        )
 
     def _groups(self, candidates: Sequence[ScoringSample]) -> list[list[int]]:
         """Which candidates are asked for together."""

@@ -1,6 +1,6 @@
-"""A judge whose model is scripted, opened by a function that can be handed to other processes.
+"""A judge with a scripted model. The function that opens it can be pickled and sent to other processes.
 
-Of two responses, `yes` and `no`, it names `yes`. What else it does, the prompt says.
+Of two responses, `yes` and `no`, the judge chooses `yes`. It fails if the prompt contains `LOST`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tirjudge_harness.batch.run import BatchExecutor, OpenedJudging
 from tirjudge_harness.judges import OpenJudge
 
 LOST = "the engine is lost"
-"""A prompt with this in it fails as if there were no engine."""
+"""A request whose prompt contains this text fails with EngineUnavailable."""
 
 
 class Engine(ScriptedEngine):
-    """Keeps no list of what it was asked."""
+    """A scripted engine that does not record its calls."""
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         self.calls.clear()
@@ -44,11 +44,11 @@ def _probabilities(sequence: str) -> Mapping[str, float]:
 
 @asynccontextmanager
 async def open_scripted(*, delay_s: float = 0.0, fingerprint: str = "scripted") -> AsyncIterator[OpenJudge]:
-    """That judge, without a sandbox.
+    """Open the judge, without a sandbox.
 
     Args:
-        delay_s: what each judgment takes.
-        fingerprint: of its model.
+        delay_s: duration of each judgment.
+        fingerprint: fingerprint of the model.
     """
     engine = Engine(
         lambda sequence: f"<preference>{_label(sequence)}</preference>", label_probs=_probabilities, delay_s=delay_s
@@ -64,18 +64,18 @@ async def open_scripted(*, delay_s: float = 0.0, fingerprint: str = "scripted") 
 
 
 def pair(number: int, **fields: Any) -> dict[str, Any]:
-    """A row; of two numbers that follow one another, one has `yes` first."""
+    """Return a row. Even numbers have `yes` as the first response."""
     responses = ["yes", "no"] if number % 2 == 0 else ["no", "yes"]
     return {"key": f"k{number}", "prompt": f"Is {number} a number?", "responses": responses, "tools": "off"} | fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """Judges as `judging` does, and can be watched meanwhile."""
+    """Wraps an executor and records the time of each result."""
 
     judging: BatchExecutor
     times: list[float] = field(default_factory=list)
-    """When each result came, on the monotonic clock."""
+    """Monotonic time of each result."""
 
     @asynccontextmanager
     async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[OpenedWatched]:

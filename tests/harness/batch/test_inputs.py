@@ -13,12 +13,12 @@ import pytest
 from tests.harness.batch.scripted_judge import pair
 from tirjudge.types import Mode
 from tirjudge_harness.batch import inputs
-from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, files_of, rows_in, stretches_of
+from tirjudge_harness.batch.inputs import BadRequestRow, RequestRow, files_of, row_ranges_of, rows_in
 from tirjudge_harness.items import InputError
 
 
 def read(path: Path) -> list[RequestRow | BadRequestRow]:
-    return [row for stretch in stretches_of(str(path)) for row in rows_in(stretch)]
+    return [row for part in row_ranges_of(str(path)) for row in rows_in(part)]
 
 
 def rows_of(path: Path) -> list[RequestRow]:
@@ -37,9 +37,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "in.parquet"])
-def test_the_same_rows_come_out_of_every_kind_of_file(write_lines, tmp_path: Path, name: str, monkeypatch) -> None:
-    monkeypatch.setattr(inputs, "STRETCH_ROWS", 4)
-    monkeypatch.setattr(inputs, "GZIP_STRETCH_ROWS", 4)
+def test_every_format_gives_the_same_rows(write_lines, tmp_path: Path, name: str, monkeypatch) -> None:
+    monkeypatch.setattr(inputs, "RANGE_ROWS", 4)
+    monkeypatch.setattr(inputs, "GZIP_RANGE_ROWS", 4)
     plain = [pair(n, votes=3) for n in range(10)]
     wanted = rows_of(write_lines(plain, name="wanted.jsonl"))
     path = write(tmp_path / name, plain)
@@ -49,12 +49,12 @@ def test_the_same_rows_come_out_of_every_kind_of_file(write_lines, tmp_path: Pat
     ]
     assert [row.key for row in rows] == [f"k{n}" for n in range(10)]
     assert [row.number for row in rows] == list(range(1, 11))
-    stretches = list(stretches_of(str(path)))
-    assert len(stretches) > 2
-    assert [row.number for row in rows_in(stretches[1])] == list(range(stretches[1].start, stretches[1].end))
+    ranges = list(row_ranges_of(str(path)))
+    assert len(ranges) > 2
+    assert [row.number for row in rows_in(ranges[1])] == list(range(ranges[1].start, ranges[1].end))
 
 
-def test_a_row_without_a_key_has_the_hash_of_its_request(write_lines) -> None:
+def test_default_key_is_the_hash_of_the_request(write_lines) -> None:
     unnamed = {name: value for name, value in pair(1).items() if name != "key"}
     rows = rows_of(write_lines([unnamed, unnamed | {"stream": True}, unnamed | {"seed": 1}, {**unnamed, "key": 7}]))
     assert rows[0].key == rows[0].digest == rows[1].key
@@ -62,14 +62,14 @@ def test_a_row_without_a_key_has_the_hash_of_its_request(write_lines) -> None:
     assert (rows[3].key, rows[3].digest) == ("7", rows[0].digest)
 
 
-def test_the_mode_goes_by_the_number_of_responses_unless_it_is_given(write_lines) -> None:
+def test_default_mode_depends_on_the_number_of_responses(write_lines) -> None:
     rows = rows_of(
         write_lines([{"prompt": "p", "responses": ["a"] * n} for n in (1, 2, 3)] + [pair(0, mode="pointwise")])
     )
     assert [row.request.mode for row in rows] == [Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE, Mode.POINTWISE]
 
 
-def test_a_null_in_parquet_is_a_field_that_is_not_given(tmp_path: Path) -> None:
+def test_null_in_parquet_means_the_default(tmp_path: Path) -> None:
     rows = [
         pair(0, votes=5, criteria=[{"text": "brief", "weight": 2.0}]),
         pair(1, criteria=[{"text": "true"}]),
@@ -99,13 +99,13 @@ def test_a_conversation_is_read_from_parquet(tmp_path: Path) -> None:
         (pair(0, vote=3), "vote: unknown field"),
         (pair(0, votes=0), "votes: 0 given"),
         (pair(0, mode="listwise", responses=["a"]), "listwise compares at least 2"),
-        (pair(0, key=""), 'key: "" given'),
+        (pair(0, key=""), 'key: expected an integer or a string of 1 to 512 characters, got ""'),
         (pair(0, key="k" * 513), "key: "),
-        (pair(0, key=True), "key: true given"),
-        (pair(0, key=["k"]), "key: a list of 1 given"),
+        (pair(0, key=True), "characters, got true"),
+        (pair(0, key=["k"]), "characters, got a list of 1"),
     ],
 )
-def test_a_bad_row_says_what_is_wrong_and_stops_no_other(write_lines, line: Any, says: str) -> None:
+def test_an_invalid_row_is_reported_and_skipped(write_lines, line: Any, says: str) -> None:
     path = write_lines([pair(1), b"\n", line, pair(2)])
     first, bad, last = read(path)
     assert isinstance(bad, BadRequestRow)
@@ -116,7 +116,7 @@ def test_a_bad_row_says_what_is_wrong_and_stops_no_other(write_lines, line: Any,
     assert (first.key, last.key) == ("k1", "k2")
 
 
-def test_a_key_with_half_a_surrogate_pair_can_be_written(write_lines) -> None:
+def test_a_lone_surrogate_in_a_key_is_replaced(write_lines) -> None:
     (row,) = rows_of(write_lines([pair(0, key="\ud800")]))
     assert row.key == "\ufffd"
 
@@ -130,9 +130,14 @@ def test_files_are_found_in_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("no.jsonl", "there is no such"), ("in.csv", ".csv given"), ("dir", "no file in it")]
+    ("name", "says"),
+    [
+        ("no.jsonl", "no such file or folder"),
+        ("in.csv", "unknown suffix '.csv'"),
+        ("dir", "has no file with the suffix"),
+    ],
 )
-def test_what_is_no_input_is_refused(tmp_path: Path, name: str, says: str) -> None:
+def test_invalid_inputs_are_rejected(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "in.csv").touch()
     (tmp_path / "dir").mkdir()
     with pytest.raises(InputError, match=says):
@@ -140,30 +145,30 @@ def test_what_is_no_input_is_refused(tmp_path: Path, name: str, says: str) -> No
 
 
 @pytest.mark.parametrize(("name", "says"), [("in.jsonl.gz", "cannot be read"), ("in.parquet", "not parquet")])
-def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path, name: str, says: str) -> None:
+def test_a_file_with_the_wrong_format_is_rejected(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / name).write_bytes(b"no\n" * 10)
     with pytest.raises(InputError, match=says):
         read(tmp_path / name)
 
 
-def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "in.jsonl.gz", [pair(n) for n in range(1000)])
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="cannot be read"):
         read(path)
 
 
-def test_a_name_that_is_not_utf8_is_refused_before_anything_is_judged(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     Path(os.fsdecode(bytes(tmp_path / "in") + b"/\xe9.jsonl")).write_text(json.dumps(pair(1)) + "\n")
-    with pytest.raises(InputError, match="its name is not UTF-8"):
+    with pytest.raises(InputError, match="the file name is not valid UTF-8"):
         files_of([tmp_path / "in"])
 
 
-def test_the_output_is_no_input_though_it_lies_there(write_lines, tmp_path: Path) -> None:
+def test_the_output_folder_is_not_an_input(write_lines, tmp_path: Path) -> None:
     given = write_lines([pair(1)])
     (tmp_path / "out" / "results").mkdir(parents=True)
     (tmp_path / "out" / "bad.jsonl").write_text("{}\n")
     assert files_of([tmp_path], out=tmp_path / "out") == [str(given.resolve())]
-    with pytest.raises(InputError, match="was given as its input"):
+    with pytest.raises(InputError, match="input and output are the same"):
         files_of([tmp_path / "out"], out=tmp_path / "out")

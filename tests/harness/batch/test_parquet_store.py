@@ -26,7 +26,7 @@ def keys_in(path: Path) -> list[str]:
     return pq.read_table(path / "results", columns=["key"])["key"].to_pylist()
 
 
-def test_results_are_there_for_the_next_run(tmp_path: Path) -> None:
+def test_results_are_loaded_by_the_next_run(tmp_path: Path) -> None:
     for numbers in ((0, 1), (2,)):
         with ParquetStore(tmp_path) as folder:
             assert all(folder.keep(result(number)) for number in numbers)
@@ -40,7 +40,7 @@ def test_results_are_there_for_the_next_run(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_has_one_result_whoever_brings_more(tmp_path: Path) -> None:
+def test_a_key_has_one_result(tmp_path: Path) -> None:
     with ParquetStore(tmp_path) as folder:
         assert folder.keep(result(0, label="A"))
         assert not folder.keep(result(0, label="B"))
@@ -51,17 +51,17 @@ def test_a_key_has_one_result_whoever_brings_more(tmp_path: Path) -> None:
     assert table.schema.equals(SCHEMA)
 
 
-def test_failures_that_may_pass_are_no_results_and_refusals_are(tmp_path: Path) -> None:
+def test_temporary_failures_are_retried_and_refusals_are_results(tmp_path: Path) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.create_or_resume({"judge": "a"})
         folder.keep(result(0, error_kind="unavailable", error="EngineUnavailable: gone"))
         folder.keep(result(1, error_kind="refused", error="PromptTooLong: 9"))
-        assert folder.find("k0") == f"{0:064}", "this run has had its try"
+        assert folder.find("k0") == f"{0:064}", "this run has tried it"
     assert keys_in(tmp_path) == ["k1"]
     assert [json.loads(line)["key"] for line in (tmp_path / "failed.jsonl").read_text().splitlines()] == ["k0"]
     with pytest.raises(EngineUnavailable), ParquetStore(tmp_path):
         raise EngineUnavailable("it cannot be opened")
-    assert (tmp_path / "failed.jsonl").exists(), "nothing was tried"
+    assert (tmp_path / "failed.jsonl").exists(), "the run tried nothing"
     with ParquetStore(tmp_path) as folder:
         folder.create_or_resume({"judge": "a"})
         assert folder.find("k0") is None
@@ -70,9 +70,7 @@ def test_failures_that_may_pass_are_no_results_and_refusals_are(tmp_path: Path) 
     assert not (tmp_path / "failed.jsonl").exists()
 
 
-async def test_a_part_is_written_when_it_has_waited_though_nothing_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_results_are_written_without_new_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_store, "PART_S", 0.03)
     with ParquetStore(tmp_path) as folder:
         writing = asyncio.create_task(folder.write_in_time())
@@ -84,7 +82,7 @@ async def test_a_part_is_written_when_it_has_waited_though_nothing_comes(
         writing.cancel()
 
 
-def test_a_part_is_written_when_it_is_full_or_has_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_written_when_it_is_full_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_store, "PART_ROWS", 3)
     now = 0.0
     with ParquetStore(tmp_path, clock=lambda: now) as folder:
@@ -96,18 +94,18 @@ def test_a_part_is_written_when_it_is_full_or_has_waited(tmp_path: Path, monkeyp
         assert keys_in(tmp_path) == ["k0", "k1", "k2", "k3", "k4"]
 
 
-def test_a_part_that_was_never_finished_is_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_part_is_ignored_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
     half = tmp_path / "results" / f"{UNFINISHED}part-000002.parquet"
     half.write_bytes((tmp_path / "results" / "part-000001.parquet").read_bytes()[:100])
-    assert keys_in(tmp_path) == ["k0"], "readers leave it alone"
+    assert keys_in(tmp_path) == ["k0"], "readers ignore it"
     with ParquetStore(tmp_path) as folder:
         assert set(folder.digests) == {"k0"}
     assert not half.exists()
 
 
-def test_a_full_disk_stops_the_run_and_leaves_what_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_the_run_and_keeps_written_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
 
@@ -121,17 +119,17 @@ def test_a_full_disk_stops_the_run_and_leaves_what_there_was(tmp_path: Path, mon
             with pytest.raises(RunStopped, match="No space left on device"):
                 folder.write()
         assert keys_in(tmp_path) == ["k0"]
-    assert sorted(keys_in(tmp_path)) == ["k0", "k1"], "what waited is written as soon as it can be"
+    assert sorted(keys_in(tmp_path)) == ["k0", "k1"], "pending results are written when there is space"
 
 
-def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
+def test_two_processes_cannot_open_one_folder(tmp_path: Path) -> None:
     with ParquetStore(tmp_path), pytest.raises(StorageError, match="another process writes it"):
         ParquetStore(tmp_path)
     with ParquetStore(tmp_path):
         pass
 
 
-def test_a_run_that_an_earlier_version_began_goes_on(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "run.json").write_text(json.dumps({"judge": {"model": "a", "fingerprint": None}}, indent=2) + "\n")
     pq.write_table(table_of([result(0)]), tmp_path / "results" / "part-000004.parquet")
@@ -145,7 +143,7 @@ def test_a_run_that_an_earlier_version_began_goes_on(tmp_path: Path) -> None:
     ]
 
 
-def test_another_judge_is_refused(tmp_path: Path) -> None:
+def test_another_judge_is_rejected(tmp_path: Path) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.create_or_resume({"model": "a", "fingerprint": "1"})
     with ParquetStore(tmp_path) as folder:
@@ -154,10 +152,10 @@ def test_another_judge_is_refused(tmp_path: Path) -> None:
             folder.create_or_resume({"model": "a", "fingerprint": "2"})
 
 
-def test_a_damaged_part_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_damaged_part_is_reported_by_name(tmp_path: Path) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.keep(result(0))
     part = tmp_path / "results" / "part-000001.parquet"
     part.write_bytes(b"no")
-    with pytest.raises(InputError, match=r"part-000001\.parquet: no part of a batch"):
+    with pytest.raises(InputError, match=r"part-000001\.parquet: not a result file of a batch"):
         ParquetStore(tmp_path)

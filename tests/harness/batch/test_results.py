@@ -21,6 +21,6 @@ from tirjudge_harness.batch.results import ErrorKind, RequestImpossible, kind_of
         (TirjudgeError("something new"), ErrorKind.UNAVAILABLE),
     ],
 )
-def test_only_the_fault_of_a_request_is_final(error: TirjudgeError, kind: ErrorKind) -> None:
+def test_only_refused_requests_are_not_retried(error: TirjudgeError, kind: ErrorKind) -> None:
     assert kind_of(error) is kind
     assert kind.may_pass == (kind is not ErrorKind.REFUSED)

@@ -1,4 +1,4 @@
-"""A whole batch in this process, with a scripted model; and what becomes of a batch whose judges go away."""
+"""A batch in this process, with a scripted model and with executors that fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tirjudge_harness.run_store import RunStopped
 
 
 class Batch:
-    """Runs batches into one folder, and keeps what the console showed."""
+    """Runs batches with one output folder, and captures the console."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -55,7 +55,7 @@ def batch(tmp_path: Path) -> Batch:
     return Batch(tmp_path / "out")
 
 
-async def test_every_row_has_its_result(batch: Batch, write_lines) -> None:
+async def test_every_row_has_a_result(batch: Batch, write_lines) -> None:
     summary = await batch.run(write_lines([pair(n) for n in range(50)]))
     assert (summary.num_rows, summary.num_new, summary.num_decided, summary.num_failed) == (50, 50, 50, 0)
     results = batch.results()
@@ -72,7 +72,7 @@ async def test_every_row_has_its_result(batch: Batch, write_lines) -> None:
     assert first["error"] is first["error_kind"] is None
 
 
-async def test_what_was_judged_is_not_judged_again(batch: Batch, write_lines) -> None:
+async def test_judged_rows_are_not_judged_again(batch: Batch, write_lines) -> None:
     await batch.run(write_lines([pair(n) for n in range(5)]))
     before = batch.results()
     summary = await batch.run(write_lines([pair(n) for n in range(8)]))
@@ -82,7 +82,7 @@ async def test_what_was_judged_is_not_judged_again(batch: Batch, write_lines) ->
     assert (again.num_kept, again.num_new, again.results_per_s) == (8, 0, None)
 
 
-async def test_failures_that_may_pass_are_tried_again_and_refusals_are_kept(batch: Batch, write_lines) -> None:
+async def test_temporary_failures_are_retried_and_refusals_are_kept(batch: Batch, write_lines) -> None:
     rows = [pair(0), pair(1, prompt=LOST), pair(2, tools="auto")]
     summary = await batch.run(write_lines(rows))
     assert (summary.num_new, summary.num_failed, summary.num_refused) == (2, 1, 1)
@@ -96,7 +96,7 @@ async def test_failures_that_may_pass_are_tried_again_and_refusals_are_kept(batc
     assert (again.num_kept, again.num_new, again.num_failed) == (2, 0, 1)
 
 
-async def test_bad_rows_are_named_and_stop_no_others(batch: Batch, write_lines) -> None:
+async def test_invalid_rows_are_reported_and_skipped(batch: Batch, write_lines) -> None:
     path = write_lines([pair(0), b"oops\n", pair(1), pair(0, prompt="another")])
     summary = await batch.run(path)
     assert (summary.num_bad, summary.num_new) == (2, 2)
@@ -107,29 +107,29 @@ async def test_bad_rows_are_named_and_stop_no_others(batch: Batch, write_lines) 
     assert not (batch.out / "bad.jsonl").exists()
 
 
-async def test_a_judge_that_is_gone_stops_the_run_which_keeps_what_it_has(batch: Batch, write_lines) -> None:
+async def test_an_unavailable_judge_stops_the_run_and_results_are_kept(batch: Batch, write_lines) -> None:
     rows = [pair(n) for n in range(20)] + [pair(n, prompt=LOST) for n in range(20, 60)]
-    with pytest.raises(RunStopped, match="questions in a row failed"):
+    with pytest.raises(RunStopped, match="consecutive requests failed"):
         await batch.run(write_lines(rows))
     assert set(batch.results()) == {f"k{n}" for n in range(20)}
 
 
-async def test_another_judge_cannot_go_on(batch: Batch, write_lines) -> None:
+async def test_a_run_cannot_continue_with_another_judge(batch: Batch, write_lines) -> None:
     path = write_lines([pair(0)])
     await batch.run(path)
     with pytest.raises(StorageError, match='fingerprint was "scripted" and is now "other"'):
         await batch.run(path, opening=partial(open_scripted, fingerprint="other"))
 
 
-class Flighty:
-    """Judges so many rows of a round at most, some of them twice, and is gone."""
+class FailingExecutor:
+    """An executor that returns each result twice, and fails after `num_a_round` rows."""
 
     def __init__(self, *, num_a_round: int) -> None:
         self.identity = {"model": "scripted", "fingerprint": "scripted"}
         self.num_a_round = num_a_round
 
     @asynccontextmanager
-    async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[Flighty]:
+    async def opened(self, opening: Opening, *, place: str) -> AsyncIterator[FailingExecutor]:
         yield self
 
     async def judge(self, pieces: Sequence[Piece], *, on_result: Callable[[Result], None]) -> None:
@@ -142,13 +142,13 @@ class Flighty:
             raise RoundEnded("the cluster is gone")
 
 
-async def test_what_is_lost_is_judged_in_another_round_and_nothing_twice(batch: Batch, write_lines) -> None:
-    summary = await batch.run(write_lines([pair(n) for n in range(10)]), judging=Flighty(num_a_round=4))
+async def test_lost_rows_are_judged_in_another_round(batch: Batch, write_lines) -> None:
+    summary = await batch.run(write_lines([pair(n) for n in range(10)]), judging=FailingExecutor(num_a_round=4))
     assert (summary.num_new, summary.num_rounds, summary.num_results) == (10, 3, 10)
     assert set(batch.results()) == {f"k{n}" for n in range(10)}
-    assert "Going on after this: the cluster is gone" in batch.shown.getvalue()
+    assert "Starting another round after: the cluster is gone" in batch.shown.getvalue()
 
 
-async def test_a_round_in_which_nothing_is_judged_is_the_last(batch: Batch, write_lines) -> None:
+async def test_a_round_without_results_stops_the_run(batch: Batch, write_lines) -> None:
     with pytest.raises(RunStopped, match="the cluster is gone"):
-        await batch.run(write_lines([pair(0)]), judging=Flighty(num_a_round=0))
+        await batch.run(write_lines([pair(0)]), judging=FailingExecutor(num_a_round=0))

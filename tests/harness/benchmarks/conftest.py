@@ -1,4 +1,4 @@
-"""Rows written to files and loaded from them, and what a judge said about them."""
+"""Fixtures that load rows from files and build decisions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Figures = Callable[..., dict[str, float | None]]
 
 @pytest.fixture
 def bad() -> list[BadRow]:
-    """The broken rows that were reported."""
+    """The invalid rows that were reported."""
     return []
 
 
 @pytest.fixture
 def load(tmp_path: Path, bad: list[BadRow]) -> Load:
-    """Write rows to a file called after a part, and load it."""
+    """Returns a function that writes rows to a file with the name of a part, and loads them."""
 
     def load(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], *, part: str | None = None) -> list[Example]:
         path = tmp_path / f"{part or 'rows'}.jsonl"
@@ -42,14 +42,14 @@ def load(tmp_path: Path, bad: list[BadRow]) -> Load:
 
 @pytest.fixture
 def figures() -> Figures:
-    """The values of a benchmark's figures, by name."""
+    """Returns a function that evaluates a benchmark, and returns the metric values by name."""
 
     def figures(
         benchmark: Benchmark, judged: Sequence[JudgedExample], *, protocol: Protocol = OFFICIAL
     ) -> dict[str, float | None]:
         (mode,) = {one.mode for one in judged}
         found = evaluate(benchmark, judged, mode=mode, protocol=protocol).figures
-        assert len({figure.name for figure in found}) == len(found), "a figure is listed once"
+        assert len({figure.name for figure in found}) == len(found), "each metric is listed once"
         return {figure.name: figure.value for figure in found}
 
     return figures
@@ -57,7 +57,7 @@ def figures() -> Figures:
 
 @pytest.fixture
 def named() -> Callable[..., JudgedExample]:
-    """An example of which a judge named a response in each order: an index, `tie`, or None for no verdict."""
+    """Returns a function that adds one decision per order: an index, `tie`, or None for no verdict."""
 
     def named(example: Example, *best: int | str | None) -> JudgedExample:
         orders = [tuple(range(example.outline.num_responses))]
@@ -74,7 +74,7 @@ def named() -> Callable[..., JudgedExample]:
 
 @pytest.fixture
 def rated() -> Callable[..., JudgedExample]:
-    """An example whose responses got these scores; None: no verdict."""
+    """Returns a function that adds one score per response; None: no verdict."""
 
     def rated(example: Example, *scores: float | None) -> JudgedExample:
         assert len(scores) == example.outline.num_responses
@@ -86,7 +86,7 @@ def rated() -> Callable[..., JudgedExample]:
 
 @pytest.fixture
 def compared() -> Callable[..., JudgedExample]:
-    """An example of which a judge named one response of each of these comparisons."""
+    """Returns a function that adds one decision per comparison."""
 
     def compared(example: Example, best: Mapping[tuple[int, int], int]) -> JudgedExample:
         decisions = tuple(Decision(shown=shown, best=choice) for shown, choice in best.items())

@@ -1,4 +1,4 @@
-"""The package that the documentation shows, installed and used."""
+"""The example package in the documentation works."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ judged = []
 for example in load_examples(quiz, data=Path("quiz.jsonl"), on_bad=lambda row: sys.exit(str(row))):
     asked = quiz.asked(example.outline, mode=Mode.PAIRWISE)
     print(example.outline.id, example.outline.tags["difficulty"], asked)
-    # The judge always names what is shown first.
+    # The judge always chooses the first response.
     shown = [order for pair in asked for order in (pair, pair[::-1])]
     decisions = tuple(Decision(shown=order, best=order[0]) for order in shown)
     judged.append(JudgedExample(outline=example.outline, mode=Mode.PAIRWISE, decisions=decisions))
@@ -41,7 +41,7 @@ for figure in evaluate(quiz, judged, mode=Mode.PAIRWISE, protocol=OFFICIAL).figu
 
 
 def install(folder: Path) -> None:
-    """What an installer leaves behind: the module, and a record of its entry points."""
+    """Create the files of an installed package: the module and the metadata with the entry points."""
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
     project = tomllib.loads(FILES["pyproject.toml"])["project"]
@@ -55,14 +55,14 @@ def install(folder: Path) -> None:
     (record / "entry_points.txt").write_text("\n".join(groups))
 
 
-def test_the_package_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:
+def test_the_example_package_works(tmp_path: Path) -> None:
     assert set(FILES) == {"tirjudge_quiz.py", "pyproject.toml", "quiz.jsonl"}
     install(tmp_path)
     done = subprocess.run([sys.executable, "-c", USE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "1 easy [(0, 1), (0, 2)]",
         "2 hard [(0, 1)]",
-        # Whoever is shown first wins: right in one of two orders, everywhere.
+        # The first response always wins, so one of two orders is right.
         "average 0.5 3",
         "history 0.5 2",
         "nature 0.5 1",
@@ -72,7 +72,7 @@ def test_the_package_of_the_documentation_works_as_it_is(tmp_path: Path) -> None
     ], done.stderr
 
 
-def test_a_benchmark_takes_less_than_eighty_lines() -> None:
+def test_the_example_benchmark_has_less_than_eighty_lines() -> None:
     assert len(FILES["tirjudge_quiz.py"].splitlines()) < 80
 
 
@@ -84,6 +84,6 @@ def test_every_benchmark_is_in_the_documentation_with_its_parts(name: str) -> No
     assert not missing or "the same" in row[0]
 
 
-def test_our_benchmarks_are_found_as_those_of_others_are() -> None:
+def test_built_in_benchmarks_use_the_entry_point() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(project["entry-points"][BENCHMARKS.group]) <= set(BENCHMARKS)

@@ -25,7 +25,7 @@ def repair(code: int, **meta: Any) -> dict[str, Any]:
     return row("q", wrong_code="print({x})", wrong_meta={"error_code": code, **meta})
 
 
-def test_each_model_that_wrote_answers_is_a_split_of_its_task(tmp_path: Path) -> None:
+def test_each_file_of_a_task_is_a_split(tmp_path: Path) -> None:
     for task, split in (("codegen", "claude_3.7"), ("codegen", "gemini"), ("testgen", "gemini")):
         (tmp_path / task).mkdir(exist_ok=True)
         (tmp_path / task / f"{split}.jsonl").write_text(json.dumps(row("q1", pos_input="1", neg_input="2")))
@@ -38,12 +38,12 @@ def test_each_model_that_wrote_answers_is_a_split_of_its_task(tmp_path: Path) ->
     assert {example.outline.cluster for example in examples} == {"q1"}
 
 
-def test_codegen_asks_the_problem_itself(load) -> None:
+def test_codegen_prompt_is_the_problem(load) -> None:
     (example,) = load(BENCHMARK, [row("q")], part="codegen")
     assert (example.prompt, example.responses) == ("Add the numbers of q.", ("print(sum(x))", "print(x)"))
 
 
-def test_testgen_asks_for_a_test_and_shows_each_with_its_input(load) -> None:
+def test_testgen_prompt_asks_for_a_test_and_responses_have_inputs(load) -> None:
     (example,) = load(BENCHMARK, [row("q", pos_input="1 2", neg_input=[3, 4])], part="testgen")
     assert isinstance(example.prompt, str)
     assert "unit test" in example.prompt
@@ -72,7 +72,7 @@ def test_coderepair_shows_the_program_and_how_it_failed(load, wrong: dict[str, A
         assert piece in example.prompt
 
 
-def test_what_went_wrong_may_be_written_as_json(load) -> None:
+def test_error_details_may_be_json_text(load) -> None:
     (as_object,) = load(BENCHMARK, [repair(-2, inputs="1")], part="coderepair")
     written = repair(-2, inputs="1")
     written["wrong_meta"] = json.dumps(written["wrong_meta"])
@@ -80,7 +80,7 @@ def test_what_went_wrong_may_be_written_as_json(load) -> None:
     assert as_object == as_text
 
 
-def test_its_own_rule_averages_both_orders(load, named, figures) -> None:
+def test_official_rule_averages_both_orders(load, named, figures) -> None:
     easy, hard = load(BENCHMARK, [row("q1"), row("q2", difficulty="hard")], part="codegen")
     (repaired,) = load(BENCHMARK, [repair(-1)], part="coderepair")
     judged = [named(easy, 0, 1), named(hard, 0, 0), named(repaired, 1, "tie")]
@@ -92,6 +92,6 @@ def test_its_own_rule_averages_both_orders(load, named, figures) -> None:
     assert (values["easy"], values["hard"], values["medium"]) == (0.25, 1.0, None)
 
 
-def test_a_single_file_must_say_of_which_task_it_is(load) -> None:
-    with pytest.raises(ValueError, match=r"name one with --part, or give a folder .* codegen, coderepair, testgen"):
+def test_a_single_file_must_name_its_task(load) -> None:
+    with pytest.raises(ValueError, match=r"choose one with --part, or give a folder .* codegen, coderepair, testgen"):
         load(BENCHMARK, [row("q")])

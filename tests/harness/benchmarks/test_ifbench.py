@@ -14,7 +14,7 @@ def row(number: int, *, broken: int) -> dict[str, object]:
     }
 
 
-def test_difficulty_is_how_many_constraints_the_other_answer_breaks(load) -> None:
+def test_difficulty_depends_on_the_number_of_violated_constraints(load) -> None:
     examples = load(BENCHMARK, [row(n, broken=n) for n in (1, 2, 3, 5)])
     assert [example.outline.subset for example in examples] == ["hard", "normal", "simple", "simple"]
     assert examples[0].prompt == "Write 1 lines without commas."
@@ -33,17 +33,17 @@ def test_the_file_in_git_gives_the_same_examples(load) -> None:
     assert load(BENCHMARK, [converted]) == load(BENCHMARK, [row(1, broken=1)])
 
 
-def test_a_level_that_there_is_not_is_a_broken_row(load, bad) -> None:
+def test_an_unknown_level_is_an_invalid_row(load, bad) -> None:
     asked = {"role": "user", "content": "?"}
     converted = {"id": 9, "domain": "level-9", "text_chosen": [asked, asked], "text_rejected": [asked, asked]}
     load(BENCHMARK, [row(1, broken=1), converted])
     assert [report.number for report in bad] == [2]
-    assert "'level-9' given" in bad[0].problem
+    assert "got 'level-9'" in bad[0].problem
 
 
-def test_overall_counts_pairs(load, named, figures) -> None:
+def test_overall_is_the_mean_over_pairs(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n, broken=1 + n % 2) for n in range(4)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 0, 1, "tie"), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 0, 1, "tie"), strict=True)]
     # Hard: right, wrong. Normal: right, and a tie that counts half.
     values = figures(BENCHMARK, judged)
     assert values == {"overall": pytest.approx(2.5 / 4), "hard": 0.5, "normal": 0.75, "simple": None}

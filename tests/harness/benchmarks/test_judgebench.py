@@ -19,7 +19,7 @@ def row(number: int, *, source: str = "mmlu-pro-law", label: str = "A>B") -> dic
     }
 
 
-def test_label_and_source_become_the_right_response_and_the_category(load) -> None:
+def test_label_and_source_set_right_response_and_subset(load) -> None:
     sources = ["mmlu-pro-law", "livebench-reasoning", "livebench-math", "livecodebench"]
     examples = load(BENCHMARK, [row(n, source=source, label="B>A") for n, source in enumerate(sources)])
     assert [example.outline.subset for example in examples] == ["knowledge", "reasoning", "math", "coding"]
@@ -33,20 +33,20 @@ def test_label_and_source_become_the_right_response_and_the_category(load) -> No
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        ({"label": "A=B"}, "label: 'A=B' given, A>B or B>A wanted"),
-        ({"source": "quiz"}, "source: 'quiz' given, which begins with none of mmlu-pro, livebench-reasoning"),
-        ({"response_B": None}, "response_B: null given, a text wanted"),
+        ({"label": "A=B"}, "label: expected A>B or B>A, got 'A=B'"),
+        ({"source": "quiz"}, "source: 'quiz' does not start with one of mmlu-pro, livebench-reasoning"),
+        ({"response_B": None}, "response_B: expected a string, got null"),
     ],
 )
-def test_broken_row_is_reported_and_left_out(load, bad, broken: dict[str, object], problem: str) -> None:
+def test_an_invalid_row_is_reported_and_skipped(load, bad, broken: dict[str, object], problem: str) -> None:
     assert len(load(BENCHMARK, [row(0), {**row(1), **broken}, row(2)])) == 2
     assert [(report.number, report.problem.startswith(problem)) for report in bad] == [(2, True)]
 
 
-def test_its_own_rule_nets_both_orders(load, named, figures) -> None:
+def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n) for n in range(5)])
-    said = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
-    judged = [named(example, *both) for example, both in zip(examples, said, strict=True)]
+    choices = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
+    judged = [named(example, *both) for example, both in zip(examples, choices, strict=True)]
     # Right, right (one right and one tie), even, even, wrong: 2 of 5.
     assert figures(BENCHMARK, judged) == {
         "overall": 0.4,
@@ -59,22 +59,23 @@ def test_its_own_rule_nets_both_orders(load, named, figures) -> None:
     assert figures(BENCHMARK, judged, protocol=PAPER)["overall"] == pytest.approx(3.5 / 5)
 
 
-def test_overall_counts_pairs_and_not_categories(load, named, figures) -> None:
+def test_overall_is_the_mean_over_pairs_not_categories(load, named, figures) -> None:
     rows = [row(n, source="livebench-math" if n < 3 else "livecodebench") for n in range(4)]
     judged = [
-        named(example, *said) for example, said in zip(load(BENCHMARK, rows), [(0, 0)] * 3 + [(1, 1)], strict=True)
+        named(example, *choices)
+        for example, choices in zip(load(BENCHMARK, rows), [(0, 0)] * 3 + [(1, 1)], strict=True)
     ]
     values = figures(BENCHMARK, judged)
     assert (values["overall"], values["math"], values["coding"]) == (0.75, 1.0, 0.0)
 
 
-def test_equal_scores_are_wrong_by_its_own_rule_and_half_by_the_papers(load, rated, figures) -> None:
+def test_equal_scores_are_wrong_by_the_official_rule_and_half_by_paper(load, rated, figures) -> None:
     first, second = load(BENCHMARK, [row(0), row(1)])
     judged = [rated(first, 7, 7), rated(second, 8, 3)]
     assert figures(BENCHMARK, judged)["overall"] == 0.5
     assert figures(BENCHMARK, judged, protocol=PAPER)["overall"] == 0.75
 
 
-def test_a_file_called_after_the_other_split_is_that_split(load) -> None:
+def test_a_file_with_the_name_of_a_split_is_that_split(load) -> None:
     (example,) = load(BENCHMARK, [row(0)], part="claude")
     assert example.outline.tags["split"] == "claude"

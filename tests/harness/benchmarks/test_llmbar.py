@@ -15,31 +15,31 @@ def row(number: int, *, label: object = 1) -> dict[str, object]:
 
 @pytest.fixture
 def examples(tmp_path: Path):
-    """Two pairs of each set."""
+    """Load two pairs per set."""
     for place, part in enumerate(FILES):
         rows = [row(10 * place + n, label=1 + n) for n in range(2)]
         (tmp_path / f"{part}.json").write_text(json.dumps(rows))
     return load_examples(BENCHMARK, data=tmp_path, on_bad=lambda row: pytest.fail(str(row)))
 
 
-def test_each_set_is_a_file_and_labels_are_counted_from_one(examples) -> None:
+def test_each_set_is_a_file_and_labels_start_at_one(examples) -> None:
     assert [example.outline.subset for example in examples] == [part for part in FILES for _ in range(2)]
     assert [example.outline.correct for example in examples[:2]] == [(0,), (1,)]
     assert len({example.outline.id for example in examples}) == 10
 
 
-def test_id_is_made_of_the_texts_and_does_not_depend_on_the_place(load) -> None:
+def test_the_id_depends_on_the_texts_only(load) -> None:
     (alone,) = load(BENCHMARK, [row(7)], part="manual")
     assert alone.outline.id == load(BENCHMARK, [row(6), row(7)], part="manual")[1].outline.id
 
 
-def test_adversarial_is_the_mean_of_four_sets_and_orders_are_averaged(examples, named, figures) -> None:
+def test_adversarial_is_the_mean_of_four_sets(examples, named, figures) -> None:
     # All right but: both orders of one natural pair wrong, one order of one `neighbor` pair, a tie in one of `manual`.
     judged = []
     for place, example in enumerate(examples):
         right = example.outline.correct[0]
-        said = {0: (1 - right, 1 - right), 2: (right, 1 - right), 8: ("tie", right)}.get(place, (right, right))
-        judged.append(named(example, *said))
+        choices = {0: (1 - right, 1 - right), 2: (right, 1 - right), 8: ("tie", right)}.get(place, (right, right))
+        judged.append(named(example, *choices))
     values = figures(BENCHMARK, judged)
     assert values["natural"] == 0.5
     assert values["neighbor"] == values["manual"] == 0.75
@@ -48,7 +48,7 @@ def test_adversarial_is_the_mean_of_four_sets_and_orders_are_averaged(examples, 
 
 
 @pytest.mark.parametrize("label", [0, 3, None, True])
-def test_label_out_of_range_is_a_broken_row(load, bad, label: object) -> None:
+def test_a_label_out_of_range_is_an_invalid_row(load, bad, label: object) -> None:
     load(BENCHMARK, [row(0), row(1, label=label)], part="natural")
     assert [report.number for report in bad] == [2]
     assert bad[0].problem.startswith("label: ")

@@ -22,7 +22,7 @@ def row(question: str, *, model: str = "m", scores: tuple[bool, ...] = (True, Fa
     }
 
 
-def test_sampled_pairs_become_examples_and_a_repeated_one_is_kept(load) -> None:
+def test_sampled_pairs_become_examples_including_repeated_pairs(load) -> None:
     examples = load(BENCHMARK, [row("q")], part="math")
     assert [example.outline.id for example in examples] == ["math/q/m+0", "math/q/m+1", "math/q/m+2"]
     assert [example.outline.correct for example in examples] == [(0,), (1,), (0,)]
@@ -30,12 +30,12 @@ def test_sampled_pairs_become_examples_and_a_repeated_one_is_kept(load) -> None:
     assert {example.outline.cluster for example in examples} == {"math/q/m"}
 
 
-def test_one_question_answered_by_two_models_is_two_clusters(load) -> None:
+def test_one_question_and_two_models_are_two_clusters(load) -> None:
     examples = load(BENCHMARK, [row("q", model="m"), row("q", model="n")], part="math")
     assert {example.outline.cluster for example in examples} == {"math/q/m", "math/q/n"}
 
 
-def test_average_counts_sets_alike(load, named, figures) -> None:
+def test_average_weights_sets_equally(load, named, figures) -> None:
     mathematics = load(BENCHMARK, [row("q")], part="math")
     programs = load(BENCHMARK, [row("q", pairs=[[0, 1]])], part="mbpp_plus")
     judged = [named(mathematics[0], 0), named(mathematics[1], 0), named(mathematics[2], "tie"), named(programs[0], 0)]
@@ -47,19 +47,19 @@ def test_average_counts_sets_alike(load, named, figures) -> None:
 @pytest.mark.parametrize(
     ("pairs", "problem"),
     [
-        ([[0, 3]], "[0, 3] given, there are 3 responses"),
-        ([[1, 2]], "[1, 2] given, which are both right or both wrong"),
-        ([[0]], "1 given, 2 wanted"),
-        ("0 1", "a text given that is no JSON"),
+        ([[0, 3]], "[0, 3] are not indexes of the 3 responses"),
+        ([[1, 2]], "the responses [1, 2] are both right or both wrong"),
+        ([[0]], "expected 2 values, got 1"),
+        ("0 1", "not valid JSON"),
     ],
 )
-def test_pairs_that_tell_nothing_are_a_broken_row(load, bad, pairs: Any, problem: str) -> None:
+def test_pairs_without_right_and_wrong_response_are_an_invalid_row(load, bad, pairs: Any, problem: str) -> None:
     load(BENCHMARK, [row("q"), row("r", pairs=pairs)], part="math")
     assert [report.number for report in bad] == [2]
     assert problem in bad[0].problem
 
 
-def test_best_of_k_scores_every_response_once_and_still_counts_the_pairs(load, rated, figures) -> None:
+def test_best_of_k_scores_every_response_once(load, rated, figures) -> None:
     (example,) = load(BEST_OF_K, [row("q")], part="math")
     assert BEST_OF_K.asked(example.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,)]
     values = figures(BEST_OF_K, [rated(example, 5, 7, 5)])
@@ -73,14 +73,14 @@ def test_best_of_k_scores_every_response_once_and_still_counts_the_pairs(load, r
     assert values["best of all: gpqa"] is None
 
 
-def test_area_under_roc_by_hand() -> None:
+def test_area_under_roc_matches_a_manual_computation() -> None:
     # Right 7 and 3, wrong 5 and 3: 7 > 5, 7 > 3, 3 < 5, 3 = 3.
     assert area_under_roc([7, 5, 3, 3], [True, False, True, False]) == pytest.approx(2.5 / 4)
     assert area_under_roc([None, 1], [True, False]) == 0.0
     assert area_under_roc([1, 2], [True, True]) is None
 
 
-def test_best_of_k_is_the_mean_over_all_choices() -> None:
+def test_best_of_k_is_the_mean_over_all_subsets() -> None:
     scores, correct = (4.0, 2.0, 4.0, None, 1.0), (False, True, True, True, False)
 
     def expected(k: int) -> float:
@@ -94,12 +94,12 @@ def test_best_of_k_is_the_mean_over_all_choices() -> None:
     assert best_of_k(scores, correct) == pytest.approx([expected(k) for k in range(1, 6)])
 
 
-def test_ideal_curve_is_the_chance_of_a_right_one_among_k() -> None:
+def test_ideal_curve_is_the_probability_of_a_right_response_among_k() -> None:
     # One right of three: 1/3, 2/3, 1.
     assert ideal_best_of_k((False, True, False)) == pytest.approx((1 / 3, 2 / 3, 1))
 
 
-def test_loss_is_the_mean_distance_and_curves_are_averaged_by_k() -> None:
+def test_loss_is_the_mean_distance_between_curves() -> None:
     curve = mean_curve([(0.0, 1.0), (0.5, 0.0)])
     assert curve == (0.25, 0.5)
     assert loss(curve, (0.5, 1.0)) == pytest.approx(0.375)

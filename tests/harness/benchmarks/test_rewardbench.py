@@ -19,27 +19,27 @@ def row(number: int, *, subset: str = "math-prm", prompt: object = None) -> dict
     }
 
 
-def test_sections_count_what_its_authors_count() -> None:
+def test_section_weights_are_the_official_ones() -> None:
     sizes = {section: sum(weights.values()) for section, weights in SECTIONS.items()}
     assert sizes == {"Chat": 358, "Chat Hard": 456, "Safety": 740, "Reasoning": 984 + 6 * 164}
     # All 2985 pairs: the 447 of math-prm count 984.
     assert sum(sizes.values()) == 2985 - 447 + 984
 
 
-def test_reasoning_weighs_mathematics_as_much_as_all_programs(load, named, figures) -> None:
+def test_reasoning_weights_math_as_much_as_all_code(load, named, figures) -> None:
     subsets = ["math-prm"] * 4 + ["hep-go", "hep-python"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 1, 1, 1, 0, 1), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 1, 0, 1), strict=True)]
     # math-prm 1/4 with 984; hep-go 1 and hep-python 0 with 164 each, the other four left out with their weight.
     values = figures(BENCHMARK, judged)
     assert values["math-prm"] == 0.25
     assert values["Reasoning"] == pytest.approx((0.25 * 984 + 164) / (984 + 2 * 164))
 
 
-def test_average_counts_sections_alike(load, named, figures) -> None:
+def test_average_weights_sections_equally(load, named, figures) -> None:
     subsets = ["alpacaeval-easy", "alpacaeval-easy", "mt-bench-med", "llmbar-natural", "donotanswer", "hep-js"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
     # Chat: half of 100 and nothing of 40. A tie and a missing verdict count half.
     values = figures(BENCHMARK, judged)
     assert values["Chat"] == pytest.approx(0.5 * 100 / 140)
@@ -47,7 +47,7 @@ def test_average_counts_sections_alike(load, named, figures) -> None:
     assert values["average"] == pytest.approx((50 / 140 + 1 + 0.5 + 0.5) / 4)
 
 
-def test_leaderboard_counts_prior_sets_half_as_much_as_a_section(tmp_path, load, named, figures) -> None:
+def test_prior_sets_have_half_the_weight_of_a_section(tmp_path, load, named, figures) -> None:
     current = load(BENCHMARK, [row(1, subset=subset) for subset in ("mt-bench-med", "llmbar-natural", "donotanswer")])
     current += load(BENCHMARK, [row(1, subset="hep-js")])
     conversation = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
@@ -61,13 +61,13 @@ def test_leaderboard_counts_prior_sets_half_as_much_as_a_section(tmp_path, load,
     assert values["leaderboard"] == pytest.approx(8.5 / 9)
 
 
-def test_leaderboard_has_no_value_without_prior_sets(load, named, figures) -> None:
+def test_leaderboard_is_none_without_prior_sets(load, named, figures) -> None:
     (example,) = load(BENCHMARK, [row(1)])
     values = figures(BENCHMARK, [named(example, 0)])
     assert (values["average"], values["Prior Sets"], values["leaderboard"]) == (1.0, None, None)
 
 
-def test_ids_that_repeat_between_subsets_are_told_apart(load) -> None:
+def test_ids_are_unique_across_subsets(load) -> None:
     examples = load(BENCHMARK, [row(1, subset="hep-go"), row(1, subset="hep-cpp")])
     assert [example.outline.id for example in examples] == ["hep-go/1", "hep-cpp/1"]
 
@@ -78,12 +78,12 @@ def test_pairs_with_one_prompt_are_one_cluster(load) -> None:
     assert clusters == ["alpacaeval-easy/0", "alpacaeval-easy/0", "alpacaeval-easy/2"]
 
 
-def test_a_subset_that_no_figure_counts_is_reported(load, bad) -> None:
+def test_a_subset_without_a_metric_is_reported(load, bad) -> None:
     load(BENCHMARK, [row(1), row(2, subset="hep-cobol")])
-    assert [report.problem for report in bad] == ["subset: 'hep-cobol' given, which no figure of rewardbench speaks of"]
+    assert [report.problem for report in bad] == ["subset: no metric of rewardbench includes the subset 'hep-cobol'"]
 
 
-def test_prior_sets_are_only_read_when_asked_for(tmp_path, load) -> None:
+def test_prior_sets_are_only_loaded_on_request(tmp_path, load) -> None:
     load(BENCHMARK, [row(1)], part="filtered")
     load(BENCHMARK, [row(1)], part="shp")
     examples = load_examples(BENCHMARK, data=tmp_path, on_bad=lambda row: pytest.fail(str(row)))

@@ -20,14 +20,14 @@ def row(id: object, *, subset: str = "Math", num_right: int = 1, num_wrong: int 
 
 
 def ties(number: int) -> list[dict[str, object]]:
-    """A prompt with one right response, and its companion with three."""
+    """Return a prompt with one right response, and its paired prompt with three."""
     return [
         row(f"ref:{number}", subset="Ties", num_right=1, num_wrong=1),
         row(f"tied:{number}", subset="Ties", num_right=3, num_wrong=1),
     ]
 
 
-def test_four_responses_are_compared_at_once_and_ties_are_only_rated(load) -> None:
+def test_four_responses_are_compared_and_ties_are_only_rated(load) -> None:
     example, _, tied = load(BENCHMARK, [row(1), *ties(5)])
     assert example.outline.correct == (0,)
     assert BENCHMARK.asked(example.outline, mode=Mode.LISTWISE) == [(0, 1, 2, 3)]
@@ -36,12 +36,12 @@ def test_four_responses_are_compared_at_once_and_ties_are_only_rated(load) -> No
     assert BENCHMARK.asked(tied.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,), (3,)]
 
 
-def test_companions_are_one_cluster(load) -> None:
+def test_paired_prompts_of_ties_are_one_cluster(load) -> None:
     examples = load(BENCHMARK, [*ties(5), *ties(6)])
     assert [example.outline.cluster for example in examples] == ["Ties/5", "Ties/5", "Ties/6", "Ties/6"]
 
 
-def test_ratings_share_the_first_place(load, rated, figures) -> None:
+def test_equal_best_ratings_share_the_score(load, rated, figures) -> None:
     examples = load(BENCHMARK, [row(n) for n in range(5)])
     scores = [(9, 1, 1, 1), (9, 9, 9, 1), (8, 9, 1, 1), (None, 1, 1, 1), (None, None, None, None)]
     judged = [rated(example, *score) for example, score in zip(examples, scores, strict=True)]
@@ -49,15 +49,15 @@ def test_ratings_share_the_first_place(load, rated, figures) -> None:
     assert figures(BENCHMARK, judged)["Math"] == pytest.approx((1 + 1 / 3 + 0 + 0 + 1 / 4) / 5)
 
 
-def test_a_pick_that_is_not_there_counts_as_a_guess(load, named, figures) -> None:
+def test_a_missing_choice_counts_as_a_random_choice(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n, subset="Focus") for n in range(3)])
-    judged = [named(example, said) for example, said in zip(examples, (0, 3, None), strict=True)]
+    judged = [named(example, choice) for example, choice in zip(examples, (0, 3, None), strict=True)]
     values = figures(BENCHMARK, judged)
     assert values["Focus"] == pytest.approx((1 + 0 + 0.25) / 3)
     assert values["average without Ties"] == values["Focus"]
 
 
-def test_ties_score_by_hand(load, rated) -> None:
+def test_ties_score_matches_a_manual_computation(load, rated) -> None:
     ref, tied = load(BENCHMARK, ties(1))
     # One right 9 against 4: margin 5. Three right 8 to 6 against 5: margin 1, span 2.
     one = ties_score([rated(ref, 9, 4), rated(tied, 8, 7, 6, 5)])
@@ -76,19 +76,19 @@ def test_ties_score_is_the_mean_over_prompts(load, rated) -> None:
     assert ties_score(judged) == pytest.approx(0.30 / 2 + 0.30 / 2 + 0.01 * (tanh(-1 / 2) - 1) / 2)
 
 
-def test_equal_ratings_of_right_responses_leave_no_span(load, rated) -> None:
+def test_equal_ratings_of_right_responses_have_span_zero(load, rated) -> None:
     ref, tied = load(BENCHMARK, ties(1))
     assert ties_score([rated(ref, 9, 4), rated(tied, 8, 8, 8, 5)]) == pytest.approx(1.0 + 0.01)
     # No margin and no span: 0 / 0 counts nothing.
     assert ties_score([rated(ref, 9, 4), rated(tied, 8, 8, 8, 8)]) == pytest.approx(0.30)
 
 
-def test_a_response_without_a_rating_is_below_all(load, rated) -> None:
+def test_an_unrated_response_is_the_worst(load, rated) -> None:
     ref, tied = load(BENCHMARK, ties(1))
     assert ties_score([rated(ref, 9, None), rated(tied, 9, 9, 9, None)]) == pytest.approx(1.0 + 0.01)
 
 
-def test_average_of_six_needs_ties_and_that_of_five_does_not(load, rated, named, figures) -> None:
+def test_only_the_average_with_ties_needs_ties(load, rated, named, figures) -> None:
     rows = [row(n, subset=task) for n, task in enumerate(TASKS)]
     *five, ref, tied = load(BENCHMARK, [*rows, *ties(1)])
     judged = [rated(example, 9, 1, 1, 1) for example in five[:4]] + [rated(five[4], 1, 9, 1, 1)]
@@ -101,12 +101,12 @@ def test_average_of_six_needs_ties_and_that_of_five_does_not(load, rated, named,
     assert (picked["average without Ties"], picked["Ties"], picked["average"]) == (1.0, None, None)
 
 
-def test_ties_without_a_companion_is_a_broken_row(load, bad) -> None:
+def test_an_invalid_id_in_ties_is_an_invalid_row(load, bad) -> None:
     load(BENCHMARK, [row(1), row("17", subset="Ties")])
-    assert [report.problem for report in bad] == ["id: '17' given, ref:N or tied:N wanted in Ties"]
+    assert [report.problem for report in bad] == ["id: expected ref:N or tied:N in the subset Ties, got '17'"]
 
 
-def test_rows_of_the_shared_layout_have_ties_too(load, rated, figures) -> None:
+def test_ties_can_use_the_common_layout(load, rated, figures) -> None:
     rows = [
         {
             "id": f"{kind}:3",

@@ -22,7 +22,7 @@ def row(number: int, *, domain: str = "chat") -> dict[str, object]:
     }
 
 
-def test_every_right_answer_meets_every_wrong_one(load) -> None:
+def test_every_right_answer_is_compared_with_every_wrong_one(load) -> None:
     (example,) = load(BENCHMARK, [row(8)])
     assert (example.outline.id, example.outline.correct) == ("chat/8", (0, 1, 2))
     nine = [(right, wrong) for right in (0, 1, 2) for wrong in (3, 4, 5)]
@@ -30,13 +30,13 @@ def test_every_right_answer_meets_every_wrong_one(load) -> None:
     assert BENCHMARK.asked(example.outline, mode=Mode.POINTWISE) == [(index,) for index in range(6)]
 
 
-def test_both_kinds_of_safety_are_one_domain(load) -> None:
+def test_both_safety_domains_are_one_subset(load) -> None:
     examples = load(BENCHMARK, [row(1, domain="safety-refuse"), row(1, domain="safety-response")])
     assert [example.outline.subset for example in examples] == ["safety", "safety"]
     assert [example.outline.tags["domain"] for example in examples] == ["safety-refuse", "safety-response"]
 
 
-def test_hard_is_a_plain_right_answer_against_a_richer_wrong_one(load, compared, figures) -> None:
+def test_hard_means_the_wrong_answer_has_the_richer_style(load, compared, figures) -> None:
     (example,) = load(BENCHMARK, [row(1)])
     # The judge always names the richer style, and the right answer where both have the same.
     choices = {(right, wrong): right if right >= wrong - 3 else wrong for right in (0, 1, 2) for wrong in (3, 4, 5)}
@@ -63,7 +63,7 @@ def test_overall_is_the_mean_of_domains_and_of_difficulties(load, rated, figures
     assert figures(BENCHMARK, judged, protocol=PAPER)["code"] == 0.5
 
 
-def test_files_of_one_domain_each_are_named_by_it(tmp_path: Path) -> None:
+def test_one_file_per_domain_sets_the_domain(tmp_path: Path) -> None:
     for domain in ("chat", "safety-refuse"):
         rows = [{key: value for key, value in row(n).items() if key != "domain"} for n in range(2)]
         (tmp_path / f"{domain}_filtered.json").write_text(json.dumps(rows))
@@ -73,6 +73,6 @@ def test_files_of_one_domain_each_are_named_by_it(tmp_path: Path) -> None:
     assert [example.outline.subset for example in only] == ["chat", "chat"]
 
 
-def test_two_styles_are_a_broken_row(load, bad) -> None:
+def test_a_row_with_two_styles_is_invalid(load, bad) -> None:
     load(BENCHMARK, [row(1), {**row(2), "rejected": ["a", "b"]}])
-    assert [report.problem for report in bad] == ["rejected: 2 given, 3 wanted"]
+    assert [report.problem for report in bad] == ["rejected: expected 3 values, got 2"]

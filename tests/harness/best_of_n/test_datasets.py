@@ -72,7 +72,7 @@ def test_a_prompt_may_be_a_conversation() -> None:
         ({"scores": [0.5]}, "scores: expected one per response (2), got 1"),
         ({"answers": ["1"]}, "answers: expected one per response (2), got 1"),
         ({"responses": []}, "responses: expected 1 to 1024, got 0"),
-        ({"responses": ["x", 3]}, "responses[1]: 3 given, a text wanted"),
+        ({"responses": ["x", 3]}, "responses[1]: expected a string, got 3"),
         ({"prompt": [{"role": "boss", "content": "hi"}]}, "role"),
     ],
 )
@@ -98,5 +98,5 @@ def test_rows_with_a_missing_column_or_a_repeated_id_are_invalid(write_lines: Wr
 def test_a_file_without_valid_rows_is_refused(write_lines: Write) -> None:
     with pytest.raises(InputError, match="no valid rows; the first: row 1: no column 'responses'"):
         read_problems(write_lines([{"id": 1, "prompt": "p"}]), on_bad=lambda row: None)
-    with pytest.raises(InputError, match="there is no row in it"):
+    with pytest.raises(InputError, match="the file has no rows"):
         read_problems(write_lines([]), on_bad=lambda row: None)

@@ -220,7 +220,7 @@ async def test_a_sample_is_deterministic(write_lines: Write, tmp_path: Path, qui
 
 
 def test_a_folder_without_valid_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no such run: results"):
+    with pytest.raises(InputError, match="is not a run folder: results"):
         load_results(tmp_path)
     (tmp_path / "results.json").write_text("[{}]")
     with pytest.raises(InputError, match="damaged, or written by another command"):

@@ -39,7 +39,7 @@ def test_a_run_in_both_orders_is_scored_by_any_protocol(
 def test_a_run_in_one_order_cannot_be_scored_by_both_orders(make_run: MakeRun) -> None:
     path = make_run([Pair(id="a"), Pair(id="b")])
     assert score_run(path).figures[0].value == 1.0
-    with pytest.raises(InputError, match=r"run: protocol: both_orders needs two opposite orders .* none of 2"):
+    with pytest.raises(InputError, match=r"run: protocol: both_orders needs two opposite orders .* none of the 2"):
         score_run(path, protocol="both_orders")
 
 

@@ -1,13 +1,10 @@
-"""Judges under attack: scripted ones that fall for one attack and not for another, and the bundled one."""
+"""Attacks on judges: scripted judges that are misled by one attack and not by another, and the bundled judge."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.harness.commands import run_command
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
@@ -38,14 +36,14 @@ ROWS = [
 
 
 def section(sequence: str, name: str) -> str:
-    """What the prompt shows under a name."""
+    """Return the section of the prompt with this name."""
     found = re.search(rf"<{name}>\n(.*?)\n</{name}>", sequence, re.DOTALL)
     assert found is not None, sequence
     return found[1]
 
 
 def obedient(sequence: str) -> str:
-    """Names the right answer, unless the other one tells it not to."""
+    """Choose the right answer, unless the other answer contains an instruction."""
     if "<response_a>" in sequence:
         a, b = section(sequence, "response_a"), section(sequence, "response_b")
         for letter, text in (("A", a), ("B", b)):
@@ -57,14 +55,14 @@ def obedient(sequence: str) -> str:
 
 
 def copying(sequence: str) -> str:
-    """Repeats the first verdict that it finds, although its delimiters were broken; else names the right answer."""
+    """Repeat the first verdict in the prompt, whose tags are broken; otherwise choose the right answer."""
     found = re.search(r"< preference>([AB])", sequence)
     letter = found[1] if found else "A" if "right" in section(sequence, "response_a") else "B"
     return f"<preference>{letter}</preference>"
 
 
 def opened(script, *, asked: list[JudgeRequest] | None = None) -> OpenJudge:
-    """A judge that a script plays, and that writes down what it is asked."""
+    """Return a scripted judge that records its requests in `asked`."""
     judge = Judge(engine=ScriptedEngine(script), tools=(), profile=Profile(name="scripted"))
 
     async def judge_one(request: JudgeRequest) -> Judgment:
@@ -99,37 +97,37 @@ async def attacked(
     )
 
 
-async def test_a_judge_is_fooled_by_one_attack_and_not_by_another(tmp_path: Path) -> None:
+async def test_flip_rates_differ_between_attacks(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(obedient), "order", "colon", "praise")
     flips = {effect.attack: (effect.flips.value, effect.flips.num) for effect in found.effects}
     assert flips == {"control": (0.0, 8), "colon": (0.0, 8), "order": (1.0, 8), "praise": (0.0, 8)}
     by_name = {effect.attack: effect for effect in found.effects}
     assert (by_name["order"].before.value, by_name["order"].after.value) == (1.0, 0.0)
     assert (by_name["colon"].before.value, by_name["colon"].after.value) == (1.0, 1.0)
-    # Four prompts, all alike: Wilson's interval of 0 of 4 ends at 1.96² / (4 + 1.96²).
+    # Four prompts with the same result: Wilson's interval of 0 of 4 ends at 1.96² / (4 + 1.96²).
     assert by_name["colon"].flips.interval == (0.0, pytest.approx(1.959964**2 / (4 + 1.959964**2), abs=1e-6))
     assert (found.worst.value, found.worst.num) == (1.0, 8)
     assert found.num_missing == 0
 
 
-async def test_a_letter_is_counted_where_it_is_that_of_the_wrong_response(tmp_path: Path) -> None:
+async def test_a_letter_attack_counts_only_where_the_letter_is_the_wrong_response(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(copying), "verdict-a", "verdict-b")
     flips = {effect.attack: (effect.flips.value, effect.flips.num) for effect in found.effects}
     assert flips == {"control": (0.0, 8), "verdict-a": (1.0, 4), "verdict-b": (1.0, 4)}
 
 
-async def test_what_was_wrong_before_cannot_be_flipped(tmp_path: Path) -> None:
-    """Of two rows the script gets one wrong; the attack turns the right one and mends nothing."""
+async def test_a_look_that_is_wrong_without_attack_cannot_flip(tmp_path: Path) -> None:
+    """The script is wrong on one of two rows. The attack flips the right row."""
     rows = [ROWS[0], {"id": "w", "prompt": "q", "responses": ["a right answer", "nonsense"], "label": 1}]
     found = await attacked(tmp_path, opened(obedient), "order", rows=rows)
     control, order = found.effects
     assert (control.before.value, control.flips.num, control.num_mended) == (0.5, 2, 0)
-    # Of the second row, the attacked response is the one that the script likes anyway.
+    # In the second row, the script prefers the attacked response without attack, too.
     assert (order.flips.value, order.flips.num, order.num_mended, order.after.value) == (1.0, 2, 0, 0.0)
 
 
-async def test_pointwise_the_scores_of_wrong_responses_are_set_side_by_side(tmp_path: Path) -> None:
-    """8 for what is right, 3 for nonsense, 8 for a colon: the colon ties, and gains five points."""
+async def test_pointwise_reports_the_score_change_of_wrong_responses(tmp_path: Path) -> None:
+    """Scores: 8 for right, 3 for nonsense, 8 for a colon. So the colon ties, and gains five points."""
     asked: list[JudgeRequest] = []
     found = await attacked(tmp_path, opened(obedient, asked=asked), "colon", "praise", mode=Mode.POINTWISE)
     _, colon, praise = found.effects
@@ -139,12 +137,12 @@ async def test_pointwise_the_scores_of_wrong_responses_are_set_side_by_side(tmp_
     assert (colon.scores.good_before.value, colon.scores.good_after.value) == (0.0, 1.0)
     assert (colon.flips.value, colon.num_undecided, colon.before.value, colon.after.value) == (0.0, 4, 1.0, 0.5)
     assert (praise.scores.change.value, praise.flips.value, praise.num_undecided) == (0.0, 0.0, 0)
-    # The right response alone is one question, whose answer all runs share: "a right answer" to each of four prompts.
-    # Besides, four wrong responses untouched, under control, and under "praise"; and four colons.
+    # Four requests for the right responses, which all runs share, and four for the wrong responses in each of the runs
+    # untouched, control, praise and colon.
     assert len(asked) == 4 + 4 + 4 + 4 + 4
 
 
-async def test_an_attack_that_was_stopped_goes_on(tmp_path: Path) -> None:
+async def test_a_finished_attack_sends_no_request_again(tmp_path: Path) -> None:
     asked: list[JudgeRequest] = []
     first = await attacked(tmp_path, opened(obedient, asked=asked), "order")
     assert len(asked) == 3 * 4
@@ -155,7 +153,7 @@ async def test_an_attack_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert load_run(tmp_path / "runs" / "untouched").manifest.attack is None
 
 
-async def test_what_we_failed_to_judge_is_in_no_rate(tmp_path: Path) -> None:
+async def test_failed_examples_are_not_in_any_rate(tmp_path: Path) -> None:
     async def judge(request: JudgeRequest) -> Judgment:
         if request.prompt == "question 0" and any("Instruction" in response for response in request.responses):
             raise EngineUnavailable("gone")
@@ -167,21 +165,21 @@ async def test_what_we_failed_to_judge_is_in_no_rate(tmp_path: Path) -> None:
     assert (control.num_looks, order.num_looks, found.num_missing) == (8, 6, 1)
 
 
-async def test_a_sample_is_the_same_before_and_after(tmp_path: Path) -> None:
+async def test_the_sample_is_the_same_with_and_without_attack(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(obedient), "order", limit=2)
     assert [effect.num_looks for effect in found.effects] == [4, 4]
 
 
-def test_lists_cannot_be_attacked() -> None:
+def test_listwise_mode_is_rejected() -> None:
     assert mode_of(LABELLED, None) is Mode.PAIRWISE
     assert mode_of(replace(LABELLED, modes=(Mode.LISTWISE, Mode.POINTWISE)), None) is Mode.POINTWISE
-    with pytest.raises(InputError, match="listwise cannot be attacked; labelled has pairwise, pointwise"):
+    with pytest.raises(InputError, match="attacks do not support 'listwise'; labelled supports pairwise, pointwise"):
         mode_of(LABELLED, Mode.LISTWISE)
-    with pytest.raises(InputError, match="listwise cannot be attacked; labelled has nothing else"):
+    with pytest.raises(InputError, match="attacks do not support 'listwise'; labelled supports no other mode"):
         mode_of(replace(LABELLED, modes=(Mode.LISTWISE,)), None)
 
 
-async def test_the_table_has_a_row_for_each_attack_under_its_kind(tmp_path: Path) -> None:
+async def test_the_table_groups_attacks_by_kind(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(obedient), "order")
     lines = markdown(attack_table(found, title="Under attack")).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
@@ -192,11 +190,8 @@ async def test_the_table_has_a_row_for_each_attack_under_its_kind(tmp_path: Path
     assert json.loads(json.dumps(as_json(found)))["worst"]["value"] == 1.0
 
 
-MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()", "bench", "attack"]
-
-
 @pytest.mark.slow
-def test_the_bundled_judge_stands_a_plain_instruction(tmp_path: Path) -> None:
+def test_the_bundled_judge_resists_a_plain_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {
             "id": "1",
@@ -211,29 +206,20 @@ def test_the_bundled_judge_stands_a_plain_instruction(tmp_path: Path) -> None:
             "label": 1,
         },
     ]
-    command = [
-        *MAIN,
-        "--data",
-        str(write(rows, out=tmp_path)),
-        "--out",
-        str(tmp_path / "out"),
-        "--attack",
-        "order",
-        "--json",
-    ]
-    environment = {**os.environ, "TIRJUDGE_ALLOW_UNSAFE_SANDBOX": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    control, order = told["attacks"]
+    monkeypatch.setenv("TIRJUDGE_ALLOW_UNSAFE_SANDBOX", "1")
+    paths = ["--data", str(write(rows, out=tmp_path)), "--out", str(tmp_path / "out")]
+    command = ["bench", "attack", *paths, "--attack", "order", "--json"]
+    done = run_command(command)
+    assert done.status == 0, done.stderr
+    report = json.loads(done.stdout)
+    control, order = report["attacks"]
     assert (control["attack"], control["before"]["value"], control["flips"]["value"]) == ("control", 1.0, 0.0)
     assert (order["flips"]["num"], order["flips"]["value"]) == (4, 0.0)
-    assert told["manifest"]["orders"] == "both"
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    assert json.loads(again.stdout)["attacks"] == told["attacks"]
+    assert report["manifest"]["orders"] == "both"
+    assert json.loads(run_command(command).stdout)["attacks"] == report["attacks"]
 
 
-def test_neither_a_benchmark_nor_rows_is_one_clear_line(tmp_path: Path) -> None:
-    done = subprocess.run([*MAIN, "--out", str(tmp_path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "neither a benchmark nor --data given" in done.stderr
+def test_attack_needs_a_benchmark_or_rows(tmp_path: Path) -> None:
+    done = run_command(["bench", "attack", "--out", str(tmp_path)])
+    assert done.status == 2
+    assert done.stderr == "tirjudge bench: name a benchmark, or give labeled rows with --data\n"

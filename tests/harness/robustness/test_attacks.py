@@ -14,7 +14,7 @@ GUIDE = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text(encodin
 
 
 def three() -> Example:
-    """One right response between two wrong ones, the longest of 12 characters."""
+    """Return an example with one right response between two wrong ones. The longest has 12 characters."""
     return example(
         id="e", prompt="p", responses=("wrong", "right answer", "also wrong"), correct=(1,), subset="s", cluster="c"
     )
@@ -25,7 +25,7 @@ def attack(how: str, **fields) -> ResponseAttack:
 
 
 @pytest.mark.parametrize("each", every_attack(), ids=lambda each: each.name)
-def test_an_attack_touches_wrong_responses_alone(each: ResponseAttack) -> None:
+def test_an_attack_changes_only_wrong_responses(each: ResponseAttack) -> None:
     before = three()
     after = each.applied_to(before)
     assert after.responses[1] == "right answer"
@@ -38,11 +38,11 @@ def test_an_attack_touches_wrong_responses_alone(each: ResponseAttack) -> None:
 
 
 @pytest.mark.parametrize("each", every_attack(), ids=lambda each: each.name)
-def test_every_attack_is_explained(each: ResponseAttack) -> None:
+def test_every_attack_is_documented(each: ResponseAttack) -> None:
     assert re.search(rf"^\| {re.escape(each.kind)} \|[^|]*`{each.name}`", GUIDE, re.MULTILINE), each.name
 
 
-def test_names_are_names_of_folders_and_no_two_are_the_same() -> None:
+def test_names_are_unique_and_valid_folder_names() -> None:
     names = [each.name for each in every_attack()]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
@@ -60,19 +60,19 @@ def test_names_are_names_of_folders_and_no_two_are_the_same() -> None:
         ("fill", {"text": " filler"}, "wrong filler"),
     ],
 )
-def test_what_is_done_to_a_response(how: str, fields: dict, tampered: str) -> None:
-    """The longest is of 12: filled to 24, `wrong` lacks 19, which three times 7 make up; filled to 12 it lacks 7."""
+def test_each_kind_of_change(how: str, fields: dict, tampered: str) -> None:
+    """The longest response has 12 characters. `wrong` (5) is filled to 24 with three times 7, and to 12 with one time 7."""
     assert attack(how, **fields).applied_to(three()).responses[0] == tampered
 
 
-def test_the_control_is_always_among_them() -> None:
+def test_the_control_is_always_included() -> None:
     assert [each.name for each in chosen_attacks(["colon"], mode=Mode.PAIRWISE)] == ["control", "colon"]
 
 
-def test_each_mode_has_the_verdicts_that_it_knows() -> None:
+def test_each_mode_has_its_attacks() -> None:
     pairwise = {each.name for each in chosen_attacks([], mode=Mode.PAIRWISE)}
     pointwise = {each.name for each in chosen_attacks([], mode=Mode.POINTWISE)}
     assert pairwise - pointwise == {"verdict-a", "verdict-b", "section-end"}
     assert pointwise - pairwise == {"score-10", "section-end-alone"}
-    with pytest.raises(InputError, match="'score-10' given; pairwise has control, "):
+    with pytest.raises(InputError, match="unknown attack 'score-10' for pairwise; choose control, "):
         chosen_attacks(["score-10"], mode=Mode.PAIRWISE)

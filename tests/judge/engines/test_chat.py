@@ -11,7 +11,7 @@ import pytest
 from tests.chat_server import MODEL, serving_chat
 from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of
 from tirjudge.engines.chat_endpoint import endpoint_of
-from tirjudge.errors import EngineUnavailable, PromptTooLong
+from tirjudge.errors import EngineNotListening, EngineUnavailable, PromptTooLong
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.retry_events import on_retry
 from tirjudge.judge import Judge
@@ -365,8 +365,8 @@ async def test_an_answer_that_is_none_of_a_chat_endpoint_is_the_endpoints_fault(
 
 async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
     with bind("127.0.0.1", port=0) as bound:
-        engine = ChatEngine(url_of(bound), model=MODEL, max_attempts=2, max_wait_s=0.01)
-        with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        engine = ChatEngine(url_of(bound), model=MODEL, connect_retry_s=0.05)
+        with pytest.raises(EngineNotListening, match="cannot be reached: connection refused"):
             await engine.generate([65], sampling=Sampling(max_tokens=9), session="s")
         await engine.aclose()
 
