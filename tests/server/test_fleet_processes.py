@@ -216,7 +216,7 @@ def start_sandbox(stack: ExitStack, *, key: str) -> tuple[subprocess.Popen[str],
     [
         (["--engine", "gpu:8000"], "a URL such as http://127.0.0.1:8000 would do"),
         (["--engine", "http://127.0.0.1:9", "--workers", "1"], "give only one of them"),
-        (["--workers", "1", "--worker-command", "no-such-command serve"], "there is no command 'no-such-command' here"),
+        (["--workers", "1", "--worker-command", "no-such-command serve"], "command not found: 'no-such-command'"),
         (["--engines-file", "/nowhere"], "/nowhere: No such file or directory"),
         (["--profile", "/nowhere"], "give --model alone"),
         (["--sandbox", "http://127.0.0.1:9"], "http://127.0.0.1:9: cannot be reached"),

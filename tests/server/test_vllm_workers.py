@@ -64,7 +64,7 @@ def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> No
 
 
 def test_an_open_quote_is_one_line() -> None:
-    with pytest.raises(WorkersRefused, match="use quotes as in a shell"):
+    with pytest.raises(WorkersRefused, match="quote it as in a shell"):
         worker_command(SERVED, workers=Workers(num_workers=1, arguments="--a 'b"), port=1)
 
 
@@ -217,7 +217,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert f"ended with status {128 + signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
+        assert f"ended with status {128 + signal.SIGKILL}; restarting in 0.1 s" in caplog.text
         again = descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2])
         assert len(again) == 2
     assert not any(map(is_alive, again))
