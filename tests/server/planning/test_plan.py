@@ -101,7 +101,7 @@ def test_a_model_that_does_not_fit_says_what_would() -> None:
 
 
 def test_a_number_that_cannot_be_is_refused() -> None:
-    with pytest.raises(PlanError, match="it is a share: 1 at most"):
+    with pytest.raises(PlanError, match="use a share of at most 1"):
         planned(use=1.5)
     with pytest.raises(PlanError, match="--peak: 0 given"):
         planned(peak=0)

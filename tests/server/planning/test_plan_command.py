@@ -25,7 +25,7 @@ def run(*arguments: str) -> str:
 
 def test_a_plan_is_told_in_one_line_and_in_tables() -> None:
     said = run("--model", "8B", "--gpu", "h100")
-    assert "1,000,000 judgments a day, Qwen3-8B on h100: 4 GPUs" in said
+    assert "1,000,000 judgments per day, Qwen3-8B on h100: 4 GPUs" in said
     assert "benchmarks/results" not in said
 
 
