@@ -76,7 +76,7 @@ def worker_environment(around: Mapping[str, str], *, key: str, gpus: Sequence[st
 
 
 def shares(gpus: Sequence[str], workers: Workers) -> list[list[str] | None]:
-    """Divide the GPUs between the workers; return the GPUs of each worker, or None for each if there are no GPUs.
+    """Divide the GPUs between the workers; return the GPUs of each worker, or None for each on a machine without GPUs.
 
     Raises:
         WorkersRefused: there are not enough GPUs.

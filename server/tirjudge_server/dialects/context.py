@@ -112,7 +112,7 @@ class DialectContext:
         return self.batch.service.cost_limits
 
     def cost_of(self, group: ResponseGroup | ResponseScore | None, *, scoring: Scoring) -> Cost:
-        """The cost of the rewards of one group; zero if there is no group to judge."""
+        """The cost of the rewards of one group; zero if `group` is not a group."""
         if not isinstance(group, ResponseGroup):
             return Cost()
         return group_cost(group, scoring=scoring, group_size=self.batch.service.judge.profile.group_size)

@@ -155,7 +155,7 @@ def _reference(extras: Mapping[str, Any]) -> str | None:
 
 
 def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
-    """Hash of the group id and attempt, or of the prompt if there is no group id. It does not identify the caller."""
+    """Hash of the group id and attempt, or of the prompt without a group id. It does not identify the caller."""
     extras = asked.model_extra or {}
     named = [extras.get("_ng_group_id"), extras.get("_ng_group_attempt")]
     asked_for = asked.responses_create_params.get("input"), extras.get("principle"), group.reference

@@ -112,7 +112,7 @@ def test_a_number_that_cannot_be_is_refused() -> None:
         planned(peak=math.inf)
     with pytest.raises(PlanError, match=r"--max-sequences: 0\.5 given"):
         planned(max_sequences=0.5)
-    with pytest.raises(PlanError, match="--max-model-len: 4096 given, and one rollout takes 20855 tokens"):
+    with pytest.raises(PlanError, match="--max-model-len: 4096 given, but one rollout has 20855 tokens"):
         planned(output_tokens=20_000, max_model_len=4096)
 
 
