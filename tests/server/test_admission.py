@@ -25,7 +25,7 @@ def began_in_turn(admission: Admission, tickets: Sequence[QueueTicket]) -> list[
     return order
 
 
-async def test_turns_come_in_order_of_arrival() -> None:
+async def test_requests_run_in_order_of_arrival() -> None:
     admission = Admission(max_running=2, max_waiting=10)
     began: list[int] = []
 
@@ -40,7 +40,7 @@ async def test_turns_come_in_order_of_arrival() -> None:
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-async def test_one_more_than_may_wait_is_turned_away() -> None:
+async def test_request_beyond_max_waiting_is_refused() -> None:
     admission = Admission(max_running=1, max_waiting=1)
     with ExitStack() as entered:
         entered.enter_context(admission.enter())
@@ -52,7 +52,7 @@ async def test_one_more_than_may_wait_is_turned_away() -> None:
         assert (admission.num_running, admission.num_waiting) == (1, 1)
 
 
-async def test_who_gives_up_waiting_holds_nobody_up() -> None:
+async def test_cancelled_waiting_request_does_not_block_others() -> None:
     admission = Admission(max_running=1, max_waiting=2)
     with admission.enter() as first:
         await first.turn()
@@ -64,7 +64,7 @@ async def test_who_gives_up_waiting_holds_nobody_up() -> None:
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-async def test_waiting_is_measured_from_arrival() -> None:
+async def test_waiting_time_counts_from_arrival() -> None:
     admission = Admission(max_running=1, max_waiting=1)
     with ExitStack() as running:
         first = running.enter_context(admission.enter())
@@ -75,7 +75,7 @@ async def test_waiting_is_measured_from_arrival() -> None:
             assert await second.turn() >= 0.02
 
 
-async def test_the_more_urgent_go_first_whoever_came_first() -> None:
+async def test_urgent_requests_run_first() -> None:
     admission = Admission(max_running=1, max_waiting=10)
     first = admission.take(priority=BATCH)
     waiting = [admission.take(priority=priority) for priority in (BATCH, REWARD, INTERACTIVE, BATCH, INTERACTIVE)]
@@ -83,13 +83,13 @@ async def test_the_more_urgent_go_first_whoever_came_first() -> None:
     assert order == [BATCH, INTERACTIVE, INTERACTIVE, REWARD, BATCH, BATCH]
 
 
-async def test_callers_take_turns_however_many_each_has_waiting() -> None:
+async def test_callers_take_turns() -> None:
     admission = Admission(max_running=1, max_waiting=20)
     tickets = [admission.take(caller=caller) for caller in "aaaaabbc"]
     assert "".join(ticket.caller or "" for ticket in began_in_turn(admission, tickets)) == "abcabaaa"
 
 
-async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
+async def test_caller_with_fewest_running_judgments_goes_first() -> None:
     admission = Admission(max_running=3, max_waiting=20)
     a1, a2, b1 = (admission.take(caller=caller) for caller in "aab")
     next_a, next_b = admission.take(caller="a"), admission.take(caller="b")
@@ -102,7 +102,7 @@ async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
     assert next_b.began is not None
 
 
-async def test_a_caller_with_a_limit_waits_for_its_own_and_holds_nobody_up() -> None:
+async def test_limit_of_one_caller_does_not_delay_others() -> None:
     admission = Admission(max_running=4, max_waiting=20, max_running_of={"a": 1}.get)
     tickets = {name: admission.take(caller=name[0]) for name in ("a1", "a2", "b1", "b2")}
     assert [name for name, ticket in tickets.items() if ticket.began is not None] == ["a1", "b1", "b2"]
@@ -112,7 +112,7 @@ async def test_a_caller_with_a_limit_waits_for_its_own_and_holds_nobody_up() -> 
     assert tickets["a2"].began is not None
 
 
-async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
+async def test_urgent_request_replaces_less_urgent_one_in_full_queue() -> None:
     admission = Admission(max_running=1, max_waiting=2)
     _, early, late = (admission.take(priority=BATCH) for _ in range(3))
     urgent = admission.take(priority=INTERACTIVE)
@@ -125,7 +125,7 @@ async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
         admission.take(priority=BATCH)
 
 
-async def test_who_fills_the_queue_does_not_keep_others_out_of_it() -> None:
+async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")
@@ -138,7 +138,7 @@ async def test_who_fills_the_queue_does_not_keep_others_out_of_it() -> None:
         admission.take(caller="flood")
 
 
-async def test_a_place_becomes_as_urgent_as_who_joins_it() -> None:
+async def test_hurry_raises_priority_of_waiting_ticket_only() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     running = admission.take()
     reward, batch = admission.take(priority=REWARD), admission.take(priority=BATCH)
@@ -148,7 +148,7 @@ async def test_a_place_becomes_as_urgent_as_who_joins_it() -> None:
     assert began_in_turn(admission, [running, reward, batch]) == [running, batch, reward]
 
 
-async def test_giving_up_a_place_twice_does_no_harm() -> None:
+async def test_second_leave_has_no_effect() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     first, second = admission.take(), admission.take()
     for _ in range(3):
@@ -164,7 +164,7 @@ async def test_giving_up_a_place_twice_does_no_harm() -> None:
     st.integers(1, 4),
     st.integers(0, 6),
 )
-def test_the_bounds_hold_and_nobody_is_forgotten_whatever_comes(
+def test_bounds_hold_and_every_ticket_runs_for_random_visits(
     visits: list[tuple[str, Priority, bool]], max_running: int, max_waiting: int
 ) -> None:
     admission = Admission(max_running=max_running, max_waiting=max_waiting, max_running_of={"c": 1}.get)

@@ -49,23 +49,23 @@ STORES = {
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
-    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
-    "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
-    "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
+    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_judgment_in_flight_is_shared_within_one_caller_only",
+    "dialects.gathering.Gathering._open": SEPARATES + "test_cohorts_with_the_same_group_id_are_separate_per_caller",
+    "dialects.gathering.Gathering._finished": SEPARATES + "test_cohorts_with_the_same_group_id_are_separate_per_caller",
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
     # Files and batches.
-    "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.filestore.FileStore._num_held_bytes": SEPARATES + "a counter of callers",
     "openai.filestore.FileStore._num_uploads": SEPARATES + "a counter of callers",
-    "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
     "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
     "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
     # Records.
-    "records.store._BY_CONTENT": SEPARATES + "test_a_judgment_on_record_answers_its_own_caller_alone",
-    "records.store._BY_IDEMPOTENCY": SEPARATES + "test_an_idempotency_key_means_something_for_its_own_caller_alone",
-    "records.store.Records.read": OWNED + "test_a_record_is_its_callers_alone",
-    "records.store.Records.page": SEPARATES + "test_a_record_is_its_callers_alone",
+    "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
+    "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
+    "records.store.Records.read": OWNED + "test_records_are_visible_to_their_caller_only",
+    "records.store.Records.page": SEPARATES + "test_records_are_visible_to_their_caller_only",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
     "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
     "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
@@ -210,7 +210,7 @@ def _changes(tree: ast.AST, name: str) -> bool:
     return False
 
 
-def test_every_keyed_store_separates_callers_or_says_why_it_need_not() -> None:
+def test_every_keyed_store_has_a_reason_why_callers_stay_separate() -> None:
     found = stores()
     new, gone = sorted(found - STORES.keys()), sorted(STORES.keys() - found)
     assert not new, (
@@ -220,7 +220,7 @@ def test_every_keyed_store_separates_callers_or_says_why_it_need_not() -> None:
     assert not gone, f"{', '.join(gone)}: no such store any more; take it out of STORES"
 
 
-def test_the_tests_that_stores_name_are_there() -> None:
+def test_tests_named_in_stores_exist() -> None:
     named = {
         word for reason in STORES.values() for word in reason.replace(":", " ").split() if word.startswith("test_")
     }
@@ -295,7 +295,7 @@ async def judged(client: httpx2.AsyncClient, **options: Any) -> str:
     return answer.json()["id"]
 
 
-async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) -> None:
+async def test_cohorts_with_the_same_group_id_are_separate_per_caller(two: Two) -> None:
     def rollout(text: str, number: int) -> dict[str, Any]:
         message = {"type": "message", "content": [{"type": "output_text", "text": text}]}
         return {
@@ -323,14 +323,14 @@ async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) 
             assert f"of {others}" not in shown
 
 
-async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
+async def test_judgment_in_flight_is_shared_within_one_caller_only(two: Two) -> None:
     num_before = two.service.in_flight.num_joined
     first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
     assert first == again != foreign
     assert two.service.in_flight.num_joined + two.service.num_recalled == num_before + 1
 
 
-async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:
+async def test_recorded_judgment_is_reused_for_its_caller_only(two: Two) -> None:
     first = await judged(two.alice)
     foreign = await judged(two.bob)
     assert await judged(two.alice) == first != foreign
@@ -338,7 +338,7 @@ async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> No
     assert two.service.num_recalled == 2
 
 
-async def test_an_idempotency_key_means_something_for_its_own_caller_alone(two: Two) -> None:
+async def test_idempotency_keys_are_separate_per_caller(two: Two) -> None:
     name = {"idempotency-key": "mine"}
     first = await judged(two.alice, headers=name)
     # Another request of the same name is a 422 for who used it, and nothing for others.
@@ -348,7 +348,7 @@ async def test_an_idempotency_key_means_something_for_its_own_caller_alone(two: 
     assert await judged(two.alice, headers=name) == first
 
 
-async def test_a_record_is_its_callers_alone(two: Two) -> None:
+async def test_records_are_visible_to_their_caller_only(two: Two) -> None:
     mine, theirs = await judged(two.alice), await judged(two.bob)
     unknown = "jdg_" + "0" * 32
     for path in ("/v1/judgments/{}", "/v1/judgments?after={}"):
@@ -360,7 +360,7 @@ async def test_a_record_is_its_callers_alone(two: Two) -> None:
     assert (await two.alice.post(f"/v1/judgments/{theirs}/replay")).status_code == 404
 
 
-async def test_files_and_batches_are_their_callers_alone(two: Two) -> None:
+async def test_files_and_batches_are_visible_to_their_caller_only(two: Two) -> None:
     line = json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/judge", "body": BODY}).encode()
     upload = {"files": {"file": ("items.jsonl", line)}, "data": {"purpose": "batch"}}
     file_id = (await two.alice.post("/v1/files", **upload)).json()["id"]

@@ -50,7 +50,7 @@ async def test_identical_requests_in_flight_are_judged_once() -> None:
 
 
 @pytest.mark.parametrize("other", [{"prompt": "q"}, {"seed": 1}, {"rubric": "r"}, {"responses": ["b", "a"]}])
-async def test_requests_that_differ_are_judged_each(other: dict[str, Any]) -> None:
+async def test_different_requests_are_judged_separately(other: dict[str, Any]) -> None:
     service = slow_service()
     await asyncio.gather(*(service.answer(request, call=Call()) for request in (asked(), asked(**other))))
     assert num_judged(service) == 2
@@ -62,21 +62,21 @@ async def test_callers_do_not_share() -> None:
     assert num_judged(service) == 3
 
 
-async def test_a_judgment_that_must_be_there_earlier_is_another_one() -> None:
+async def test_request_with_earlier_deadline_is_judged_separately() -> None:
     service = slow_service()
     calls = [Call(deadline_s=60.0), Call(deadline_s=60.0), Call(deadline_s=30.0)]
     await asyncio.gather(*(service.answer(asked(), call=call) for call in calls))
     assert num_judged(service) == 2
 
 
-async def test_a_judgment_that_was_given_much_less_time_is_another_one() -> None:
+async def test_request_with_much_more_time_is_judged_separately() -> None:
     service = slow_service()
     calls = [Call(deadline_s=2.0), Call(deadline_s=60.0), Call(deadline_s=70.0)]
     await asyncio.gather(*(service.answer(asked(), call=call) for call in calls))
     assert num_judged(service) == 2
 
 
-async def test_a_retry_whose_time_begins_anew_joins() -> None:
+async def test_retry_with_new_deadline_joins() -> None:
     service = slow_service()
     first = asyncio.create_task(service.answer(asked(), call=Call(deadline_s=10.0)))
     await asyncio.sleep(0.1)
@@ -84,7 +84,7 @@ async def test_a_retry_whose_time_begins_anew_joins() -> None:
     assert num_judged(service) == 1
 
 
-async def test_one_key_is_judged_once_and_another_key_again() -> None:
+async def test_each_idempotency_key_is_judged_once() -> None:
     service = slow_service()
     calls = [Call(idempotency_key=key) for key in ("x", "x", "y")]
     first, second, third = await asyncio.gather(*(service.answer(asked(), call=call) for call in calls))
@@ -93,7 +93,7 @@ async def test_one_key_is_judged_once_and_another_key_again() -> None:
     assert num_judged(service) == 2
 
 
-async def test_a_key_that_names_another_request_is_refused() -> None:
+async def test_idempotency_key_of_another_request_is_refused() -> None:
     service = slow_service()
     first = asyncio.create_task(service.answer(asked(), call=Call(idempotency_key="x")))
     await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ async def test_a_key_that_names_another_request_is_refused() -> None:
     assert (await first).verdict.status == "decided"
 
 
-async def test_the_judgment_goes_on_while_one_still_waits() -> None:
+async def test_judgment_continues_while_one_request_waits() -> None:
     service = slow_service()
     first, second = (asyncio.create_task(service.answer(asked(), call=Call())) for _ in range(2))
     await asyncio.sleep(0.05)
@@ -112,7 +112,7 @@ async def test_the_judgment_goes_on_while_one_still_waits() -> None:
     assert num_judged(service) == 1
 
 
-async def test_the_last_one_who_leaves_ends_the_judgment_and_its_program(pool, make_service, until) -> None:
+async def test_last_leaving_request_cancels_judgment_and_program(pool, make_service, until) -> None:
     service = make_service([SLEEPS], sandbox=pool)
     waiting = [asyncio.create_task(service.answer(asked(tools="auto"), call=Call())) for _ in range(3)]
     await until(lambda: pool.stats().num_idle == 1)
@@ -124,7 +124,7 @@ async def test_the_last_one_who_leaves_ends_the_judgment_and_its_program(pool, m
     await until(lambda: service.admission.num_running == 0 and pool.stats().num_idle == 2)
 
 
-async def test_who_asks_after_the_last_one_left_gets_a_judgment_of_their_own() -> None:
+async def test_request_after_cancellation_is_judged_again() -> None:
     service = slow_service()
     first = asyncio.create_task(service.answer(asked(), call=Call()))
     await asyncio.sleep(0.05)
@@ -145,7 +145,7 @@ async def test_a_failure_is_shared_and_then_forgotten() -> None:
     assert (await service.answer(asked(), call=Call())).verdict.status == "decided"
 
 
-async def test_who_joins_late_is_told_every_turn(make_service) -> None:
+async def test_late_joiner_receives_all_turns(make_service) -> None:
     texts = [PRINTS, "```python\nimport time\ntime.sleep(0.5)\n```\n```output", "<preference>A</preference>"]
     service = make_service(texts)
     heard: dict[str, list[str]] = {"early": [], "late": []}
@@ -164,7 +164,7 @@ async def test_who_joins_late_is_told_every_turn(make_service) -> None:
     assert heard["early"] == heard["late"] == texts
 
 
-async def test_over_http_the_answer_names_the_judgment_that_was_joined(connect) -> None:
+async def test_http_response_has_id_of_shared_judgment(connect) -> None:
     service = slow_service()
     body = asked().model_dump(mode="json")
     async with connect(create_app(service)) as client:
@@ -176,7 +176,7 @@ async def test_over_http_the_answer_names_the_judgment_that_was_joined(connect) 
     assert num_judged(service) == 1
 
 
-async def test_a_batch_item_that_somebody_waits_for_is_no_batch_item_any_more(until) -> None:
+async def test_interactive_request_raises_priority_of_shared_batch_item(until) -> None:
     service = slow_service(max_concurrency=1, delay_s=0.1)
     done: list[str] = []
 
@@ -207,7 +207,7 @@ class Remembers:
         return self.stored.setdefault(content_hash(request), judgment)
 
 
-async def test_what_is_remembered_is_not_judged_again_and_its_turns_are_told_again() -> None:
+async def test_recorded_judgment_is_reused_and_its_turns_are_replayed() -> None:
     service = slow_service(records=Remembers(), delay_s=0.0)
     told: list[str] = []
 
@@ -220,7 +220,7 @@ async def test_what_is_remembered_is_not_judged_again_and_its_turns_are_told_aga
     assert told == ["<preference>A</preference>"]
 
 
-async def test_a_judgment_is_stored_before_it_is_told_and_its_place_is_free_meanwhile() -> None:
+async def test_judgment_is_stored_before_response_and_after_leaving_queue() -> None:
     service = slow_service(records=Remembers(), delay_s=0.0, max_concurrency=1)
     storing = asyncio.Event()
 
@@ -238,7 +238,7 @@ async def test_a_judgment_is_stored_before_it_is_told_and_its_place_is_free_mean
     assert (await asking).id == "jdg_kept"
 
 
-async def test_many_requests_are_answered_in_order_and_a_failure_stops_nobody() -> None:
+async def test_answer_all_keeps_order_and_isolates_failures() -> None:
     service = slow_service(delay_s=0.0, max_concurrency=2, max_queue=0)
     requests = [asked(prompt=str(number)) for number in range(6)]
     requests[3] = asked(prompt="too long", tools="auto")
@@ -247,7 +247,7 @@ async def test_many_requests_are_answered_in_order_and_a_failure_stops_nobody() 
     assert len({answer.id for answer in answers if isinstance(answer, Judgment)}) == 5
 
 
-async def test_many_requests_wait_for_room_but_do_not_begin_without_any(until) -> None:
+async def test_answer_all_waits_for_queue_but_fails_if_it_is_full_at_start(until) -> None:
     service = slow_service(delay_s=0.3, max_concurrency=1, max_queue=1)
     ahead = [asyncio.create_task(service.answer(asked(prompt=name), call=Call())) for name in ("x", "y")]
     await until(lambda: service.admission.num_waiting == 1)
@@ -260,7 +260,7 @@ async def test_many_requests_wait_for_room_but_do_not_begin_without_any(until) -
     await asyncio.gather(*ahead)
 
 
-async def test_each_judgment_is_told_once_to_whoever_watches() -> None:
+async def test_on_end_is_called_once_per_judgment() -> None:
     service = slow_service(delay_s=0.01)
     seen: list[object] = []
     service.on_end.append(lambda request, call, outcome: seen.append(outcome))

@@ -16,7 +16,7 @@ from tirjudge_server.service import JudgeService
 SLEEPS = "```python\nimport time\ntime.sleep({seconds})\n```\n```output"
 
 
-async def test_64_requests_at_once_are_judged_in_order_of_arrival(make_service, connect) -> None:
+async def test_64_concurrent_requests_are_judged_in_order_of_arrival(make_service, connect) -> None:
     service = make_service(cycle(["<preference>A</preference>"]), max_concurrency=4, max_queue=64)
 
     def body(number: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def test_64_requests_over_sockets_are_all_answered(pool, random_checkpoint
     assert max(judgment.timing.queue_s for judgment in judgments) > 0
 
 
-async def test_a_full_queue_answers_429_and_says_when_to_come_back(make_service, connect, pairwise, until) -> None:
+async def test_full_queue_returns_429_with_retry_after(make_service, connect, pairwise, until) -> None:
     texts = [SLEEPS.format(seconds=0.3), "<preference>A</preference>"]
     service = make_service(texts, max_concurrency=1, max_queue=0)
     async with connect(create_app(service)) as client:

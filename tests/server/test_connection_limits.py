@@ -128,7 +128,7 @@ async def test_a_header_that_never_ends_is_refused_in_time(serve: Serve, transpo
 
 
 @pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["at once", "after a request"])
-async def test_blank_lines_keep_no_connection_open(serve: Serve, first: bytes) -> None:
+async def test_blank_lines_do_not_keep_connection_open(serve: Serve, first: bytes) -> None:
     connect = await serve(limits=ConnectionLimits(header_s=SHORT_S, idle_s=60.0))
     caller = await connect()
     caller.send(first)
@@ -154,7 +154,7 @@ async def test_a_slow_body_is_refused_in_time(
     assert await caller.refusal(itertools.repeat(piece)) == (408, "request_timeout")
 
 
-async def test_a_body_that_advances_may_take_long(serve: Serve) -> None:
+async def test_steady_body_may_take_longer_than_stall_limit(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits(stall_s=SHORT_S, min_bytes_per_s=1))
     caller = await connect()
     body = b'{"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}'
@@ -172,7 +172,7 @@ async def test_a_connection_without_a_request_is_closed(serve: Serve, transport:
     assert [status for status, _ in await once.answers()] == [200]
 
 
-async def test_an_answer_that_nobody_reads_is_cut_off(serve: Serve, transport: dict[str, Path]) -> None:
+async def test_unread_response_is_cut_off(serve: Serve, transport: dict[str, Path]) -> None:
     app, ended = FastAPI(), asyncio.Event()
 
     @app.get("/endless")
@@ -195,7 +195,7 @@ async def test_an_answer_that_nobody_reads_is_cut_off(serve: Serve, transport: d
         await ended.wait()
 
 
-async def test_idle_callers_make_room_for_the_next_one(serve: Serve, transport: dict[str, Path]) -> None:
+async def test_idle_connections_are_closed_for_new_ones(serve: Serve, transport: dict[str, Path]) -> None:
     connect = await serve(limits=ConnectionLimits(max_connections=8), **transport)
     silent = [await connect() for _ in range(30)]
     slow = [await connect() for _ in range(30)]
@@ -205,7 +205,7 @@ async def test_idle_callers_make_room_for_the_next_one(serve: Serve, transport: 
     assert await silent[0].answers() == []
 
 
-async def test_handshakes_that_never_end_make_room_too(serve: Serve, certificate: dict[str, Path]) -> None:
+async def test_unfinished_handshakes_are_closed_for_new_connections(serve: Serve, certificate: dict[str, Path]) -> None:
     connect = await serve(limits=ConnectionLimits(max_connections=4), **certificate)
     port = (await connect()).writer.get_extra_info("peername")[1]
     with ExitStack() as stack:
@@ -214,7 +214,7 @@ async def test_handshakes_that_never_end_make_room_too(serve: Serve, certificate
         assert await health(connect) == 200
 
 
-async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
+async def test_running_requests_leave_a_connection_for_health(serve: Serve) -> None:
     app, release = FastAPI(), asyncio.Event()
 
     @app.get("/health")
@@ -241,14 +241,14 @@ async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
     assert sorted(statuses) == [[200]] * 7 + [[503]]
 
 
-async def test_requests_that_come_before_the_answer_are_left_to_another_connection(serve: Serve) -> None:
+async def test_pipelined_requests_are_not_answered(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits())
     caller = await connect()
     caller.send((HEALTH + b"\r\n") * 10_000)
     assert [status for status, _ in await caller.answers()] == [200]
 
 
-async def test_a_caller_who_hangs_up_with_another_request_sent_is_not_judged_for(serve: Serve) -> None:
+async def test_disconnect_after_pipelined_request_cancels_work(serve: Serve) -> None:
     app, ended, begun = FastAPI(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -290,7 +290,7 @@ async def test_trailers_do_not_become_headers(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"GET / HTTP/1.1\r\nhost localhost\r\n\r\n", b"NONSENSE\r\n\r\n"])
-async def test_what_is_no_http_is_answered_like_every_error_and_not_logged(
+async def test_input_that_is_not_http_gets_standard_error_and_no_log(
     serve: Serve, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     connect = await serve(limits=ConnectionLimits())
@@ -300,7 +300,9 @@ async def test_what_is_no_http_is_answered_like_every_error_and_not_logged(
     assert caplog.records == []
 
 
-async def test_an_upgrade_loses_no_body(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_upgrade_with_body_is_refused_and_without_body_ignored(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     connect = await serve(limits=ConnectionLimits())
     with_body, without = await connect(), await connect()
     upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n"
@@ -311,14 +313,14 @@ async def test_an_upgrade_loses_no_body(serve: Serve, caplog: pytest.LogCaptureF
     assert caplog.records == []
 
 
-async def test_the_rest_of_a_body_that_was_refused_is_not_read_for_ever(serve: Serve) -> None:
+async def test_rest_of_refused_body_is_not_read(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits(stall_s=SHORT_S))
     caller = await connect()
     caller.send(REQUEST + b"content-length: 1000000000000\r\n\r\n")
     assert await caller.refusal(itertools.repeat(b"x" * 100_000), every_s=0.01) == (413, "body_too_large")
 
 
-def test_the_default_number_of_connections_leaves_files_to_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_connection_limit_leaves_file_descriptors_free(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = {}
     for num_files in (128, 1024, 20_000):
         monkeypatch.setattr(resource, "getrlimit", lambda _, num=num_files: (num, num))
@@ -349,7 +351,7 @@ def process(random_checkpoint: Path, tmp_path: Path) -> Iterator[tuple[psutil.Pr
         started.kill()
 
 
-def test_health_answers_beside_more_idle_connections_than_files(process: tuple[psutil.Process, int]) -> None:
+def test_health_responds_despite_more_idle_connections_than_files(process: tuple[psutil.Process, int]) -> None:
     _, port = process
     with ExitStack() as stack:
         for number in range(130):
@@ -360,7 +362,7 @@ def test_health_answers_beside_more_idle_connections_than_files(process: tuple[p
         assert httpx2.post(f"http://127.0.0.1:{port}/v1/judge", json=body, timeout=60).status_code == 200
 
 
-def test_headers_without_end_take_no_memory(process: tuple[psutil.Process, int]) -> None:
+def test_endless_headers_do_not_grow_memory(process: tuple[psutil.Process, int]) -> None:
     server, port = process
     httpx2.get(f"http://127.0.0.1:{port}/health")
     before = server.memory_info().rss

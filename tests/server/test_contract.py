@@ -104,7 +104,7 @@ async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> t
     return result["test_cases"]["generated"], "" if running.returncode == 0 else said.decode()
 
 
-async def test_the_server_keeps_to_its_document(url: str, tmp_path: Path) -> None:
+async def test_server_matches_its_openapi_schema(url: str, tmp_path: Path) -> None:
     options = ["--phases", "fuzzing", "--max-examples", "8", "--no-shrink"]
     num_cases, found = await contradictions(url, folder=tmp_path, options=options)
     assert not found, found
@@ -112,7 +112,7 @@ async def test_the_server_keeps_to_its_document(url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_no_error_of_the_server_in_five_thousand_requests(url: str, tmp_path: Path) -> None:
+async def test_five_thousand_generated_requests_cause_no_server_error(url: str, tmp_path: Path) -> None:
     num_cases, found = await contradictions(url, folder=tmp_path, options=["--max-examples", "40"])
     assert not found, found
     assert num_cases >= 5000
@@ -121,7 +121,7 @@ async def test_no_error_of_the_server_in_five_thousand_requests(url: str, tmp_pa
 @pytest.mark.parametrize(
     ("path", "methods"), [("/health", "GET, HEAD"), ("/v1/judge", "POST"), ("/v1/files", "GET, POST")]
 )
-async def test_a_refused_method_is_told_which_ones_there_are(
+async def test_refused_method_gets_allow_header(
     make_service: Callable[..., JudgeService],
     connect: Callable[[Any], httpx2.AsyncClient],
     tmp_path: Path,
@@ -137,7 +137,7 @@ async def test_a_refused_method_is_told_which_ones_there_are(
     ("field", "wrong"),
     [("votes", True), ("votes", "3"), ("temperature", False), ("deadline_s", True), ("stream", 1), ("votes", 2.5)],
 )
-async def test_what_is_no_number_is_not_taken_for_one(
+async def test_wrong_number_type_is_refused(
     client: httpx2.AsyncClient, pairwise: dict[str, Any], field: str, wrong: object
 ) -> None:
     answer = await client.post("/v1/judge", json=pairwise | {field: wrong})
@@ -145,12 +145,12 @@ async def test_what_is_no_number_is_not_taken_for_one(
     assert answer.json()["error"]["param"] == field
 
 
-async def test_a_whole_number_may_be_written_with_a_point(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
+async def test_integer_with_decimal_point_is_accepted(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
     answer = await client.post("/v1/judge", content=json.dumps(pairwise | {"votes": 1.0, "seed": 7.0}))
     assert answer.status_code == 200
 
 
-async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
+async def test_operations_with_keys_declare_their_errors(
     make_service: Callable[..., JudgeService], tmp_path: Path
 ) -> None:
     paths = create_app(make_service([]), files=tmp_path).openapi()["paths"]
@@ -163,7 +163,7 @@ async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
         assert "HTTPValidationError" not in str(operation)
 
 
-async def test_a_file_lives_from_its_creation_or_not_at_all(
+async def test_file_expiry_must_be_anchored_at_creation(
     make_service: Callable[..., JudgeService], connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path
 ) -> None:
     form = {"purpose": "batch", "expires_after[anchor]": "last_active_at", "expires_after[seconds]": "3600"}

@@ -85,7 +85,7 @@ async def test_no_body_makes_the_server_fail(speak: Speak, name: str) -> None:
             assert (await client.post(path, content=text)).status_code == 400
 
 
-def test_every_path_that_takes_a_body_is_described() -> None:
+def test_every_path_with_a_body_is_described() -> None:
     app = dialect_app(service_of([]))
     described = requests_of(list(DIALECTS))
     paths = {path for path, operations in app.openapi()["paths"].items() if "post" in operations}
@@ -93,7 +93,7 @@ def test_every_path_that_takes_a_body_is_described() -> None:
     assert set(described) == paths - native
 
 
-def test_models_of_bodies_have_names_of_their_own() -> None:
+def test_body_models_have_unique_names() -> None:
     models = set(requests_of(list(DIALECTS)).values())
     names: dict[str, Any] = {}
     for model in models:
@@ -102,7 +102,7 @@ def test_models_of_bodies_have_names_of_their_own() -> None:
             assert names.setdefault(name, definition) == definition or name == model.__name__
 
 
-async def test_a_dialect_that_is_off_is_not_there() -> None:
+async def test_disabled_dialect_is_not_served() -> None:
     for name in DIALECTS:
         app = dialect_app(service_of([]), names=[name])
         transport = httpx2.ASGITransport(app=app)

@@ -219,7 +219,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("dialect", "missing"), CELLS)
-async def test_what_the_client_is_told(speak: Speak, dialect: str, missing: MissingScore) -> None:
+async def test_client_gets_the_response_of_its_table_cell(speak: Speak, dialect: str, missing: MissingScore) -> None:
     example = EXAMPLES[dialect]
     style = FAILURES[dialect].style(missing)
     response, settings = await ask(speak, example, missing)

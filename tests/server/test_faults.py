@@ -84,7 +84,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_an_engine_killed_mid_turn_fails_the_judgment_and_is_found_again(start) -> None:
+def test_killed_engine_fails_judgment_and_is_used_again_after_restart(start) -> None:
     worker, engine_url = start("worker", "--port", "0")
     port = engine_url.rpartition(":")[2]
     _, url = start("serve", "--port", "0", "--engine", engine_url)
@@ -105,7 +105,7 @@ def test_an_engine_killed_mid_turn_fails_the_judgment_and_is_found_again(start) 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_engine_that_hangs_is_given_up_at_the_deadline(pool, connect, stream: bool) -> None:
+async def test_hanging_engine_fails_at_deadline(pool, connect, stream: bool) -> None:
     engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
     service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), max_deadline_s=0.4)
     async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
@@ -115,7 +115,7 @@ async def test_an_engine_that_hangs_is_given_up_at_the_deadline(pool, connect, s
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_those_who_wait_behind_a_hanging_engine_are_answered_at_their_deadline() -> None:
+async def test_queued_requests_behind_hanging_engine_fail_at_deadline() -> None:
     engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
     service = JudgeService(Judge(engine=engine), max_concurrency=2, max_deadline_s=0.4)
     async with asyncio.timeout(PATIENCE_S):
@@ -126,7 +126,7 @@ async def test_those_who_wait_behind_a_hanging_engine_are_answered_at_their_dead
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_an_engine_that_hangs_after_its_first_words_makes_a_forced_verdict(make_service) -> None:
+async def test_engine_that_hangs_after_first_turn_gets_forced_verdict(make_service) -> None:
     service = make_service(["never said"])
     service.judge.engine._delay_s = FOR_EVER
     judgment = await service.answer(asked(), call=Call(deadline_s=0.4))
@@ -189,7 +189,7 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_from_the_engine_is_a_failure_of_ours_and_never_a_verdict(
+async def test_garbage_from_engine_is_server_failure_not_verdict(
     pool, connect, random_checkpoint, garbage: str
 ) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:
@@ -203,12 +203,12 @@ async def test_garbage_from_the_engine_is_a_failure_of_ours_and_never_a_verdict(
 
 
 @pytest.mark.parametrize("text", ["", "\x00" * 50, "�" * 50, "<preference>" * 200, "</preference>", "```output" * 3])
-async def test_a_model_that_writes_garbage_is_forced_to_a_verdict(make_service, text: str) -> None:
+async def test_garbage_from_model_gets_forced_verdict(make_service, text: str) -> None:
     judgment = await make_service(cycle([text])).answer(asked(tools="auto"), call=Call())
     assert judgment.verdict.forced
 
 
-async def test_a_sandbox_killed_under_a_program_leaves_no_request_hanging(make_service, connect, until) -> None:
+async def test_killed_sandbox_leaves_no_request_hanging(make_service, connect, until) -> None:
     service = make_service(cycle([SLEEPS, "<preference>A</preference>"]))
     sandbox = service.judge.sandbox
     async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
@@ -235,7 +235,7 @@ async def test_a_sandbox_killed_under_a_program_leaves_no_request_hanging(make_s
 
 
 @pytest.mark.parametrize("jump_s", [-(10**8), 10**8])
-async def test_a_jump_of_the_clock_moves_no_deadline(make_service, monkeypatch, jump_s: int) -> None:
+async def test_clock_jump_does_not_move_deadline(make_service, monkeypatch, jump_s: int) -> None:
     service = make_service(["```python\nprint(1)\n```\n```output", "<preference>A</preference>"])
     clock = time.time
     moved = {"s": 0}
@@ -250,7 +250,7 @@ async def test_a_jump_of_the_clock_moves_no_deadline(make_service, monkeypatch, 
     assert 0 <= judgment.timing.queue_s < 30
 
 
-def test_sigterm_under_load_answers_everybody_who_was_taken(start) -> None:
+def test_sigterm_under_load_answers_accepted_requests(start) -> None:
     process, url = start("serve", "--port", "0", "--grace-s", "0.5", "--max-concurrency", "2")
     body = {"mode": "pointwise", "prompt": "p", "votes": 64, "temperature": 1.0}
 
@@ -275,7 +275,7 @@ def test_sigterm_under_load_answers_everybody_who_was_taken(start) -> None:
     assert "Traceback" not in err
 
 
-async def test_a_dead_engine_is_not_asked_by_everybody_and_is_found_again_by_a_trial(connect, monkeypatch) -> None:
+async def test_open_circuit_spares_dead_engine_until_trial_succeeds(connect, monkeypatch) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.05)
     said: list[str] = []
     engine = ScriptedEngine(lambda sequence: said[-1] if said else gone(), label_probs={"A": 0.9})
@@ -304,7 +304,7 @@ def gone() -> str:
     raise EngineUnavailable("gone")
 
 
-async def test_those_in_the_queue_are_told_as_soon_as_the_engine_is_known_to_be_dead() -> None:
+async def test_queued_requests_fail_when_circuit_opens() -> None:
     engine = ScriptedEngine(lambda _: gone(), delay_s=0.05)
     service = JudgeService(Judge(engine=engine), max_concurrency=1)
     async with asyncio.timeout(PATIENCE_S):
@@ -315,7 +315,7 @@ async def test_those_in_the_queue_are_told_as_soon_as_the_engine_is_known_to_be_
     assert len(engine.calls) == NUM_FAILURES
 
 
-async def test_without_the_sandbox_requests_without_programs_are_judged(make_service) -> None:
+async def test_requests_without_tools_are_judged_without_sandbox(make_service) -> None:
     service = make_service(cycle(["<preference>A</preference>"]))
     for _ in range(NUM_FAILURES):
         service.readiness.doubt(SandboxUnavailable("gone"))
@@ -324,7 +324,7 @@ async def test_without_the_sandbox_requests_without_programs_are_judged(make_ser
     assert (await service.answer(asked(), call=Call())).verdict.status == "decided"
 
 
-async def test_failures_now_and_then_open_no_circuit(make_service) -> None:
+async def test_occasional_failures_do_not_open_circuit(make_service) -> None:
     texts = cycle(["fails", "<preference>A</preference>"])
     service = make_service(lambda _: gone() if (text := next(texts)) == "fails" else text)
     for number in range(4 * NUM_FAILURES):

@@ -62,7 +62,7 @@ class Flaky:
         return await self.sandbox.run(code, bindings=bindings)
 
 
-async def test_a_failure_of_ours_makes_it_unready_until_a_trial_succeeds(
+async def test_server_failure_clears_readiness_until_trial_succeeds(
     make_service, connect, monkeypatch, pairwise
 ) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.01)

@@ -98,7 +98,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
     return serving
 
 
-async def test_forty_judgments_in_flight_are_each_made_by_one_version_and_say_which(
+async def test_each_of_forty_judgments_is_made_by_one_version(
     serve: Callable[..., Any], other: Path, pool: SandboxPool
 ) -> None:
     old, new = fingerprint(bundled_checkpoint()), fingerprint(other)
@@ -150,7 +150,7 @@ def is_same(one: Judgment, other: Judgment) -> bool:
     return written[0] == written[1] and sure[0] == pytest.approx(sure[1], rel=1e-3)
 
 
-async def test_what_old_weights_judged_does_not_answer_for_the_new_ones(serve: Callable[..., Any], other: Path) -> None:
+async def test_judgments_of_old_weights_are_not_reused(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         first = await server.ask()
         assert (await server.ask()).id == first.id
@@ -164,7 +164,7 @@ async def test_what_old_weights_judged_does_not_answer_for_the_new_ones(serve: C
         assert card["fingerprint"] == first.model_version
 
 
-async def test_only_an_admin_may_exchange_weights(serve: Callable[..., Any], other: Path) -> None:
+async def test_reload_needs_admin_key(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         body = {"checkpoint": str(other)}
         refused = await server.client.post(RELOAD_PATH, json=body, headers=server.judge)
@@ -173,7 +173,7 @@ async def test_only_an_admin_may_exchange_weights(serve: Callable[..., Any], oth
         assert server.model.fingerprint == fingerprint(bundled_checkpoint())
 
 
-async def test_a_server_without_keys_exchanges_no_weights(serve: Callable[..., Any], other: Path) -> None:
+async def test_server_without_keys_refuses_reload(serve: Callable[..., Any], other: Path) -> None:
     async with serve(guarded=False) as server:
         refused = await server.reload(other)
         assert refused.status_code == 403
@@ -224,7 +224,7 @@ def change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_changes(
+async def test_incompatible_checkpoint_is_refused_and_weights_stay(
     serve: Callable[..., Any], other: Path, tmp_path: Path
 ) -> None:
     wrong: dict[Callable[[Path], None], str] = {
@@ -255,7 +255,7 @@ async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_ch
         assert after.model_version == before.model_version == fingerprint(bundled_checkpoint())
 
 
-async def test_the_endpoint_is_on_the_openapi_page(serve: Callable[..., Any]) -> None:
+async def test_endpoint_is_in_openapi_schema(serve: Callable[..., Any]) -> None:
     async with serve() as server:
         operation = (await server.client.get("/openapi.json")).json()["paths"][RELOAD_PATH]["post"]
     body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]

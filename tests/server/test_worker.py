@@ -89,7 +89,7 @@ async def complete(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
     return response.json()
 
 
-async def test_an_answer_has_vllms_fields(client: httpx2.AsyncClient):
+async def test_response_has_vllms_fields(client: httpx2.AsyncClient):
     answer = await complete(client, model="tiny", temperature=0, logprobs=0, return_token_ids=True)
     assert set(answer) == {"id", "object", "created", "model", "choices", "usage"}
     (choice,) = answer["choices"]
@@ -110,7 +110,7 @@ async def test_an_answer_has_vllms_fields(client: httpx2.AsyncClient):
     }
 
 
-async def test_text_and_ids_prompt_alike_and_a_seed_repeats(client: httpx2.AsyncClient):
+async def test_text_and_ids_are_equivalent_prompts_and_seed_repeats(client: httpx2.AsyncClient):
     first = await complete(client, seed=5)
     second = await complete(client, prompt=list(b"Which?"), seed=5)
     assert first["choices"][0]["text"] == second["choices"][0]["text"]
@@ -128,7 +128,7 @@ async def test_text_is_cut_at_the_stop_string_and_ids_keep_the_whole_last_token(
 
 
 @pytest.mark.parametrize(("skip", "text"), [(True, ""), (False, "<|im_end|>")])
-async def test_the_end_of_turn_shows_when_nothing_hides_it(client, engine, skip, text):
+async def test_end_of_turn_token_is_shown_unless_skipped(client, engine, skip, text):
     body = {"allowed_token_ids": list(engine.eos_token_ids), "include_stop_str_in_output": True}
     (choice,) = (await complete(client, **body, skip_special_tokens=skip))["choices"]
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (text, "stop", None)
@@ -142,7 +142,7 @@ async def test_label_logprobs_are_named_by_id(client: httpx2.AsyncClient):
 
 
 @pytest.mark.parametrize("where", ["header", "body"])
-async def test_a_session_is_named_in_the_header_or_in_the_body(client, engine, where):
+async def test_session_id_is_read_from_header_or_body(client, engine, where):
     headers = {"X-Session-ID": "rollout"} if where == "header" else {}
     body = {"prompt": "turn", "max_tokens": 1} | ({"session_id": "rollout"} if where == "body" else {})
     await client.post("/v1/completions", json=body, headers=headers)
@@ -169,7 +169,7 @@ async def test_tokenize_renders_a_conversation(client: httpx2.AsyncClient):
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_models_health_and_metrics_say_what_routers_read(client: httpx2.AsyncClient):
+async def test_models_health_and_metrics_have_what_routers_read(client: httpx2.AsyncClient):
     (model,) = (await client.get("/v1/models")).json()["data"]
     assert (model["id"], model["max_model_len"]) == ("tiny", CONTEXT)
     assert (await client.get("/health")).status_code == 200
@@ -197,7 +197,7 @@ async def test_models_health_and_metrics_say_what_routers_read(client: httpx2.As
         ("/v1/chat/completions", {}, 404, None),
     ],
 )
-async def test_what_cannot_be_done_is_refused_in_vllms_shape(client, path, body, status, param):
+async def test_unsupported_parameters_are_refused_in_vllms_format(client, path, body, status, param):
     response = await client.post(path, json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (status, status, param)
@@ -205,7 +205,7 @@ async def test_what_cannot_be_done_is_refused_in_vllms_shape(client, path, body,
     assert error["message"]
 
 
-async def test_an_engine_that_ended_is_unhealthy():
+async def test_closed_engine_is_unhealthy():
     tokenizer = byte_tokenizer()
     engine = EmbeddedEngine(random_model(260), tokenizer=LocalTokenizer(tokenizer), eos_token_ids=frozenset())
     engine.close()
@@ -217,7 +217,7 @@ async def test_an_engine_that_ended_is_unhealthy():
         assert "closed" in response.json()["error"]["message"]
 
 
-async def test_a_client_that_leaves_takes_its_request_along(engine: EmbeddedEngine):
+async def test_disconnect_cancels_the_request(engine: EmbeddedEngine):
     app, sent = create_worker(engine, name="tiny"), []
     body = b'{"prompt": "endless", "max_tokens": 200, "allowed_token_ids": [65]}'
     messages = iter([{"type": "http.request", "body": body}])
@@ -234,7 +234,7 @@ async def test_a_client_that_leaves_takes_its_request_along(engine: EmbeddedEngi
     assert sent[0]["status"] == 499
 
 
-async def test_the_openai_client_is_understood(engine: EmbeddedEngine):
+async def test_openai_client_works(engine: EmbeddedEngine):
     transport = httpx2.ASGITransport(create_worker(engine, name="tiny"))
     async with httpx2.AsyncClient(transport=transport) as http_client:
         client = openai.AsyncOpenAI(base_url="http://worker/v1", api_key="none", http_client=http_client)
@@ -245,7 +245,7 @@ async def test_the_openai_client_is_understood(engine: EmbeddedEngine):
 
 
 @pytest.mark.parametrize(("host", "key"), [("0.0.0.0", []), ("::", []), ("judge.example", ["--api-key", ""])])
-def test_a_worker_that_others_can_reach_wants_a_key(host: str, key: list[str]) -> None:
+def test_worker_on_public_address_needs_key(host: str, key: list[str]) -> None:
     command = [
         sys.executable,
         "-c",
