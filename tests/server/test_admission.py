@@ -1,3 +1,5 @@
+"""The queue: its order, its bounds, and its fairness between callers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tirjudge_server import admission as admission_module
 from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Priority
 from tirjudge_web.errors import QueueFull, retry_headers
@@ -16,13 +19,31 @@ INTERACTIVE, REWARD, BATCH = Priority
 
 
 def began_in_turn(admission: Admission, tickets: Sequence[QueueTicket]) -> list[QueueTicket]:
-    """Ends whoever is judged, over and over, until all are through; in the order in which they began."""
+    """End all running tickets until none is left; return the tickets in the order in which they ran."""
     order: list[QueueTicket] = []
     while running := [ticket for ticket in tickets if ticket.began is not None and not ticket.has_ended]:
         order += running
         for ticket in running:
             admission.leave(ticket)
     return order
+
+
+async def refused(tickets: Sequence[QueueTicket]) -> list[QueueTicket]:
+    """The tickets that were replaced by other requests."""
+    turns = [asyncio.create_task(ticket.turn()) for ticket in tickets]
+    await asyncio.sleep(0)
+    found = [ticket for ticket, turn in zip(tickets, turns, strict=True) if turn.done() and turn.exception()]
+    for turn in turns:
+        turn.cancel()
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the queue: a list with the time in seconds, which tests change."""
+    now = [0.0]
+    monkeypatch.setattr(admission_module, "perf_counter", lambda: now[0])
+    return now
 
 
 async def test_requests_run_in_order_of_arrival() -> None:
@@ -64,15 +85,13 @@ async def test_cancelled_waiting_request_does_not_block_others() -> None:
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-async def test_waiting_time_counts_from_arrival() -> None:
+async def test_waiting_time_counts_from_arrival(clock: list[float]) -> None:
     admission = Admission(max_running=1, max_waiting=1)
-    with ExitStack() as running:
-        first = running.enter_context(admission.enter())
-        assert await first.turn() >= 0
-        with admission.enter() as second:
-            await asyncio.sleep(0.02)
-            running.close()
-            assert await second.turn() >= 0.02
+    first, second = admission.take(), admission.take()
+    assert await first.turn() == 0
+    clock[0] += 5.0
+    admission.leave(first)
+    assert await second.turn() == 5.0
 
 
 async def test_urgent_requests_run_first() -> None:
@@ -94,7 +113,7 @@ async def test_caller_with_fewest_running_judgments_goes_first() -> None:
     a1, a2, b1 = (admission.take(caller=caller) for caller in "aab")
     next_a, next_b = admission.take(caller="a"), admission.take(caller="b")
     admission.leave(a1)
-    # One of each is judged now: whose turn was longer ago goes first.
+    # Each caller has one running judgment: the caller that was served less recently goes first.
     assert (next_a.began is None) != (next_b.began is None)
     admission.leave(b1)
     admission.leave(a2)
@@ -130,8 +149,8 @@ async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")
     admission.take(caller="other")
-    assert [ticket for ticket in flood if ticket._refusal is not None] == flood[:2:-1][::-1]
-    # Now each has two: nobody gives way any more.
+    assert await refused(flood) == flood[3:]
+    # Now each caller has two waiting requests, so no request is replaced.
     with pytest.raises(QueueFull):
         admission.take(caller="other")
     with pytest.raises(QueueFull):
@@ -182,12 +201,19 @@ def test_bounds_hold_and_every_ticket_runs_for_random_visits(
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-def test_retry_after_grows_with_the_queue() -> None:
+def test_retry_after_grows_with_the_queue(clock: list[float]) -> None:
     admission = Admission(max_running=2, max_waiting=7)
     assert admission.retry_after_s() == 1.0
-    admission._durations.extend([4.0, 8.0])
-    # Nobody waits: (0 + 1) / 2 of a mean of 6 s, shared by 2.
+    for duration_s in (4.0, 8.0):
+        ticket = admission.take()
+        clock[0] += duration_s
+        admission.leave(ticket)
+    # No request waits: (0 + 1) / 2 of a mean of 6 s, divided by 2 concurrent judgments.
     assert admission.retry_after_s() == pytest.approx(1.5)
+    tickets = [admission.take() for _ in range(5)]
+    assert admission.retry_after_s() == pytest.approx(6.0)
+    for ticket in tickets:
+        admission.leave(ticket)
 
 
 def test_retry_headers_are_whole_numbers_of_at_least_one_second() -> None:

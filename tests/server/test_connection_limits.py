@@ -1,15 +1,13 @@
-"""Callers who send too much, too slowly, or nothing at all: over real sockets, each with a small limit."""
+"""Callers that send too much, too slowly or nothing, over real sockets with small limits."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import resource
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
@@ -22,6 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from tests.server.raw_http import Caller, serving
+from tests.servers import serve_command
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
@@ -34,7 +33,7 @@ SHORT_S = 0.3
 REQUEST = b"POST /v1/judge HTTP/1.1\r\nhost: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = REQUEST + b"transfer-encoding: chunked\r\n\r\n"
-BODY_BEGINS = (b"1;", b"t: ")
+UNFINISHED = (b"1;", b"t: ")
 TRUSTS_ALL = ssl.create_default_context()
 TRUSTS_ALL.check_hostname = False
 TRUSTS_ALL.verify_mode = ssl.CERT_NONE
@@ -45,7 +44,7 @@ Serve = Callable[..., Any]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Serves for the length of a test; gives what opens connections."""
+    """Serves an application for the length of a test; returns a function that opens connections."""
     async with AsyncExitStack() as stack:
 
         async def start(app: FastAPI | None = None, *, limits: ConnectionLimits, **options: Any) -> Callable[[], Any]:
@@ -115,7 +114,7 @@ async def test_a_header_that_is_too_large_is_refused(serve: Serve, sent: bytes) 
     connect = await serve(limits=ConnectionLimits())
     caller = await connect()
     caller.send(sent)
-    endless = [b"x" * 20_000] * 3 if sent.endswith(BODY_BEGINS) else []
+    endless = [b"x" * 20_000] * 3 if sent.endswith(UNFINISHED) else []
     assert await caller.refusal(endless) == (431, "header_too_large")
     assert await health(connect) == 200
 
@@ -127,7 +126,7 @@ async def test_a_header_that_never_ends_is_refused_in_time(serve: Serve, transpo
     assert await caller.refusal(itertools.repeat(b"a: b\r\n")) == (408, "request_timeout")
 
 
-@pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["at once", "after a request"])
+@pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["immediately", "after a request"])
 async def test_blank_lines_do_not_keep_connection_open(serve: Serve, first: bytes) -> None:
     connect = await serve(limits=ConnectionLimits(header_s=SHORT_S, idle_s=60.0))
     caller = await connect()
@@ -218,7 +217,7 @@ async def test_running_requests_leave_a_connection_for_health(serve: Serve) -> N
     app, release = FastAPI(), asyncio.Event()
 
     @app.get("/health")
-    async def told() -> dict[str, str]:
+    async def healthy() -> dict[str, str]:
         return {}
 
     num_waiting = 0
@@ -336,43 +335,40 @@ def test_more_connections_than_files_are_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def process(random_checkpoint: Path, tmp_path: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """`tirjudge serve` with 128 files, and its port."""
-    main = [sys.executable, "-c", "from tirjudge.cli import main; main()", "serve", "--model", str(random_checkpoint)]
-    with subprocess.Popen(
-        [*main, "--port", "0", "--records", "none", "--files", "none"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)),
-    ) as started:
-        assert started.stdout is not None
-        port = int(started.stdout.readline().split(" (")[0].rpartition(":")[2])
-        yield psutil.Process(started.pid), port
-        started.kill()
+    """`tirjudge serve` with a limit of 128 open files, and its port."""
+    arguments = ["serve", "--model", str(random_checkpoint), "--records", "none", "--files", "none"]
+
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+    with serve_command(*arguments, state=tmp_path, preexec_fn=limit_files) as server:
+        yield psutil.Process(server.process.pid), int(server.url.rpartition(":")[2])
 
 
+@pytest.mark.slow
 def test_health_responds_despite_more_idle_connections_than_files(process: tuple[psutil.Process, int]) -> None:
     _, port = process
     with ExitStack() as stack:
         for number in range(130):
-            idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             idle.sendall((b"", HEALTH, REQUEST + b"content-length: 10\r\n\r\nx")[number % 3])
-        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=20).status_code == 200
+        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
         assert httpx2.post(f"http://127.0.0.1:{port}/v1/judge", json=body, timeout=60).status_code == 200
 
 
+@pytest.mark.slow
 def test_endless_headers_do_not_grow_memory(process: tuple[psutil.Process, int]) -> None:
     server, port = process
     httpx2.get(f"http://127.0.0.1:{port}/health")
     before = server.memory_info().rss
     with ExitStack() as stack:
-        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)]
+        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(8)]
         for caller in callers:
             caller.sendall(HEALTH)
             with suppress(OSError):
                 for _ in range(64):
                     caller.sendall(b"a: b\r\n" * 21_000)
-        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=20).status_code == 200
+        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         grown_mb = (server.memory_info().rss - before) / 1e6
     assert grown_mb < 10

@@ -1,10 +1,7 @@
-"""The mini worker's wire: vLLM's fields, vLLM's refusals, and a client that leaves."""
+"""The HTTP API of the mini worker: vLLM's fields, vLLM's errors, and disconnecting clients."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,19 +10,23 @@ import numpy as np
 import openai
 import pytest
 import pytest_asyncio
+import typer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from typer.testing import CliRunner
 
 from tirjudge.engines.checkpoint import Qwen3Config
 from tirjudge.engines.embedded import EmbeddedEngine, Qwen3
 from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge_server.cli import worker
 from tirjudge_server.worker import create_worker
+from tirjudge_web.binding import OpenBind
 
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, CONTEXT = 32, 4, 8, 48, 256
 A, NEWLINES = 65, 256
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A token for each byte, in byte order, then "\\n\\n" and the two of ChatML."""
+    """One token per byte, in byte order, then "\\n\\n" and ChatML's two control tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     vocab = {chr(0x100 + others.index(byte)) if byte in others else chr(byte): byte for byte in range(256)}
@@ -142,11 +143,19 @@ async def test_label_logprobs_are_named_by_id(client: httpx2.AsyncClient):
 
 
 @pytest.mark.parametrize("where", ["header", "body"])
-async def test_session_id_is_read_from_header_or_body(client, engine, where):
+async def test_session_id_is_read_from_header_or_body(client, engine, monkeypatch, where):
+    sample, sessions = engine.sample, []
+
+    async def record(prompt_ids, *, session, **options):
+        sessions.append(session)
+        return await sample(prompt_ids, session=session, **options)
+
+    monkeypatch.setattr(engine, "sample", record)
     headers = {"X-Session-ID": "rollout"} if where == "header" else {}
     body = {"prompt": "turn", "max_tokens": 1} | ({"session_id": "rollout"} if where == "body" else {})
-    await client.post("/v1/completions", json=body, headers=headers)
-    assert "rollout" in engine._cache.sessions()
+    response = await client.post("/v1/completions", json=body, headers=headers)
+    assert response.status_code == 200
+    assert sessions == ["rollout"]
 
 
 async def test_tokenize_and_detokenize_undo_each_other(client: httpx2.AsyncClient):
@@ -245,22 +254,12 @@ async def test_openai_client_works(engine: EmbeddedEngine):
 
 
 @pytest.mark.parametrize(("host", "key"), [("0.0.0.0", []), ("::", []), ("judge.example", ["--api-key", ""])])
-def test_worker_on_public_address_needs_key(host: str, key: list[str]) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from tirjudge.cli import main; main()",
-        "worker",
-        "--host",
-        host,
-        "--port",
-        "0",
-        *key,
-    ]
-    unset = ("VLLM_API_KEY", "TIRJUDGE_INSECURE_OPEN")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "--api-key" in done.stderr
-    assert "--insecure-open" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_worker_on_public_address_needs_key(monkeypatch, host: str, key: list[str]) -> None:
+    for name in ("VLLM_API_KEY", "TIRJUDGE_INSECURE_OPEN"):
+        monkeypatch.delenv(name, raising=False)
+    app = typer.Typer(add_completion=False)
+    app.command()(worker)
+    result = CliRunner().invoke(app, ["--host", host, "--port", "0", *key])
+    assert isinstance(result.exception, OpenBind)
+    assert "--api-key" in str(result.exception)
+    assert "--insecure-open" in str(result.exception)
