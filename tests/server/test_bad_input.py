@@ -1,4 +1,4 @@
-"""Each mistake gets one answer in OpenAI's shape that names the field; afterwards the server judges as before."""
+"""Every invalid request gets an error in OpenAI's format that names the field, and does not affect later requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tirjudge_server.app import create_app
 
 
 async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 400) -> dict[str, Any]:
-    """The error that a body gets, after seeing that it is whole and that the server still judges."""
+    """Post a body; return its error, after checking that the error is complete and that the server still judges."""
     response = await client.post("/v1/judge", content=content)
     assert response.status_code == status, response.text
     assert "x-request-id" in response.headers

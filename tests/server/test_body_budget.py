@@ -1,4 +1,4 @@
-"""Bodies that are held at a time have a common limit, and one that comes in slowly keeps nobody out."""
+"""The total size of all bodies in memory is limited, and a slow body does not block others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tirjudge_web.errors import answer_errors
 
 
 class Held:
-    """A server that reads a body and answers when it is told to."""
+    """A server that reads a body and responds once `answering` is set."""
 
     def __init__(self) -> None:
         self.num_read = 0

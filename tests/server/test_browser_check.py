@@ -1,4 +1,4 @@
-"""What web pages may do with a server, and under which names it is reached: over real sockets."""
+"""Which requests of web pages a server accepts, and under which host names, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Headers of a request: deadline and idempotency key."""
+
 from __future__ import annotations
 
 import asyncio
@@ -45,7 +47,7 @@ async def test_smallest_deadline_applies(make_service, connect, pairwise) -> Non
 
 
 class Wrapped:
-    """An object as another, but for what is given."""
+    """A proxy of an object with some attributes replaced."""
 
     def __init__(self, other: Any, **given: Any) -> None:
         self.__dict__.update(given)

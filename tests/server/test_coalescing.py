@@ -1,4 +1,4 @@
-"""Identical requests in flight share one judgment, and it lives as long as one of them waits."""
+"""Identical requests in flight share one judgment, which runs while at least one of them waits."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_interactive_request_raises_priority_of_shared_batch_item(until) -
 
 
 class Remembers:
-    """What was stored is recalled, by its content."""
+    """Records that find judgments by content."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Judgment] = {}

@@ -1,3 +1,5 @@
+"""Many concurrent requests, and a full queue."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the server says of itself at `/openapi.json` holds, whatever it is sent: schemathesis makes up the requests."""
+"""The server matches its OpenAPI schema for requests that schemathesis generates."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ WHAT_NO_SCHEMA_SAYS = {
     "POST /v1/fine_tuning/alpha/graders/run": "templates and formulas, and names that they may use",
     "POST /v1/fine_tuning/alpha/graders/validate": "the same",
 }
-"""Operation -> rules that JSON Schema has no words for, so that `positive_data_acceptance` cannot be asked of it: a body
-that fits its schema may be refused, with a 400 that names the field."""
+"""Operation -> rules that JSON Schema cannot express. A body that matches the schema may get a 400 that names the field, so
+`positive_data_acceptance` is not checked for these operations."""
 
 CONFIG = """
-# A deadline that nobody can keep is the caller's own; 504 says so and is documented.
+# A generated deadline may be too short for a judgment; the 504 is documented.
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 504]
-# Beyond the lengths that its bodies may have, a body is refused for its own.
+# A body that is too large gets a 413 instead of the error for its content.
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 """ + "\n".join(
     f"""
@@ -58,7 +58,7 @@ checks.positive_data_acceptance.enabled = false"""
 
 
 class Engine(ScriptedEngine):
-    """Gives the verdict that it is asked for, at once, and keeps no list of what it was asked."""
+    """Returns a verdict of the requested kind immediately, and does not record its calls."""
 
     def __init__(self) -> None:
         super().__init__(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9})
@@ -86,7 +86,7 @@ async def url(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> 
 
 
 async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> tuple[int, str]:
-    """How many requests were made, and what in the answers was against the document; empty if nothing."""
+    """Run schemathesis; return the number of requests, and its output if a response contradicts the schema, or ""."""
     config, report = folder / "schemathesis.toml", folder / "report.json"
     config.write_text(CONFIG)
     command = ["--no-color", "--config-file", str(config), "run", f"{url}/openapi.json"]

@@ -1,4 +1,4 @@
-"""What a request costs is known before its work is done: over HTTP, the requests that made much work of a small body."""
+"""The cost of a request is computed before it is judged, and small bodies with a high cost are refused."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_too_costly_batch_line_gets_413_alone(connect: Connect) -> None:
     assert refused.json()["error"]["message"].startswith("body: 51 characters")
 
 
-# Trainers whose run an HTTP error would end are given an answer for every sample.
+# Trainers whose run ends at an HTTP error get a score for every sample.
 
 CHAT = "<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>"
 
@@ -226,7 +226,7 @@ async def test_too_many_samples_are_refused_in_every_dialect(connect: Connect) -
             assert (await client.post(path, json=body)).status_code == 413, path
 
 
-# The figures.
+# The computed cost.
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_too_many_samples_are_refused_in_every_dialect(connect: Connect) -
         ({"mode": "pointwise", "responses": ["ab", "c"], "votes": 3}, Cost(rollouts=6, chars=3 * 11)),
         ({"mode": "pairwise", "responses": ["ab", "c"], "orders": "both"}, Cost(rollouts=2, chars=2 * (4 + 3))),
         ({"mode": "listwise", "responses": ["a"] * 5}, Cost(rollouts=1, chars=4 + 5)),
-        # Groups of 5: 30 meet in 6 groups, their winners in 2, and these in 1.
+        # Groups of 5: 30 responses in 6 groups, the 6 winners in 2 groups, the 2 winners in 1 group.
         ({"mode": "listwise", "responses": ["a"] * 30}, Cost(rollouts=9, chars=9 * 4 + 3 * 30)),
         ({"mode": "pointwise", "responses": [""], "rubric": "xy", "reference": "z"}, Cost(rollouts=1, chars=4 + 3)),
     ],
@@ -278,7 +278,7 @@ def test_request_at_the_limit_is_accepted() -> None:
 
 
 async def test_large_requests_do_not_block_the_event_loop(connect: Connect) -> None:
-    """Between two questions of a request the loop goes round: what else is ready comes at its next turn."""
+    """The server yields to the event loop between the questions of a request."""
     turns = 0
 
     async def other() -> None:

@@ -1,4 +1,4 @@
-"""Chats are rendered by templates in Jinja, as tokenizers carry them, and read back."""
+"""Chats are rendered with the Jinja templates of tokenizers and parsed back."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ TEMPLATES = {
     "phi4": PHI4,
 }
 WITHOUT_SYSTEM = ("mistral", "gemma")
-"""These have no turn for it, and refuse one."""
+"""Templates that reject a system message."""
 
 USER_ANSWER = [{"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "It is 4."}]
 LONG = [
@@ -145,7 +145,7 @@ def render(name: str, messages: list[dict[str, str]], *, generate: bool = False)
 
 
 def chat_of(exchange: RenderedExchange | None, *, name: str) -> list[dict[str, str]]:
-    """What was read, as it was given to the template."""
+    """The parsed chat, in the format of the template's input."""
     assert exchange is not None
     assert not isinstance(exchange.prompt, str)
     messages = [*exchange.prompt, ChatMessage(role="assistant", content=exchange.response)]
@@ -475,7 +475,7 @@ def test_end_marker_is_stripped_and_white_space_is_kept() -> None:
     ids=lambda text: text[:12],
 )
 def test_megabyte_of_markers_is_parsed_in_linear_time(hostile: str) -> None:
-    """A reader that looks back from every marker would take hours."""
+    """A parser with quadratic time would take hours."""
     detemplate(hostile, view="final")
     detemplate(hostile, prompt=hostile[: len(hostile) // 2], view="final")
     without_end(hostile)

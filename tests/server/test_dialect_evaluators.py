@@ -1,4 +1,4 @@
-"""eval-protocol, RewardAnything and System One, by their own clients."""
+"""eval-protocol, RewardAnything and System One, with their real clients."""
 
 from __future__ import annotations
 

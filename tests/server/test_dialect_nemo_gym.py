@@ -1,4 +1,4 @@
-"""NeMo Gym's resources server, by golden JSON."""
+"""NeMo Gym's resources server, with golden JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COHORT = DialectSettings(patience_s=0.0, cohort_size=3, cohort_wait_s=60.0)
 
 
 def response(text: str, *, index: int = 0) -> dict[str, Any]:
-    """As the OpenAI Responses API gives it."""
+    """A response object of the OpenAI Responses API."""
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
     reasoning = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Let me think."}]}
     content = [{"type": "output_text", "text": text, "annotations": []}]
@@ -31,7 +31,7 @@ def rollout(text: str, *, index: int = 0, prompt: str = "Say hello.", **extras: 
 
 
 def longest(sequence: str) -> str:
-    """A judge that prefers the longer of two."""
+    """A judge that prefers the longer response."""
     shown = [part.split("\n")[1] for part in sequence.split("<response_")[1:] if "</response_" in part]
     return f"<preference>{'AB'[len(shown[1]) > len(shown[0])]}</preference>"
 

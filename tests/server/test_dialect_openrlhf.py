@@ -1,4 +1,4 @@
-"""`/get_reward`, called by OpenRLHF's own executor, taken from its wheel."""
+"""`/get_reward`, called by OpenRLHF's executor from its wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWER = "<think>They want a greeting.</think>\n\nHello.<|im_end|>"
 
 
 class Characters:
-    """A tokenizer of one token a character."""
+    """A tokenizer with one token per character."""
 
     def __call__(self, text: str, **options: Any) -> dict[str, Any]:
         torch = pytest.importorskip("torch")
@@ -40,7 +40,7 @@ class Characters:
 
 
 class Policy:
-    """A model that says one thing."""
+    """A model that always writes the same text."""
 
     async def generate(self, token_ids: list[int], params: Any, **options: Any) -> Any:
         output = SimpleNamespace(token_ids=[ord(c) for c in ANSWER], text=ANSWER, finish_reason="stop", logprobs=None)
@@ -208,7 +208,7 @@ async def test_retry_joins_judgment_in_flight(connect: Any, until: Any) -> None:
         begun.set()
         answers = [(await one).json() for one in tries]
     assert answers == [answers[0]] * 5
-    # One rollout: its text, and the reads of its label.
+    # One rollout: one turn and the reads of its label.
     assert len({session for _, _, session in engine.calls}) == 1  # type: ignore[attr-defined]
 
 

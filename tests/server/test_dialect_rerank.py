@@ -1,4 +1,4 @@
-"""Reranking for Cohere's own client, and in the shapes of Jina, vLLM and text-embeddings-inference."""
+"""Reranking with Cohere's real client, and in the formats of Jina, vLLM and text-embeddings-inference."""
 
 from __future__ import annotations
 

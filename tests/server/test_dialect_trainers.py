@@ -1,4 +1,4 @@
-"""slime's golden JSON; LLaMA-Factory and verl by their own calling code, taken from their wheels."""
+"""slime with golden JSON; LLaMA-Factory and verl with their calling code from their wheels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_slime_gets_object_if_url_has_reward_key(speak: Speak) -> None:
 
 @pytest.fixture
 def get_rewards(wheel: Wheel) -> Any:
-    """LLaMA-Factory's function."""
+    """LLaMA-Factory's reward function."""
     requests, torch = pytest.importorskip("requests"), pytest.importorskip("torch")
     found = definitions(
         wheel("llamafactory==0.9.5") / "llamafactory" / "train" / "ppo" / "ppo_utils.py",

@@ -1,4 +1,4 @@
-"""Numbers that no computer word holds, and texts that no database takes: each is refused by name, and nothing fails."""
+"""Numbers out of range and texts that databases reject get an error that names the field, and never a server error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXTREMES = {
     "a NUL": r'"a\u0000b"',
     "deep": "[" * 500 + "]" * 500,
 }
-"""As they are spelled in JSON."""
+"""Extreme numbers as JSON text."""
 
 TYPED = [
     "1e999",
@@ -57,7 +57,7 @@ TYPED = [
     "[" * 2000,
     "a\0b",
 ]
-"""As they are typed into a URL, a form or a header."""
+"""Extreme values in a URL, a form or a header."""
 
 
 def _verdict(sequence: str) -> str:
@@ -67,7 +67,7 @@ def _verdict(sequence: str) -> str:
 
 @pytest.fixture
 async def whole(tmp_path: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a server with everything that needs no sandbox."""
+    """A client of a server with all endpoints, without a sandbox."""
     async with _whole(tmp_path, connect) as client:
         yield client
 
@@ -85,7 +85,7 @@ async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient
 
 
 def is_fine(response: httpx2.Response) -> bool:
-    """An answer, or a refusal that names what is wrong; a deadline that nobody can keep is the caller's own."""
+    """Whether the response is a result, an error that names the invalid value, or a 504 for a too short deadline."""
     if response.status_code in (200, 404, 413, 504):
         return True
     return response.status_code == 400 and bool(response.json()["error"]["param"])

@@ -153,7 +153,7 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
     "no ids": set_choice(token_ids=None),
     "words for ids": set_choice(token_ids=["a", "b"]),
     "negative ids": set_choice(token_ids=[-5]),
-    "logprobs that are no number": spoiled(lambda answer: _without_numbers(answer)),
+    "logprobs that are not numbers": spoiled(lambda answer: _without_numbers(answer)),
     "a number for text": set_choice(text=12),
     "an odd ending": set_choice(finish_reason="because"),
     "words for logprobs": set_choice(logprobs={"tokens": ["a"], "token_logprobs": ["low"], "top_logprobs": [{}]}),

@@ -1,4 +1,4 @@
-"""Groups that fill up one by one."""
+"""Groups of rollouts that are compared when they are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = (None, "k")
 
 
 class Comparing:
-    """Gives each value its square."""
+    """A comparison that returns the square of each value."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []

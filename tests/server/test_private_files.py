@@ -1,4 +1,4 @@
-"""What people sent lies in files that nobody else may read, whatever the umask is."""
+"""Files with request data are readable by the server's user only, for every umask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tirjudge_server.records.database import open_database
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """A umask that shares every file."""
+    """A umask under which new files are readable by all users."""
     before = os.umask(0)
     yield
     os.umask(before)

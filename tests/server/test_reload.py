@@ -1,4 +1,4 @@
-"""Weights are exchanged under load: everybody is answered, each judgment is one version's alone, and says which."""
+"""Weights are replaced under load: every request is answered, and each judgment is made by one version that it names."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ NUM_JUDGMENTS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
+    """A server with keys."""
+
     client: httpx2.AsyncClient
     admin: dict[str, str]
-    """Headers of a key that may exchange weights."""
+    """Headers with a key that permits reloading."""
     judge: dict[str, str]
     service: JudgeService
     model: Model
@@ -58,7 +60,7 @@ class Server:
 
 
 def request(*, number: int = 0) -> JudgeRequest:
-    """Each number another one; the bundled judge writes a program for it, so a rollout has two turns."""
+    """A request that differs by number. The bundled judge writes a program for it, so a rollout has two turns."""
     prompt = f"Write a note about rivers number {number}. Use at least 4 sentences."
     responses = ["One is here. Two is there.", "One. Two. Three. Four. Five."]
     return JudgeRequest(mode=Mode.PAIRWISE, prompt=prompt, responses=responses, temperature=1.0, seed=number)
@@ -66,8 +68,9 @@ def request(*, number: int = 0) -> JudgeRequest:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled judge after a step in some direction: the same model, and otherwise sure of what it writes. After a longer
-    one it writes hundreds of tokens by chance, and one of them may turn on how sums were rounded.
+    """The bundled judge with slightly moved weights, so that its probabilities differ.
+
+    With a larger step it would sample hundreds of nearly equally likely tokens, which may depend on rounding.
     """
     path = tmp_path_factory.mktemp("other")
     for file in bundled_checkpoint().iterdir():
@@ -142,8 +145,10 @@ async def judged_by(folder: Path, *, numbers: Sequence[int], pool: SandboxPool) 
 
 
 def is_same(one: Judgment, other: Judgment) -> bool:
-    """Every rollout is, word for word, and as sure of it: two versions may well write the same. What is computed beside
-    others moves a probability by far less than 0.1 %, other weights by far more.
+    """Whether all rollouts have equal texts and probabilities.
+
+    Two versions may write equal texts, so probabilities are compared too: batching changes them by far less than 0.1 %,
+    other weights by far more.
     """
     sure = [judgment.verdict.probabilities for judgment in (one, other)]
     written = [{(tuple(r.order), *(t.text for t in r.turns)) for r in judgment.rollouts} for judgment in (one, other)]
@@ -168,8 +173,8 @@ async def test_reload_needs_admin_key(serve: Callable[..., Any], other: Path) ->
     async with serve() as server:
         body = {"checkpoint": str(other)}
         refused = await server.client.post(RELOAD_PATH, json=body, headers=server.judge)
-        nobody = await server.client.post(RELOAD_PATH, json=body)
-        assert (refused.status_code, nobody.status_code) == (403, 401)
+        keyless = await server.client.post(RELOAD_PATH, json=body)
+        assert (refused.status_code, keyless.status_code) == (403, 401)
         assert server.model.fingerprint == fingerprint(bundled_checkpoint())
 
 
@@ -228,26 +233,26 @@ async def test_incompatible_checkpoint_is_refused_and_weights_stay(
     serve: Callable[..., Any], other: Path, tmp_path: Path
 ) -> None:
     wrong: dict[Callable[[Path], None], str] = {
-        of_other_sizes: "config.json: another model",
-        of_another_tokenizer: "tokenizer.json: another tokenizer",
-        with_another_context: "context_tokens is 100",
-        with_other_sizes_shown: "response_chars is 65, and what is served has 64",
-        for_another_loop: "trained for loop version 7",
-        without_numbers: "model.norm.weight holds values that are no numbers",
-        truncated: "model.safetensors: broken",
+        of_other_sizes: "config.json",
+        of_another_tokenizer: "tokenizer.json",
+        with_another_context: "context_tokens",
+        with_other_sizes_shown: "response_chars",
+        for_another_loop: "7",
+        without_numbers: "model.norm.weight",
+        truncated: "model.safetensors",
         missing: "is not a checkpoint folder",
-        one_level_too_high: "one_level_too_high/best would do",
+        one_level_too_high: "one_level_too_high/best",
     }
     async with serve() as server:
         before = await server.ask(number=1)
-        for break_it, said in wrong.items():
+        for break_it, message in wrong.items():
             folder = tmp_path / break_it.__name__
             shutil.copytree(other, folder)
             break_it(folder)
             answer = await server.reload(folder)
             error = answer.json()["error"]
             assert (answer.status_code, error["param"], error["code"]) == (400, "checkpoint", "checkpoint_refused")
-            assert said in error["message"]
+            assert message in error["message"]
             assert "\n" not in error["message"]
         for body in ({}, {"checkpoint": ""}, {"checkpoint": 3}, {"checkpoint": "x", "y": 1}):
             assert (await server.client.post(RELOAD_PATH, json=body, headers=server.admin)).status_code == 400

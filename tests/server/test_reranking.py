@@ -1,4 +1,4 @@
-"""`POST /v1/rerank` in its own shape."""
+"""`POST /v1/rerank` in its native format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODY = {"prompt": "Say hello.", "responses": ["Hello.", "Hi.", "Hey there."], "t
 
 
 def prefers(text: str) -> Any:
-    """A judge that names the response that holds a text, wherever it is shown."""
+    """A judge that prefers the response that contains a text, in any position."""
 
     def script(sequence: str) -> str:
         shown = [part for part in sequence.split("<response_")[1:] if "</response_" in part]

@@ -1,4 +1,4 @@
-"""What docs/rewards.md says is what the server does."""
+"""docs/rewards.md matches the server."""
 
 from __future__ import annotations
 

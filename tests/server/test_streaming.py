@@ -1,3 +1,5 @@
+"""Judgments as streams of server-sent events."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Workers that are started: with which command line; and that the real processes come back and leave nothing behind."""
+"""Started workers: their command lines, and that real processes are restarted and leave no process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_gpus_are_those_that_are_visible(tmp_path: Path, monkeypatch: pytest
 
 
 def marked(mark: str) -> set[int]:
-    """Processes with that in their environment."""
+    """Ids of the processes with this mark in their environment."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and is_alive(int(entry.name)):
@@ -111,8 +111,8 @@ def marked(mark: str) -> set[int]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], *, patience_s: float = 60.0) -> None:
-    ends_at = time.monotonic() + patience_s
+def wait_for(condition: Callable[[], bool], *, at_most_s: float = 120.0) -> None:
+    ends_at = time.monotonic() + at_most_s
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.02)
@@ -121,7 +121,7 @@ def wait_for(condition: Callable[[], bool], *, patience_s: float = 60.0) -> None
 FAMILY = """
 import os, sys, time
 if os.fork() == 0:
-    os.setsid()  # as far away as a process can go
+    os.setsid()  # a new session: not reached by signals to the process group
     if os.fork() == 0:
         time.sleep(600)
     time.sleep(600)
@@ -132,7 +132,7 @@ time.sleep(600)
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Starts a command under a guard, with a mark; waits until it has its children."""
+    """Starts a command under a guard, with a mark in its environment; waits until the command has its children."""
 
     def start(mark: str, *, parent: int | None = None) -> subprocess.Popen[bytes]:
         begun = tmp_path / mark

@@ -1,4 +1,4 @@
-"""The capacity plan, worked out by hand, and its measured inputs beside their result files."""
+"""The capacity plan, compared with manual calculations, and its measured inputs, compared with their result files."""
 
 import json
 import math
@@ -117,7 +117,7 @@ def test_number_out_of_range_is_refused() -> None:
 
 
 FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}
-"""Of inputs whose effect is rounded away if they change by a tenth."""
+"""Factors for inputs where a change of 10 % disappears in rounding."""
 
 
 @pytest.mark.parametrize("name", sorted(planned().inputs.keys() - {"max_model_len"}))
@@ -141,13 +141,13 @@ def test_batch_at_peak_follows_littles_law() -> None:
     per_s = made["peak_rollouts_per_s"] / made["workers"]
     batch, context = made["batch_at_peak"], made["mean_context"]
     step_s = made.cost.decode_s(num_sequences=batch, context_tokens=batch * context)
-    seconds = 1000 * step_s / (1 - per_s * made["prefill_ms"] / 1000)  # nobody decodes while a prompt is computed
+    seconds = 1000 * step_s / (1 - per_s * made["prefill_ms"] / 1000)  # no sequence decodes during prefill
     assert batch == pytest.approx(per_s * seconds)
     assert made["latency_alone_s"] < seconds < made["latency_at_peak_s"]
     assert made["under_way"] == pytest.approx(made["peak_rollouts_per_s"] * made["latency_at_peak_s"])
 
 
-# Defaults that were measured are what their result files say.
+# Measured defaults match their result files.
 
 
 def result(name: str) -> Any:

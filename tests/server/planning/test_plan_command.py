@@ -1,4 +1,4 @@
-"""`tirjudge plan` as a person calls it."""
+"""The command `tirjudge plan`."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Erlang's formula, worked out by hand."""
+"""The Erlang C formula, compared with manual calculations."""
 
 import pytest
 
