@@ -140,6 +140,7 @@ def test_signal_during_startup_ends_server_quietly(run: Run) -> None:
 # Errors at startup. One process shows the form of an error; the messages are tested without a process.
 
 
+@pytest.mark.slow
 def test_missing_checkpoint_is_reported_in_one_line(run: Run) -> None:
     status, message = error_of(run("--model", "/nowhere"))
     assert status == 2
@@ -164,6 +165,7 @@ async def error_at_start(**settings: Any) -> str:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"model": Path("/nowhere")}, "model: /nowhere"),
         ({"judge": "llama:x"}, "engine: 'llama' given; known are chat, embedded, vllm"),
         ({"judge": "vllm:"}, "vllm: given without an address"),
         ({"judge": "embedded:", "workers": 2}, "--judge: given with --model, --engine"),
@@ -174,7 +176,7 @@ async def error_at_start(**settings: Any) -> str:
         ({"dialects": "openrlhf,esperanto"}, "--dialects: 'openrlhf,esperanto' given"),
     ],
 )
-async def test_unknown_judge_format_tool_or_dialect_is_refused(settings: dict[str, Any], message: str) -> None:
+async def test_invalid_settings_are_refused_at_start(settings: dict[str, Any], message: str) -> None:
     assert (await error_at_start(**settings)).startswith(message)
 
 
