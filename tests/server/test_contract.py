@@ -13,6 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.bodies import BODIES
+from tests.server.speaking import service_of
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import PythonTool
@@ -104,6 +106,24 @@ async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> t
     return result["test_cases"]["generated"], "" if running.returncode == 0 else said.decode()
 
 
+@pytest.mark.parametrize("name", BODIES)
+async def test_statuses_of_responses_are_declared(
+    connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path, name: str
+) -> None:
+    """The quick version of the tests below: a valid and an invalid body for each endpoint."""
+    path, body = BODIES[name]
+    app = create_app(service_of(_verdict), files=tmp_path)
+    declared = app.openapi()["paths"][path.partition("?")[0]]["post"]["responses"]
+    async with connect(app) as client:
+        valid, invalid = await client.post(path, json=body), await client.post(path, content=b"{")
+    assert str(valid.status_code) in declared, valid.text
+    assert valid.status_code < 500
+    assert invalid.status_code == 400
+    assert "400" in declared
+    assert set(invalid.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.slow
 async def test_server_matches_its_openapi_schema(url: str, tmp_path: Path) -> None:
     options = ["--phases", "fuzzing", "--max-examples", "8", "--no-shrink"]
     num_cases, found = await contradictions(url, folder=tmp_path, options=options)

@@ -203,8 +203,7 @@ async def test_retry_joins_judgment_in_flight(connect: Any, until: Any) -> None:
     body = {"query": [PROMPT + ANSWER], "prompts": [PROMPT], "labels": [""]}
     async with connect(dialect_app(service)) as client:
         tries = [asyncio.create_task(client.post("/get_reward", json=body)) for _ in range(5)]
-        await until(lambda: service.admission.num_running == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: service.in_flight.num_joined == 4)
         begun.set()
         answers = [(await one).json() for one in tries]
     assert answers == [answers[0]] * 5
