@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -99,6 +100,8 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         ):
             yield model
     elif given:
+        if settings.engine_wait_s:
+            print(f"waiting up to {settings.engine_wait_s:g} s for an engine", file=sys.stderr, flush=True)
         urls = EngineUrls(tuple(settings.engine or ()), file=settings.engines_file)
         options = EngineOptions(
             profile=settings.profile or settings.model,

@@ -184,6 +184,11 @@ async def test_error_for_unknown_dialect_lists_the_known_ones() -> None:
     assert "openrlhf, rerank_shapes" in await error_at_start(dialects="esperanto")
 
 
+async def test_wait_for_an_engine_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "http://127.0.0.1:9" in await error_at_start(engine=["http://127.0.0.1:9"], engine_wait_s=0.1)
+    assert "waiting up to 0.1 s for an engine" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_unreachable_engine_is_reported_in_one_line(tmp_path: Path) -> None:
     with run_command("serve", "--port", "0", "--engine", "http://127.0.0.1:9", state=tmp_path) as process:
