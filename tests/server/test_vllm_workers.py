@@ -84,7 +84,7 @@ def test_worker_environment_has_key_and_gpus_but_no_secrets() -> None:
 def test_each_worker_gets_separate_gpus() -> None:
     assert shares(["0", "1", "4", "5", "6"], Workers(num_workers=2, tensor_parallel=2)) == [["0", "1"], ["4", "5"]]
     assert shares([], Workers(num_workers=2, tensor_parallel=2)) == [None, None]
-    with pytest.raises(WorkersRefused, match="takes 6 GPUs; 4 are visible, use --workers 2"):
+    with pytest.raises(WorkersRefused, match="needs 6 GPUs; 4 are visible, use --workers 2"):
         shares(["0", "1", "2", "3"], Workers(num_workers=3, tensor_parallel=2))
 
 
@@ -255,6 +255,6 @@ async def test_worker_that_ends_before_ready_is_reported_with_last_line() -> Non
 
 async def test_missing_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(WorkersRefused, match="no command 'vllm' here; use pip install vllm"):
+    with pytest.raises(WorkersRefused, match="command not found: 'vllm'; use pip install vllm"):
         async with open_workers(SERVED, workers=Workers(num_workers=1)):
             pass
