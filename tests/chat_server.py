@@ -1,49 +1,47 @@
-"""A chat endpoint on a real socket. Only what the model says is scripted; it speaks and errs like the ones that there are."""
+"""A chat endpoint on a real socket, with a scripted model. Its responses and errors match those of real endpoints."""
 
 from __future__ import annotations
 
 import math
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.servers import serve_in_thread
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.types import Completion, Sampling
-from tirjudge_web.process import bind, url_of
 
 MODEL = "gpt-scripted"
 
 Refuses = Callable[[Mapping[str, Any]], tuple[int, Any] | None]
-"""The status and the body for a request that is refused; None for one that is taken."""
+"""Returns the status and body of the error for a request; None: the request is accepted."""
 
 
 class ChatServer:
     """A running endpoint.
 
     Args:
-        script: what the model says, as for `ScriptedEngine`.
-        busy: answers that are given before any other: status, headers, body.
-        refuses: which requests are refused.
-        chances: token -> probability at every place where one of them is written, given as `top_logprobs`; None: the
-            endpoint has no log-probabilities, and does not say so.
-        extra: fields of every message, such as `reasoning_content`.
-        choice: fields of every choice.
-        names_stop: whether `stop_reason` says which string ended a turn, as vLLM does.
-        heeds_stop: whether strings end a turn at all.
-        usage: of every answer; None: the endpoint does not say.
+        script: what the model writes, as for `ScriptedEngine`.
+        busy: responses to the first requests: status, headers, body.
+        refuses: returns the error for a request.
+        chances: token -> probability, returned as `top_logprobs` where one of these tokens is written; None: the endpoint
+            ignores requests for log-probabilities.
+        extra: additional fields of every message, such as `reasoning_content`.
+        choice: additional fields of every choice.
+        names_stop: whether `stop_reason` is the stop string, as in vLLM.
+        heeds_stop: whether stop strings end a completion.
+        usage: token counts of every response; None: responses have none.
 
     Attributes:
-        url: up to `/v1`.
-        bodies: of the requests that were read, the refused ones included.
-        headers: of the same.
+        url: URL of the endpoint, up to `/v1`.
+        bodies: bodies of all requests, including refused ones.
+        headers: headers of all requests.
     """
 
     def __init__(
@@ -117,17 +115,9 @@ def _logprob(token: str, p: float) -> dict[str, Any]:
 
 @contextmanager
 def serving_chat(script: Iterable[str] | Callable[[str], str], **options: Any) -> Iterator[ChatServer]:
-    """A `ChatServer` that listens, in a thread of its own."""
+    """Run a `ChatServer` in a thread; the arguments are those of `ChatServer`."""
     chat = ChatServer(script, **options)
     app = Starlette(routes=[Route("/v1/chat/completions", chat.complete, methods=["POST"])])
-    bound = bind("127.0.0.1", port=0)
-    chat.url = f"{url_of(bound)}/v1"
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-    bound.listen()
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
-    thread.start()
-    try:
+    with serve_in_thread(app) as url:
+        chat.url = f"{url}/v1"
         yield chat
-    finally:
-        server.should_exit = True
-        thread.join()

@@ -243,7 +243,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> ServerProcess:
 class SharedSandbox:
     """A real sandbox pool in a thread. Tests in different event loops share it, because a pool takes half a second to start.
 
-    Tests that change or break a sandbox use a `SandboxPool` of their own instead.
+    Tests that change or break their sandbox open a separate `SandboxPool`.
     """
 
     def __init__(self, pool: SandboxPool, *, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,12 +1,12 @@
-"""The queue: a bounded number of judgments run and wait; urgent ones go first, and callers take turns.
+"""The queue: bounds running and waiting judgments, orders them by priority, and is fair between callers.
 
-Everything happens in one event loop and between two awaits, so there is nothing to lock.
+All state changes happen in one event loop without an await in between, so no lock is needed.
 
-- The most urgent requests go first; a batch is judged when nothing else waits.
-- Among equally urgent ones the caller goes first who has the fewest judged now, and of those the one whose turn was
-  longest ago; within a caller, who came first.
-- In a full queue, a more urgent request, or one of a caller with fewer requests waiting, replaces the last request of the
-  caller that has most.
+- Requests with a more urgent priority run first. Batch requests run when no other request waits.
+- Among requests of equal priority, the caller with the fewest running judgments goes first. If several callers have as
+  few, the caller that was served least recently goes first. Requests of one caller run in order of arrival.
+- In a full queue, a new request replaces a waiting one if the new one is more urgent, or if its caller has fewer requests
+  waiting. The replaced request is the last one of the caller with the most requests waiting.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from tirjudge_server.call import Priority
 from tirjudge_web.errors import QueueFull
 
 NUM_REMEMBERED = 64
-"""Over how many of the last judgments a duration is averaged."""
+"""Number of recent judgments over which the duration is averaged."""
 
 
 class QueueTicket:
     """One request in the queue, from its arrival to its end.
 
     Attributes:
-        caller: name of the key that the request came with; None: it came without one.
-        priority: how urgent it is.
-        began: when its turn came; None while it waits.
-        has_ended: whether it was given up again.
+        caller: name of the API key of the request; None: the request had no key.
+        priority: the priority of the request.
+        arrived: time of arrival, on the clock of `perf_counter`.
+        began: time at which the request left the queue to run, on the same clock; None: it is waiting.
+        has_ended: whether the ticket was returned after running.
     """
 
     def __init__(self, *, caller: str | None, priority: Priority) -> None:
@@ -45,10 +46,10 @@ class QueueTicket:
         self._refusal: QueueFull | None = None
 
     async def turn(self) -> float:
-        """Wait until it is this request's turn; how many seconds that took since it arrived.
+        """Wait until the request may run; return the seconds since its arrival.
 
         Raises:
-            QueueFull: it lost its place to another request.
+            QueueFull: another request took this request's place in the queue.
         """
         await self._decided.wait()
         if self._refusal is not None:
@@ -57,21 +58,23 @@ class QueueTicket:
         return self.began - self.arrived
 
     def begin(self) -> None:
+        """Let the request run."""
         self.began = perf_counter()
         self._decided.set()
 
     def refuse(self, refusal: QueueFull) -> None:
+        """Remove the request from the queue: `turn` raises `refusal`."""
         self._refusal = refusal
         self._decided.set()
 
 
 class Admission:
-    """Lets in `max_running` at a time.
+    """The queue of one server.
 
     Args:
-        max_running: how many are judged side by side.
-        max_waiting: how many may wait.
-        max_running_of: how many of one caller are judged side by side; None: as many as there is room for.
+        max_running: maximum number of concurrent judgments.
+        max_waiting: maximum number of waiting requests.
+        max_running_of: caller -> maximum number of that caller's concurrent judgments; None: no limit per caller.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class Admission:
         self._running: Counter[str | None] = Counter()
         self._waiting: dict[Priority, dict[str | None, deque[QueueTicket]]] = {priority: {} for priority in Priority}
         self._num_turns = 0
-        self._last_turn: dict[str | None, int] = {}  # of each caller, as a number of turns; as many as there are keys
+        self._last_turn: dict[
+            str | None, int
+        ] = {}  # caller -> `_num_turns` when it was last served; bounded by the keys
         self._durations: deque[float] = deque(maxlen=NUM_REMEMBERED)
 
     @property
@@ -100,7 +105,11 @@ class Admission:
 
     @contextmanager
     def enter(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Iterator[QueueTicket]:
-        """A ticket, given up at the end of the block."""
+        """Take a ticket for the length of the block.
+
+        Raises:
+            QueueFull: the queue is full.
+        """
         ticket = self.take(caller=caller, priority=priority)
         try:
             yield ticket
@@ -108,10 +117,10 @@ class Admission:
             self.leave(ticket)
 
     def take(self, *, caller: str | None = None, priority: Priority = Priority.INTERACTIVE) -> QueueTicket:
-        """A ticket of the queue, to be given up by `leave`.
+        """Return a new ticket. Return it with `leave`.
 
         Raises:
-            QueueFull: there is none.
+            QueueFull: the queue is full.
         """
         ticket = QueueTicket(caller=caller, priority=priority)
         if not self._may_begin(caller) and self.num_waiting >= self.max_waiting:
@@ -121,7 +130,7 @@ class Admission:
         return ticket
 
     def leave(self, ticket: QueueTicket) -> None:
-        """Give up a ticket; a second time has no effect."""
+        """Return a ticket, waiting or running. A second call with the same ticket has no effect."""
         if ticket.began is None:
             self._remove(ticket)
         elif not ticket.has_ended:
@@ -133,22 +142,22 @@ class Admission:
         self._fill()
 
     def hurry(self, ticket: QueueTicket, *, priority: Priority) -> None:
-        """Raise the priority of a ticket that a more urgent request waits for too."""
+        """Raise the priority of a waiting ticket, because a more urgent request has joined its judgment."""
         if priority < ticket.priority and self._remove(ticket):
             ticket.priority = priority
             self._waiting[priority].setdefault(ticket.caller, deque()).append(ticket)
 
     def retry_after_s(self) -> float:
-        """Expected seconds until half of the queue is judged: there is room then, and the queue has not run empty."""
+        """Estimated seconds until half of the queue is judged. The queue then has room and is not empty yet."""
         if not self._durations:
             return 1.0
         return max(0.1, fmean(self._durations) * (self.num_waiting + 1) / 2 / self.max_running)
 
     def check(self) -> None:
-        """Whether there is room in the queue at all.
+        """Check that the queue has room.
 
         Raises:
-            QueueFull: there is none.
+            QueueFull: the queue is full.
         """
         if self.num_running >= self.max_running and self.num_waiting >= self.max_waiting:
             raise self._refusal()
@@ -158,7 +167,11 @@ class Admission:
         return self.num_running < self.max_running and (limit is None or self._running[caller] < limit)
 
     def _make_room(self, ticket: QueueTicket) -> None:
-        """Refuse the new ticket; or the last one of the caller with most, if it is less urgent or that caller has more."""
+        """Refuse a waiting ticket in favor of the new one, if the queue's rules allow that.
+
+        Raises:
+            QueueFull: the new ticket is refused.
+        """
         for priority in sorted(Priority, reverse=True):
             lines = self._waiting[priority]
             if not lines:
@@ -175,11 +188,11 @@ class Admission:
 
     def _refusal(self) -> QueueFull:
         retry_after_s = self.retry_after_s()
-        message = f"{self.num_waiting} requests are waiting already; try again in {retry_after_s:.1f} s"
+        message = f"the queue is full: {self.num_waiting} requests are waiting; retry in {retry_after_s:.1f} s"
         return QueueFull(message, retry_after_s=retry_after_s)
 
     def _remove(self, ticket: QueueTicket) -> bool:
-        """Take it out of the queue; whether it was there."""
+        """Remove a ticket from the queue; return whether it was waiting."""
         lines = self._waiting[ticket.priority]
         line = lines.get(ticket.caller)
         if line is None or ticket not in line:
@@ -198,7 +211,7 @@ class Admission:
             ticket.begin()
 
     def _next(self) -> QueueTicket | None:
-        """The ticket whose turn it is; None: there is none."""
+        """The next ticket to run; None: no ticket may run now."""
         if self.num_running >= self.max_running:
             return None
         for lines in self._waiting.values():

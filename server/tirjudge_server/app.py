@@ -1,4 +1,4 @@
-"""The HTTP application: its endpoints, the scopes that they need, and the state that load balancers read."""
+"""The HTTP application: its endpoints with their scopes, and the health endpoints for load balancers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # needs OpenTelemetry
     from tirjudge_server.telemetry.tracing import Tracing
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The largest request that is read."""
+"""Default maximum size of a request body."""
 
 
 def create_app(
@@ -54,24 +54,24 @@ def create_app(
     tracing: Tracing | None = None,
     hosts: AllowedHosts | None = None,
 ) -> FastAPI:
-    """The application around an open judge. The caller closes the judge and the records.
+    """Create the application around an open judge. The caller closes the judge and the records.
 
     Args:
-        service: answers.
-        max_body_bytes: the largest request that is read.
-        names: of the dialects that are served.
-        settings: of these; None: the defaults.
-        access: who may call; None: everybody.
-        records: answer for judgments made before; None: there are none.
-        files: folder of files and batches; None: there are none.
-        quota: what one caller may keep there.
-        model: what `service` judges with, so that its weights can be exchanged; None: they cannot. Needs `access`.
-        metrics: of `service`; None: without those of engine and sandbox.
-        tracing: traces requests and judgments; None: there are no traces.
-        hosts: names by which callers reach it; None: any.
+        service: judges the requests.
+        max_body_bytes: maximum size of a request body.
+        names: names of the dialects to serve.
+        settings: settings of the dialects; None: the defaults.
+        access: API keys and their limits; None: callers need no key.
+        records: stored judgments, for the endpoints that read them; None: these endpoints do not exist.
+        files: folder of files and batches; None: their endpoints do not exist.
+        quota: maximum files and batches of one caller.
+        model: the model of `service`, for the reload endpoint, which also needs `access`; None: no such endpoint.
+        metrics: metrics of `service`; None: metrics without those of the engine and the sandbox.
+        tracing: traces requests and judgments; None: no traces.
+        hosts: host names by which callers may reach the server; None: any.
 
     Raises:
-        ValueError: there is no such dialect.
+        ValueError: a dialect does not exist.
     """
     settings = replace(settings or DialectSettings(), max_body_bytes=max_body_bytes)
     metrics = metrics or ServerMetrics(service, fallbacks=settings.fallbacks)
@@ -99,7 +99,7 @@ def create_app(
 
 
 Endpoints = tuple[str, APIRouter, Mapping[Any, type[BaseModel]]]
-"""The scope that a key needs for some endpoints, their routes, and path -> what is posted there."""
+"""The scope that a key needs for a group of endpoints, their routes, and path -> model of the request body."""
 
 
 def _judging(
@@ -114,9 +114,10 @@ def _judging(
 
 
 def _rewarding(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> Iterator[Endpoints]:
-    """
+    """The reward endpoints and the dialects.
+
     Raises:
-        ValueError: there is no such dialect.
+        ValueError: a dialect does not exist.
     """
     routes = rewards.router(service, max_body_bytes=settings.max_body_bytes, fallbacks=settings.fallbacks)
     yield "reward", routes, {**rewards.REQUESTS, **reranking.REQUESTS, **dialects.requests_of(names)}
@@ -125,7 +126,7 @@ def _rewarding(service: JudgeService, *, names: Collection[str], settings: Diale
 
 
 def _watching(service: JudgeService):
-    """The lifespan of the application: trial judgments are made while it runs."""
+    """The lifespan of the application: make trial judgments while the application runs."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -136,13 +137,13 @@ def _watching(service: JudgeService):
 
 
 def _state(service: JudgeService, *, records: Records | None) -> APIRouter:
-    """What needs no key."""
+    """The health endpoints, which need no key."""
     routes = APIRouter()
 
-    @routes.get("/health", responses={503: {"description": "Its engine has ended for good."}})
+    @routes.get("/health", responses={503: {"description": "The engine has ended; restart the process."}})
     @routes.head("/health", include_in_schema=False)
     async def health() -> Response:
-        """Whether the process is worth keeping: 200, or 503 if its engine has ended for good."""
+        """Liveness: 200, or 503 if the engine has ended and the process must be restarted."""
         ended = service.engine_ended()
         body = {
             "status": "ok" if ended is None else ended,
@@ -156,10 +157,10 @@ def _state(service: JudgeService, *, records: Records | None) -> APIRouter:
         }
         return JSONResponse(body, status_code=200 if ended is None else 503)
 
-    @routes.get("/ready", responses={503: {"description": "It cannot; `problem` says why."}})
+    @routes.get("/ready", responses={503: {"description": "The server cannot judge now; `problem` says why."}})
     @routes.head("/ready", include_in_schema=False)
     async def ready() -> Response:
-        """Whether a judgment can be made: 200, or 503 with the reason."""
+        """Readiness: 200 if the server can judge now, or 503 with the reason."""
         problem = "the server is shutting down" if service.draining.has_begun else service.readiness.problem
         if problem is None and records is not None:
             problem = await records.problem()

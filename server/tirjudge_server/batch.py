@@ -1,4 +1,4 @@
-"""`POST /v1/judge/batch`: many requests to the judge in one, answered in order; each gets a judgment or an error."""
+"""`POST /v1/judge/batch`: many judge requests in one HTTP request. Each gets a judgment or an error, in order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ from tirjudge_web.errors import Refused, problem_from
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 REQUESTS = {BATCH_PATH: JudgmentBatchRequest}
-"""What is posted where."""
+"""Path -> model of its request body."""
 
 
 def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> APIRouter:
-    """The endpoint."""
+    """The batch endpoint.
+
+    Args:
+        service: judges the requests.
+        max_body_bytes: maximum size of a request body.
+    """
     routes = APIRouter()
 
     @routes.post(BATCH_PATH, response_model=JudgmentBatchAnswer)
     async def judge_batch(request: Request) -> Response:
-        """Judge many requests at once."""
+        """Judge many requests."""
         asked = await read_request(request, JudgmentBatchRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="batch", priority=Priority.BATCH, deadline_s=asked.deadline_s)
         return await while_connected(request.receive, _answer(asked, batch=RequestBatch(service, call=call)))
@@ -41,11 +46,12 @@ def router(service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES) -> AP
 
 
 async def _answer(asked: JudgmentBatchRequest, *, batch: RequestBatch) -> Response:
-    """Every request's judgment or error.
+    """The response with every request's judgment or error.
 
     Raises:
-        Refused: 413, they cost too much together.
-        QueueFull, EngineUnavailable, ...: all requests are in order and none could be judged, for this reason first.
+        Refused: 413, the total cost exceeds the cost limits.
+        QueueFull, EngineUnavailable, ...: every request is valid and every one failed because of the server. The first
+            failure is raised.
     """
     requests: list[JudgeRequest | Refused] = []
     for fields in asked.requests:
@@ -79,5 +85,7 @@ def _parsed(fields: dict[str, Any]) -> JudgeRequest | Refused:
     except ValidationError as error:
         return Refused(problem_of(error))
     if request.stream:
-        return Refused(invalid("stream: true given, a batch is answered as a whole", param="stream", code="no_stream"))
+        return Refused(
+            invalid("stream: true given; requests of a batch cannot stream", param="stream", code="no_stream")
+        )
     return request

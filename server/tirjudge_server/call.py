@@ -1,4 +1,4 @@
-"""One call: the caller, the priority and the deadline of a request, and how to trace it."""
+"""One call: the caller, priority, deadline and trace context of a request."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ DEADLINE_HEADER = "x-judge-deadline-ms"
 IDEMPOTENCY_HEADER = "idempotency-key"
 MAX_KEY_CHARS = 255
 MAX_DEADLINE_DIGITS = 9
-"""Of a header that names a deadline: eleven days."""
+"""Maximum number of digits in the deadline header: about eleven days in milliseconds."""
 
 
 class Priority(IntEnum):
-    """Who goes first when judgments wait: the lowest number."""
+    """Priority of a request in the queue. Lower numbers run first."""
 
     INTERACTIVE = 0
     REWARD = 1
@@ -28,36 +28,39 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Everything about a request that does not change its judgment."""
+    """The properties of a request that do not change its judgment."""
 
     judgment_id: str = field(default_factory=lambda: f"jdg_{uuid.uuid4().hex}")
+    """Id of the judgment that is made for this call."""
     dialect: str = "judge"
-    """Which endpoint it came through."""
+    """Name of the endpoint that received the request."""
     caller: str | None = None
-    """Name of the key it came with; None: there was none."""
+    """Name of the API key; None: the request had no key."""
     priority: Priority = Priority.INTERACTIVE
+    """Priority in the queue."""
     deadline_s: float | None = None
-    """Seconds from its arrival in which it must be answered; None: it can wait."""
+    """Seconds from arrival within which the response is due; None: no deadline from the caller."""
     idempotency_key: str | None = None
-    """The caller's own name for it; None: it is known by its content."""
+    """Idempotency key from the caller; None: the request is identified by its content."""
     request_id: str | None = None
+    """Id of the HTTP request, for logs; None: unknown."""
     traceparent: str | None = None
-    """W3C trace context, passed on to the engine."""
+    """W3C trace context, passed on to the engine; None: the request had none."""
 
 
 def call_of(
     request: Request, *, dialect: str, priority: Priority = Priority.INTERACTIVE, deadline_s: float | None = None
 ) -> Call:
-    """The call that a request is, by its headers.
+    """Return the call of an HTTP request, from its headers.
 
     Args:
-        request: as it came.
-        dialect: of the endpoint.
-        priority: of the endpoint.
-        deadline_s: of the endpoint, used when the caller names none.
+        request: the HTTP request.
+        dialect: name of the endpoint.
+        priority: priority of the endpoint's requests.
+        deadline_s: deadline in seconds if the request has no deadline header; None: no deadline.
 
     Raises:
-        Refused: a header cannot be understood.
+        Refused: 400, a header is malformed.
     """
     asked_s = _deadline_s(request.headers.get(DEADLINE_HEADER))
     key = request.headers.get(IDEMPOTENCY_HEADER)

@@ -1,19 +1,19 @@
-"""Circuit breakers: requests fail at once while the engine or the sandbox is known not to work."""
+"""Circuit breakers: requests fail immediately while the engine or the sandbox is known to be broken."""
 
 from __future__ import annotations
 
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable, TirjudgeError
 
 NUM_FAILURES = 3
-"""Failures in a row that open the circuit."""
+"""Number of consecutive failures that open a circuit."""
 
 
 class Circuit:
-    """Of one thing that judgments need. Opens after failures in a row, or one failed trial; closes by a success.
+    """The circuit breaker of one component. Consecutive failures or one failed trial open it; one success closes it.
 
     Args:
-        name: of the thing.
-        error: raised while the circuit is open.
+        name: name of the component, for error messages.
+        error: the exception that `check` raises while the circuit is open.
     """
 
     def __init__(self, name: str, *, error: type[EngineUnavailable | SandboxUnavailable]) -> None:
@@ -27,18 +27,24 @@ class Circuit:
         return self._num_failures >= NUM_FAILURES
 
     def failed(self, cause: TirjudgeError, *, is_certain: bool = False) -> None:
-        """It did not work once more; `is_certain`: a trial says so."""
+        """Record a failure.
+
+        Args:
+            cause: the failure.
+            is_certain: whether a trial failed, which opens the circuit without further failures.
+        """
         self._cause = cause
         self._num_failures = max(self._num_failures + 1, NUM_FAILURES if is_certain else 0)
 
     def succeeded(self) -> None:
+        """Record a success, which closes the circuit."""
         self._num_failures, self._cause = 0, None
 
     def check(self) -> None:
-        """Whether it makes sense to try.
+        """Check that the component may be used.
 
         Raises:
-            EngineUnavailable, SandboxUnavailable: it does not.
+            EngineUnavailable, SandboxUnavailable: the circuit is open.
         """
         if self.is_open:
-            raise self._error(f"the {self.name} does not work, and is tried again every second: {self._cause}")
+            raise self._error(f"the {self.name} does not work; the server tries it every second: {self._cause}")

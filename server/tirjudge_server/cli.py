@@ -1,4 +1,4 @@
-"""The commands of this room. What is heavy is imported when one of them runs."""
+"""The commands `serve`, `worker` and `demo`. They import heavy modules when they run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tirjudge_server.settings import Grace, Host, InsecureOpen, LogFormat, Loggi
 
 @options_of(ServerSettings)
 def serve(settings: ServerSettings) -> None:
-    """Judge over HTTP: natively, for OpenAI's clients, and for trainers."""
+    """Serve the judge over HTTP: a native API, an OpenAI-compatible API, and the reward protocols of trainers."""
     from tirjudge_server.serving import serve_judge
     from tirjudge_server.telemetry.logs import JsonLines
     from tirjudge_web.process import bind, run
@@ -32,21 +32,21 @@ def worker(
     host: Host = "127.0.0.1",
     port: Port = 8500,
     allowed_host: AllowedHost = None,
-    max_batch: Annotated[int, typer.Option(min=1, help="Sequences computed in one step.")] = 16,
+    max_batch: Annotated[int, typer.Option(min=1, help="Maximum number of sequences per step.")] = 16,
     grace_s: Grace = 5.0,
     api_key: Annotated[
-        str | None, typer.Option(envvar="VLLM_API_KEY", help="Needed to ask it; better in the environment than here.")
+        str | None, typer.Option(envvar="VLLM_API_KEY", help="API key of callers; safer in VLLM_API_KEY than here.")
     ] = None,
     insecure_open: InsecureOpen = False,
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
-    """Serve a small checkpoint as vLLM would: POST /v1/completions."""
+    """Serve a small checkpoint with the HTTP API of vLLM (POST /v1/completions)."""
     from tirjudge_server.serving import serve_worker
     from tirjudge_web.binding import check_bind
     from tirjudge_web.browser_check import AllowedHosts
     from tirjudge_web.process import bind, run
 
-    # An empty variable gives no key.
+    # An empty variable means no key.
     api_key = api_key or None
     check_bind(host, has_keys=api_key is not None, insecure_open=insecure_open, remedy="give --api-key")
     hosts = AllowedHosts(given=tuple(allowed_host or ()), bound=host)
@@ -58,9 +58,9 @@ def worker(
 
 
 def demo(
-    url: Annotated[str | None, typer.Option(help="A server that runs already; default: one is started.")] = None,
+    url: Annotated[str | None, typer.Option(help="URL of a running server; default: start one for the demo.")] = None,
 ) -> None:
-    """Judge three small requests over HTTP, and show the programs that were written and what they printed."""
+    """Judge three small requests over HTTP and print the model's programs, their output and the verdicts."""
     from tirjudge_server.demo import run_demo
 
     run_demo(url)

@@ -1,7 +1,7 @@
-"""Coalescing: identical requests share one judgment; a request that comes while it is made waits for the same one.
+"""Coalescing: identical requests share one judgment. A request joins an identical request's judgment that is in flight.
 
-A judgment goes on as long as a request waits for it. When the last one leaves, it is cancelled, down to the engine and
-the sandbox. A request that joins late is told of the turns that it missed.
+A judgment runs while at least one request waits for it. When the last request leaves, the judgment is cancelled, including
+its engine and sandbox calls. A request that joins late receives the turns that ended before.
 """
 
 from __future__ import annotations
@@ -24,36 +24,41 @@ LATE_S = 1.0
 """Maximum extra seconds tolerated when sharing a judgment."""
 
 MIN_TIME_SHARE = 0.75
-"""A shared judgment was given at least this share of the time that the request has."""
+"""Minimum time limit of a shared judgment, as a share of the joining request's remaining time."""
 
 NOT_JUDGED = {"stream", "deadline_s"}
-"""Fields of a request that do not change what is judged."""
+"""Request fields that do not change the judgment."""
 
 
 def content_hash(request: JudgeRequest) -> str:
-    """The same for requests that ask for the same judgment."""
+    """SHA-256 of the fields that determine the judgment."""
     return hashlib.sha256(request.model_dump_json(exclude=NOT_JUDGED).encode()).hexdigest()
 
 
 Key = tuple[str | None, str, bool]
-"""The caller, the name or content of what it asked for, and whether that is a name."""
+"""The caller, the idempotency key or content hash, and whether that is an idempotency key."""
 
 
 def coalescing_key(content: str, *, call: Call) -> Key:
-    """Under which a judgment in flight is found: its caller's name for it, or what is judged. Callers do not share, so
-    that a quick answer tells nothing about the requests of others."""
+    """The key of a judgment in flight: the caller, and its idempotency key or the content hash.
+
+    Callers never share judgments, so a fast response reveals nothing about the requests of other callers.
+    """
     name = call.idempotency_key
     return (call.caller, content, False) if name is None else (call.caller, name, True)
 
 
 class InFlightJudgment:
-    """One judgment that is being made, or was made.
+    """One judgment that is in flight or completed.
 
     Args:
-        judgment_id: of the judgment.
-        content: hash of what is judged.
-        deadline: when it will be there.
-        ticket: its place in the queue; None: it needs none.
+        judgment_id: id of the judgment.
+        content: content hash of the request.
+        deadline: deadline of the judgment.
+        ticket: the queue ticket; None: the judgment does not need one.
+
+    Attributes:
+        num_waiting: number of requests that wait for the judgment.
     """
 
     def __init__(
@@ -71,17 +76,19 @@ class InFlightJudgment:
 
     @classmethod
     def completed(cls, judgment: Judgment, *, content: str) -> InFlightJudgment:
-        """A judgment that was made before."""
+        """Wrap a judgment that was made before, such as one from the records."""
         made = cls(judgment_id=judgment.id, content=content)
         made._turns = [(rollout.order, turn) for rollout in judgment.rollouts for turn in rollout.turns]
         made._work.set_result(judgment)
         return made
 
     def start(self, work: Coroutine[Any, Any, Judgment], *, on_end: Callable[[], None]) -> None:
+        """Run `work`, which makes the judgment, in a task; call `on_end` when the task has ended."""
+
         def ended(work: asyncio.Future[Judgment]) -> None:
             self._changed.set()
             if not work.cancelled():
-                work.exception()  # mark it as retrieved, even if everybody has just left
+                work.exception()  # mark the exception as retrieved, even if no request waits
             on_end()
 
         self._work = asyncio.create_task(work)
@@ -96,45 +103,48 @@ class InFlightJudgment:
         return self.is_over and (self._work.cancelled() or self._work.exception() is not None)
 
     def fits(self, deadline: Deadline) -> bool:
-        """Whether a request with that deadline can share it: it is there in time, and was not given so much less time that
-        its verdict would be forced where that of the request would not."""
+        """Whether a request with this deadline can share the judgment.
+
+        The judgment must end in time. Its own time limit must not be much shorter than the request's, because a short
+        limit may force a verdict that the request's limit would not force.
+        """
         in_time = self.deadline.left_s <= deadline.left_s + LATE_S
         return in_time and self._total_s >= deadline.left_s * MIN_TIME_SHARE
 
     async def add_turn(self, order: Sequence[int], turn: TurnRecord) -> None:
-        """A turn has ended."""
+        """Record that a turn has ended."""
         self._turns.append((order, turn))
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def judgment(self, on_turn: OnTurn | None = None) -> Judgment:
-        """The judgment; before it `on_turn` gets every turn, those included that ended earlier."""
+        """Wait for the judgment. `on_turn` receives every turn first, including turns that ended before this call."""
         if on_turn is not None:
             await self._follow(on_turn)
         return await asyncio.shield(self._work)
 
     async def _follow(self, on_turn: OnTurn) -> None:
-        num_told = 0
+        num_sent = 0
         while True:
             changed, is_over = self._changed, self.is_over
-            for turn in self._turns[num_told:]:
+            for turn in self._turns[num_sent:]:
                 await on_turn(*turn)
-                num_told += 1
+                num_sent += 1
             if is_over:
                 return
             await changed.wait()
 
     async def cancel(self) -> None:
-        """End it, and wait until it has ended."""
+        """Cancel the judgment and wait until its task has ended."""
         self._work.cancel()
         await asyncio.gather(self._work, return_exceptions=True)
 
 
 class InFlightJudgments:
-    """The judgments in flight.
+    """All judgments in flight.
 
     Attributes:
-        num_joined: how many requests found theirs in flight.
+        num_joined: number of requests that joined a judgment in flight.
     """
 
     def __init__(self) -> None:
@@ -142,10 +152,15 @@ class InFlightJudgments:
         self._by_key: dict[Key, list[InFlightJudgment]] = {}
 
     def find(self, key: Key, *, content: str, deadline: Deadline) -> InFlightJudgment | None:
-        """The judgment in flight for that request; None: there is none.
+        """The judgment in flight that a request can join; None: no such judgment.
+
+        Args:
+            key: key of the request, from `coalescing_key`.
+            content: content hash of the request.
+            deadline: deadline of the request.
 
         Raises:
-            Refused: 422, the caller gave the same name to another request.
+            Refused: 422, the caller used the same idempotency key for another request.
         """
         is_named = key[2]
         for found in self._by_key.get(key, ()):
@@ -163,20 +178,20 @@ class InFlightJudgments:
         work: Coroutine[Any, Any, Judgment],
         on_end: Callable[[], None],
     ) -> None:
-        """Begin a judgment that others may join.
+        """Start a judgment that other requests may join.
 
         Args:
-            key: under which they find it.
+            key: key of the judgment, from `coalescing_key`.
             in_flight: the judgment.
-            work: makes it.
-            on_end: called when it was made, failed or was cancelled, even if `work` had not begun.
+            work: coroutine that makes the judgment.
+            on_end: called when the judgment was made, failed or was cancelled, even if `work` never started.
         """
         self._by_key.setdefault(key, []).append(in_flight)
         in_flight.start(work, on_end=on_end)
 
     @asynccontextmanager
     async def waiting(self, in_flight: InFlightJudgment, *, key: Key) -> AsyncIterator[InFlightJudgment]:
-        """One more request waits for it, until the end of the block."""
+        """Count one more waiting request for the length of the block; cancel the judgment when the last one leaves."""
         self.num_joined += in_flight.num_waiting > 0
         in_flight.num_waiting += 1
         try:
@@ -192,6 +207,6 @@ class InFlightJudgments:
 
 
 def key_reused() -> Refused:
-    """The refusal of an idempotency key that came with another request before."""
-    message = "idempotency-key: it came with another request before; use a new key"
+    """The error for an idempotency key that was used with another request."""
+    message = "idempotency-key: already used with another request; use a new key"
     return Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)

@@ -1,8 +1,9 @@
-"""The cost of a request in rollouts and characters, counted from its texts before any judgment is made.
+"""The cost of a request in rollouts and characters, computed from its texts before any judgment is made.
 
-Two figures: rollouts (passes of the model: judgments x responses judged alone x orders x votes) and characters (the texts of
-all these rollouts, whole, however often one text is shown). A small body can cost much of both: all pairs of its responses,
-or many questions about one long input. Every endpoint checks its whole request against one `CostLimits`.
+Rollouts are passes of the model: judgments x responses judged alone x orders x votes. Characters are the texts of all these
+rollouts, without truncation; a text that appears in several prompts counts several times. A small request body can have a
+high cost, such as all pairs of its responses, or many questions about one long input. Every endpoint checks the total cost
+of a request against one `CostLimits`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ _SPLIT = "split the request into several"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one request costs, or a part of it."""
+    """The cost of a request or of a part of it."""
 
     rollouts: int = 0
+    """Number of rollouts."""
     chars: int = 0
-    """Characters of the prompts and responses of all rollouts, before anything is elided."""
+    """Characters of the prompts and responses of all rollouts, before truncation."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(rollouts=self.rollouts + other.rollouts, chars=self.chars + other.chars)
@@ -35,19 +37,22 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLimits:
-    """What one request may cost."""
+    """The maximum cost of one request."""
 
     rollouts: int = MAX_ROLLOUTS
+    """Maximum number of rollouts."""
     chars: int = MAX_PROMPT_CHARS
+    """Maximum number of characters in all rollouts."""
 
     def check(self, cost: Cost, *, param: str | None = None) -> None:
-        """
+        """Check the cost of a whole request.
+
         Args:
-            cost: of the whole request.
-            param: the field that it comes from.
+            cost: the total cost.
+            param: the request field that causes the cost, for the error; None: no field in particular.
 
         Raises:
-            Refused: 413.
+            Refused: 413, the cost exceeds a limit.
         """
         check_cost(
             cost.rollouts,
@@ -65,8 +70,11 @@ class CostLimits:
         )
 
     def affordable(self, costs: Sequence[Cost]) -> list[bool]:
-        """Which parts of a request are judged where one that is too large must not fail the others: all of them, or, if
-        they cost too much together, those that cost no more than an equal share."""
+        """Which parts of a request are judged, for protocols where one large part must not fail the other parts.
+
+        All parts are judged if their total cost is within the limits. Otherwise each part is judged if its cost is within an
+        equal share of the limits.
+        """
         total = sum(costs, Cost())
         if total.rollouts <= self.rollouts and total.chars <= self.chars:
             return [True] * len(costs)
@@ -78,8 +86,8 @@ def request_cost(request: JudgeRequest, *, group_size: int) -> Cost:
     """The cost of one judgment.
 
     Args:
-        request: to the judge.
-        group_size: how many responses one listwise prompt shows at most.
+        request: the request to the judge.
+        group_size: maximum number of responses in one listwise prompt.
     """
     shared = _text_chars(request.prompt) + _guidance_chars(request.reference, request.rubric, request.criteria)
     return _cost(
@@ -94,9 +102,9 @@ def group_cost(group: ResponseGroup, *, scoring: Scoring, group_size: int) -> Co
     """The cost of the rewards of one group.
 
     Args:
-        group: of responses; equal ones are counted as if they differed.
-        scoring: how they become rewards.
-        group_size: how many responses one listwise prompt shows at most.
+        group: the responses to one prompt. Duplicates are counted as if they were different.
+        scoring: how responses become rewards.
+        group_size: maximum number of responses in one listwise prompt.
     """
     judging = scoring.judging
     guidance = _guidance_chars(group.reference, judging.get("rubric"), judging.get("criteria"))
@@ -112,13 +120,13 @@ def group_cost(group: ResponseGroup, *, scoring: Scoring, group_size: int) -> Co
 
 
 def question_cost(prompt_chars: int, options: Sequence[str], *, like: JudgeRequest, group_size: int) -> Cost:
-    """The cost of a judgment whose prompt is not made yet.
+    """The cost of a judgment whose prompt is not rendered yet.
 
     Args:
-        prompt_chars: of the prompt that will be made.
-        options: to choose from.
-        like: a request that is judged in the same way.
-        group_size: how many options one listwise prompt shows at most.
+        prompt_chars: number of characters of the future prompt.
+        options: the options to choose from.
+        like: a request with the same reference, rubric, criteria, orders and votes.
+        group_size: maximum number of options in one listwise prompt.
     """
     shared = prompt_chars + _guidance_chars(like.reference, like.rubric, like.criteria)
     repeats = _repeats(Mode.PAIRWISE, orders=like.orders, votes=like.votes)
@@ -133,7 +141,7 @@ def _cost(responses: Sequence[str], *, counts: PromptCounts, shared: int, repeat
 
 
 def _counts(num_responses: int, *, mode: Mode, group_size: int) -> PromptCounts:
-    """What one judgment asks: `tirjudge.judge` groups responses as the listwise strategy does."""
+    """Prompt counts of one judgment. `tirjudge.judge` groups responses as the listwise strategy does."""
     strategy = STRATEGIES["pointwise" if mode is Mode.POINTWISE else "listwise"]
     return strategy.prompt_counts(num_responses, group_size=group_size)
 

@@ -1,4 +1,4 @@
-"""`tirjudge demo`: a judge at work, over HTTP, from the program it writes to the verdict."""
+"""`tirjudge demo`: sends three requests to a server and prints the model's programs, their output and the verdicts."""
 
 from __future__ import annotations
 
@@ -39,24 +39,28 @@ REQUESTS = (
         ],
     ),
 )
-"""One of each kind, small enough to check by eye. The second response, 395, and the third response are right."""
+"""One request of each mode, small enough to check by eye. The right answers are: B, a high score for 395, and C."""
 
 STORES_NOTHING = ("--records", "none", "--files", "none")
-"""What is shown is judged now, and leaves nothing behind."""
+"""Options of a server that stores nothing, so that every run of the demo makes new judgments."""
 
 _READY = re.compile(r"ready at (\S+)")
 
 
 def run_demo(url: str | None) -> None:
-    """Judge `REQUESTS` at a server; None: start one for it.
+    """Judge `REQUESTS` and print the judgments.
+
+    Args:
+        url: URL of the server; None: start a server for the demo.
 
     Raises:
-        ServerUnavailable: it does not start, or does not answer.
+        ServerUnavailable: the server does not start or does not respond.
     """
     console = Console(highlight=False)
     if url is not None:
         asyncio.run(_show_judgments(url, console=console))
         return
+    console.print("Starting a server with the bundled judge ...")
     started = perf_counter()
     with started_server() as own_url:
         console.print(f"The server was ready after {perf_counter() - started:.1f} s, at {own_url}.")
@@ -65,10 +69,13 @@ def run_demo(url: str | None) -> None:
 
 @contextmanager
 def started_server(*arguments: str) -> Iterator[str]:
-    """The URL of a `tirjudge serve` on a free port, ready for requests; it ends with the block.
+    """Run `tirjudge serve` on a free port for the length of the block; yield its URL once it is ready.
+
+    Args:
+        arguments: more arguments for `tirjudge serve`.
 
     Raises:
-        ServerUnavailable: it ended before it was ready; its own words are on stderr.
+        ServerUnavailable: the server ended before it was ready. Its error message is on stderr.
     """
     command = [
         sys.executable,
@@ -85,7 +92,7 @@ def started_server(*arguments: str) -> Iterator[str]:
         try:
             ready = _READY.search(process.stdout.readline())
             if ready is None:
-                raise ServerUnavailable(f"tirjudge serve ended with status {process.wait()}")
+                raise ServerUnavailable(f"tirjudge serve ended with status {process.wait()} before it was ready")
             yield ready[1]
         finally:
             process.terminate()
@@ -99,7 +106,7 @@ async def _show_judgments(url: str, *, console: Console) -> None:
 
 
 def show_request(request: JudgeRequest, *, console: Console) -> None:
-    """The prompt and the responses."""
+    """Print the prompt and the responses."""
     console.rule(f"[bold]{request.mode}")
     console.print(Text.assemble(("Prompt  ", "bold"), prompt_text(request.prompt)))
     for index, response in enumerate(request.responses):
@@ -107,7 +114,7 @@ def show_request(request: JudgeRequest, *, console: Console) -> None:
 
 
 def show_judgment(judgment: Judgment, *, console: Console) -> None:
-    """What the model wrote and ran, and the verdict."""
+    """Print each turn of the model, its programs and their output, and the verdict."""
     for rollout in judgment.rollouts:
         if len(rollout.order) > 1:
             console.print(Text(shown_as(rollout), style="dim"))
@@ -117,9 +124,9 @@ def show_judgment(judgment: Judgment, *, console: Console) -> None:
 
 
 def shown_as(rollout: RolloutRecord) -> str:
-    """Which response the judge saw under which letter; its program and output speak of those."""
+    """A sentence with the letter of each response in this rollout's prompt. Programs and their output use these letters."""
     names = (f"{label_of(index)} as {label_of(place)}" for place, index in enumerate(rollout.order))
-    return f"To keep position out of it, the judge is shown {', '.join(names)}."
+    return f"To cancel position bias, the judge is shown {', '.join(names)}."
 
 
 def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:
@@ -134,7 +141,7 @@ def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:
 
 
 def verdict_line(judgment: Judgment) -> str:
-    """The verdict in a sentence, in the letters of the request."""
+    """The verdict as a sentence, with the letters of the request."""
     verdict = judgment.verdict
     took = f"in {judgment.timing.total_s:.2f} s, {judgment.usage.tool_calls} program(s) run"
     if verdict.status == "abstained":
@@ -143,7 +150,7 @@ def verdict_line(judgment: Judgment) -> str:
     if judgment.mode is Mode.POINTWISE:
         scores = ", ".join("-" if score is None else f"{score:.1f}" for score in verdict.scores or [])
         return f"Score {scores} of 10{forced}, {took}."
-    chances = ", ".join(f"{label_of(index)} {p:.3f}" for index, p in enumerate(verdict.probabilities or []))
+    probabilities = ", ".join(f"{label_of(index)} {p:.3f}" for index, p in enumerate(verdict.probabilities or []))
     if verdict.status == "tie":
-        return f"A tie ({verdict.reason}): {chances}{forced}, {took}."
-    return f"{verdict.label} is best: {chances}{forced}, {took}."
+        return f"A tie ({verdict.reason}): {probabilities}{forced}, {took}."
+    return f"{verdict.label} is best: {probabilities}{forced}, {took}."

@@ -1,8 +1,9 @@
-"""The failure table: what a client is told when there is no score. One row a dialect, one cell for each reason.
+"""The failure table: how each dialect reports a missing score, by reason. One row per dialect, one cell per reason.
 
-A score that is missing is never a low score, and what we failed to judge is never passed off as what the judge said. Where a
-protocol has words for that, they are used. Where it has none, a number that the operator chose stands in, marked in a field
-that the client ignores; it is logged and counted, and the answer carries the header `x-judge-failed`.
+A missing score is never reported as a low score, and a server failure is never reported as an opinion of the judge. Where a
+protocol can express a missing score, its own field is used. Where it cannot, the response has a fallback number that the
+operator chose, and a flag in a field that the client ignores. Each missing score is logged and counted, and the response has
+the header `x-judge-failed`.
 """
 
 from __future__ import annotations
@@ -19,75 +20,78 @@ from tirjudge_web.errors import QueueFull
 logger = logging.getLogger(__name__)
 
 FAILED_HEADER = "x-judge-failed"
-"""How many scores of an answer are missing or stood in for."""
+"""Response header: number of scores that are missing or replaced by a fallback."""
 
 
 class MissingScore(StrEnum):
-    """Why there is no score."""
+    """Why a score is missing."""
 
     ABSTAINED = "abstained"
-    """The judge decided nothing, such as `no_program_ran`."""
+    """The judge abstained, for a reason such as `no_program_ran`."""
     PARSE_FAILED = "parse_failed"
-    """What the judge wrote holds no well-formed verdict."""
+    """The judge's text has no well-formed verdict."""
     UNREADABLE = "unreadable"
-    """The request holds no response to judge: a rendered chat that has no reading or more than one, a reference that is not
-    there."""
+    """The request has no response to judge: a rendered chat that cannot be parsed or is ambiguous, or a missing
+    reference."""
     TOO_LONG = "too_long"
     """The prompt does not fit the judge's context."""
     TOO_COSTLY = "too_costly"
-    """It asks for more work than one request may (`tirjudge_server.cost`)."""
+    """The cost of the request exceeds the limits (`tirjudge_server.cost`)."""
     DEADLINE = "deadline_exceeded"
-    """Its time was up before there was anything that a verdict could rest on."""
+    """The deadline passed before the model had written anything to base a verdict on."""
     OVERLOADED = "overloaded"
     """The queue was full."""
     UNAVAILABLE = "unavailable"
-    """The engine or the sandbox does not work, the server is shutting down, or it has a bug."""
+    """The engine or the sandbox is broken, the server is shutting down, or the server has a bug."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether the same request could be answered later."""
+        """Whether the cause is a server failure, so that a retry may succeed."""
         return self in (MissingScore.DEADLINE, MissingScore.OVERLOADED, MissingScore.UNAVAILABLE)
 
 
 class FailureStyle(StrEnum):
-    """How a client is told that a score is missing."""
+    """How a missing score is reported to the client."""
 
     MARKED = "marked"
-    """In a field of the protocol that is made for it."""
+    """The protocol has a field for missing scores."""
     FALLBACK = "fallback"
-    """A number that the operator chose, and a flag in a field beside it that the client may log."""
+    """The response has the operator's fallback number, with a flag in a separate field that the client may log."""
     BARE_FALLBACK = "bare_fallback"
-    """A number that the operator chose; the protocol has room for nothing else."""
+    """The response has the operator's fallback number alone; the protocol has no field for a flag."""
     LEFT_OUT = "left_out"
-    """The others are answered, and this one is not among them."""
+    """The response has the other scores and omits this one."""
     ERROR = "error"
-    """An HTTP error that says when to ask again, if there is nothing else to answer; beside answers, as an abstention."""
+    """The response is an HTTP error with `retry-after` if every score failed. If the response has other results, the score
+    is reported as an abstention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRow:
-    """One row of the failure table: how a dialect tells each reason for a missing score."""
+    """One row of the failure table: how a dialect reports missing scores."""
 
     judge: FailureStyle
-    """Where the judge gave no score, or the request holds nothing that can be judged."""
+    """Style if the judge returned no score or the request has nothing to judge."""
     server: FailureStyle
-    """Where the server failed, or the request costs too much. An HTTP error for that is a 413, which says how to split it."""
+    """Style if the server failed or the request costs too much. The HTTP error for the cost is a 413, whose message says
+    how to split the request."""
 
     def style(self, missing: MissingScore) -> FailureStyle:
+        """The style for one reason."""
         return self.server if missing.is_ours or missing is MissingScore.TOO_COSTLY else self.judge
 
     @property
     def is_patient(self) -> bool:
-        """Whether a full queue or a broken engine is waited for: the client does not ask again by itself."""
+        """Whether the server waits while its queue is full or its engine is down, because the client does not retry."""
         return self.server is not FailureStyle.ERROR
 
 
 NATIVE_FAILURES = FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.ERROR)
-"""The row of every native endpoint. A dialect brings its own (`tirjudge_server.dialects`)."""
+"""The row of every native endpoint. Each dialect defines its own row (`tirjudge_server.dialects`)."""
 
 
 def missing_in(verdict: Verdict) -> MissingScore | None:
-    """Why a verdict decides nothing; None if it does."""
+    """Why a verdict has no score; None: the verdict is not an abstention."""
     if verdict.status != "abstained":
         return None
     if verdict.reason in (StopReason.MALFORMED, StopReason.NO_VERDICT):
@@ -96,7 +100,7 @@ def missing_in(verdict: Verdict) -> MissingScore | None:
 
 
 def missing_from(error: Exception) -> MissingScore:
-    """Why there is no judgment, by what was raised instead."""
+    """Why a score is missing, from the exception that was raised instead of a judgment."""
     match error:
         case PromptTooLong():
             return MissingScore.TOO_LONG
@@ -109,16 +113,24 @@ def missing_from(error: Exception) -> MissingScore:
 
 
 class Fallbacks:
-    """Counts and logs the scores that are missing, by row of the failure table and reason.
+    """Counts and logs missing scores, by row of the failure table and reason.
 
     Attributes:
-        counts: so far; the fallbacks among them are numbers that no judge gave.
+        counts: (label of the row, reason) -> number of missing scores since the start.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, MissingScore]] = Counter()
 
     def add(self, label: str, missing: MissingScore, *, style: FailureStyle, reason: str, num: int = 1) -> None:
-        """`num` more in the row with this label, for one reason."""
+        """Count and log missing scores.
+
+        Args:
+            label: label of the row, such as the name of the dialect.
+            missing: why the scores are missing.
+            style: how they are reported to the client.
+            reason: details for the log.
+            num: number of missing scores.
+        """
         self.counts[label, missing] += num
-        logger.warning("%s: %d without a score (%s), told as %s: %s", label, num, missing, style, reason)
+        logger.warning("%s: %d scores missing (%s), reported as %s: %s", label, num, missing, style, reason)

@@ -1,7 +1,7 @@
 """Markers that separate the texts of a prompt, and the check that no text contains one.
 
-Messages are joined as paragraphs that begin with a role, and a template has a line between an input and the question about
-it. A judged text that spells one of these would have a second reading, as another turn or as another question.
+Messages are joined as paragraphs that start with a role. A template has a line between an input and the question about it.
+A judged text that contains such a marker makes the prompt ambiguous: the text can be read as another turn or question.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _TURN = re.compile(
 
 
 class Ambiguous(ValueError):
-    """A prompt with more than one reading.
+    """An ambiguous prompt.
 
     Args:
-        marker: that spoils it, as the prompt spells it.
-        why: what is wrong with it.
+        marker: the marker that makes the prompt ambiguous, as written in the prompt.
+        why: what is wrong with the marker; the end of a sentence that starts with the marker.
     """
 
     def __init__(self, marker: str, why: str) -> None:
@@ -32,29 +32,29 @@ class Ambiguous(ValueError):
 
 
 def ambiguous(why: Ambiguous, *, param: str, fix: str) -> Refused:
-    """The refusal of a text that has more than one reading.
+    """The error for an ambiguous text.
 
     Args:
         why: names the marker.
-        param: the field that holds the text.
+        param: the request field with the text.
         fix: what the caller can do.
     """
-    message = f"{param}: {why}, so it is not clear what is to be judged; {fix}"
+    message = f"{param}: {why}, so the text to judge is ambiguous; {fix}"
     return Refused(invalid(message, param=param, code="ambiguous_template"))
 
 
 def has_roles(messages: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a conversation is shown with its roles; the one message of a user is shown without."""
+    """Whether a conversation is shown with roles. A single user message is shown without its role."""
     return len(messages) > 1 or messages[0]["role"] != "user"
 
 
 def turns_in(text: str) -> list[str]:
-    """The beginnings of paragraphs that begin as a turn does."""
+    """All turn markers at the start of paragraphs."""
     return _TURN.findall(text)
 
 
 def first_added(found: Iterable[str], *, to: Iterable[str]) -> str | None:
-    """The first of some markers that is not among others, each counted; None if all are."""
+    """The first marker of `found` that `to` does not have as often; None: `to` has all of them."""
     known = Counter(to)
     for marker in found:
         if not known[marker]:
@@ -64,23 +64,25 @@ def first_added(found: Iterable[str], *, to: Iterable[str]) -> str | None:
 
 
 def check_turns(text: str) -> None:
-    """
+    """Check that no paragraph starts like a turn.
+
     Raises:
-        Ambiguous: a paragraph of the text begins as a turn does.
+        Ambiguous: a paragraph starts with a turn marker.
     """
     for marker in turns_in(text):
-        raise Ambiguous(marker, "begins a paragraph of a text, as it begins a turn")
+        raise Ambiguous(marker, "starts a paragraph of a text and also marks turns")
 
 
 def line_between(template: str, first: str, second: str) -> str:
-    """What a template has between two of its placeholders."""
+    """The text of a template between two of its placeholders."""
     return template.partition(f"{{{first}}}")[2].partition(f"{{{second}}}")[0].strip()
 
 
 def check_line(line: str, *, texts: Iterable[str]) -> None:
-    """
+    """Check that no text contains a line of the template.
+
     Raises:
-        Ambiguous: one of the texts spells a line of the template.
+        Ambiguous: one of the texts contains the line.
     """
     if any(line in text for text in texts):
-        raise Ambiguous(line, "stands in a text, and between the texts")
+        raise Ambiguous(line, "occurs in a text and also separates the texts")

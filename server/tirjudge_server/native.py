@@ -1,4 +1,4 @@
-"""`POST /v1/judge`: one request, answered with its judgment or with a stream of events."""
+"""`POST /v1/judge`: judges one request. The response is the judgment or a stream of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from tirjudge_web.connection import while_connected
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
-    """The native endpoint."""
+    """The native endpoint.
+
+    Args:
+        service: judges the requests.
+        max_body_bytes: maximum size of a request body.
+    """
     routes = APIRouter()
 
     @routes.post(JUDGE_PATH, response_model=Judgment)

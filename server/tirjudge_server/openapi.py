@@ -1,4 +1,4 @@
-"""Requests, streams and errors in the OpenAPI schema."""
+"""Adds request bodies, event streams and errors to the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tirjudge.types import JudgeRequest
 from tirjudge_web.openapi import describe_requests, json_content
 
 ERROR_STATUSES = {
-    "400": "The request is wrong; `param` names the field.",
-    "401": "It came with no key, or with a wrong one.",
-    "403": "Its key has no scope for this.",
-    "404": "There is no such model.",
-    "409": "The judgment that answered its idempotency key was erased.",
-    "413": "The body is too large.",
-    "422": "Its idempotency key came with another request before.",
-    "429": "The queue is full, or a limit of the key is reached; `retry-after` says when to ask again.",
+    "400": "The request is invalid; `param` names the field.",
+    "401": "The API key is missing or invalid.",
+    "403": "The API key does not have the required scope.",
+    "404": "The model does not exist.",
+    "409": "The judgment for this idempotency key was erased.",
+    "413": "The request body is too large, or the request costs too much.",
+    "422": "The idempotency key was already used with another request.",
+    "429": "The queue is full, or the API key has reached a limit; `retry-after` says when to retry.",
     "503": "The engine, the sandbox or the records failed, or the server is shutting down.",
-    "504": "The time for it was up before there was anything to judge by.",
+    "504": "The deadline passed before the model had written anything to judge by.",
 }
-"""Of a request that is judged."""
+"""Errors of endpoints that judge: status -> description."""
 
-_LOOKING = {status: ERROR_STATUSES[status] for status in ("400", "401", "403", "429", "503")} | {
-    "404": "There is no such thing, or it belongs to another caller."
+_READ_STATUSES = {status: ERROR_STATUSES[status] for status in ("400", "401", "403", "429", "503")} | {
+    "404": "The object does not exist, or it belongs to another caller."
 }
-"""Of a request that is not."""
+"""Errors of endpoints that do not judge: status -> description."""
 
 _NO_KEY = frozenset({"/health", "/ready", "/metrics"})
-"""Paths that need no key; their routes declare how they answer."""
+"""Paths that need no API key. Their routes declare their own responses."""
 
 _EVENT = {
     "type": "object",
@@ -46,12 +46,12 @@ _EVENT = {
 
 
 def describe(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, streams: Iterable[str] = ()) -> None:
-    """Complete what FastAPI generates.
+    """Complete the OpenAPI schema that FastAPI generates.
 
     Args:
-        app: has the paths.
-        requests: path -> what is posted there, besides `JUDGE_PATH`.
-        streams: paths that can answer with a stream, besides `JUDGE_PATH`.
+        app: the application; its `openapi` method is replaced.
+        requests: path -> model of its request body, for all paths except `JUDGE_PATH`.
+        streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
     """
     describe_requests(app, {JUDGE_PATH: JudgeRequest, **requests}, errors=ERROR_STATUSES)
     generate = app.openapi
@@ -72,13 +72,17 @@ def describe(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, streams: 
 
 
 def _describe_errors(responses: dict[str, Any], *, guarded: bool) -> None:
-    """FastAPI's own 422 goes, since all that it could refuse is a string; what answers instead comes."""
+    """Remove FastAPI's own 422, which these endpoints never send, and add the errors that they do send."""
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
-    for status, description in _LOOKING.items() if guarded else ():
+    for status, description in _READ_STATUSES.items() if guarded else ():
         responses.setdefault(status, {"description": description, "content": json_content(ErrorBody)})
 
 
 def error_responses(statuses: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:
-    """What a route declares as `responses`: status -> what it means, there alone."""
+    """The `responses` argument of a route.
+
+    Args:
+        statuses: status -> its meaning at this route.
+    """
     return {status: {"description": meaning, "model": ErrorBody} for status, meaning in statuses.items()}

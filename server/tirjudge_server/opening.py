@@ -1,7 +1,8 @@
-"""Opens the model and the sandbox of a server as its settings say: in this process, behind URLs, or started."""
+"""Opens the model and the sandbox of a server: in this process, behind URLs, or in workers that the server starts."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tirjudge.model import EngineOptions, Model, bundled_checkpoint
 from tirjudge.opening import open_model
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import Sandbox
+from tirjudge.types import PYTHON
 from tirjudge_sandbox import PoolStats, SandboxPool
 from tirjudge_sandbox.remote import RemoteSandbox
 from tirjudge_server.settings import OptionsClash, ServerSettings
@@ -23,19 +25,20 @@ from tirjudge_server.vllm_workers import open_workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Where programs run."""
+    """The sandbox of a server."""
 
-    sandbox: Sandbox
-    level: str
-    """Of their isolation."""
+    sandbox: Sandbox | None = None
+    """Runs programs; None: the judge has no Python tool."""
+    level: str | None = None
+    """Isolation level of the sandbox; None: no sandbox."""
     stats: Callable[[], PoolStats] | None = None
-    """How the pool stands; None: it is elsewhere."""
+    """Returns the statistics of the local sandbox pool; None: no local pool."""
     workers: Sequence[Worker] = ()
-    """Where it is then."""
+    """Remote sandbox services; empty: no remote sandbox."""
 
 
 def engine_kind(settings: ServerSettings) -> str:
-    """The kind of engine that runs the model, as entry points name it."""
+    """The kind of engine that runs the model: the name of its entry point."""
     if settings.judge is not None:
         return settings.judge.partition(":")[0]
     if settings.in_process:
@@ -45,10 +48,10 @@ def engine_kind(settings: ServerSettings) -> str:
 
 @contextmanager
 def refusing_names() -> Iterator[None]:
-    """What is opened inside is named by options, and a name or an address that is none is a mistake in these.
+    """Turn a `ValueError` inside the block into an error about the command-line options.
 
     Raises:
-        OptionsClash: there is no such engine, format or tool, or the address is malformed.
+        OptionsClash: the engine, format or tool does not exist, or the address is malformed.
     """
     try:
         yield
@@ -60,23 +63,23 @@ def refusing_names() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
-    """The model, in this process or behind URLs; workers that are to be started are, and ended afterwards.
+    """Open the model: in this process, behind URLs, or in workers that run for the length of the block.
 
     Raises:
-        CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: it cannot be opened.
-        OptionsClash: it is to be in two places.
+        CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: the model cannot be opened.
+        OptionsClash: the settings contradict each other.
     """
     given = settings.engine or settings.engines_file
     elsewhere = bool(given or settings.workers or settings.in_process)
     if settings.judge is not None and (elsewhere or settings.model is not None):
         raise OptionsClash(
-            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; it names the model and its "
-            "engine"
+            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; --judge already names the "
+            "model and its engine, remove the other options"
         )
     if bool(given) + bool(settings.workers) + settings.in_process > 1:
         raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
     if settings.engine_wait_s and not given:
-        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file, which it waits for")
+        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file; add one of them")
     if settings.workers:
         served, profile = _to_serve(settings)
         workers = Workers(
@@ -97,6 +100,8 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         ):
             yield model
     elif given:
+        if settings.engine_wait_s:
+            print(f"waiting up to {settings.engine_wait_s:g} s for an engine", file=sys.stderr, flush=True)
         urls = EngineUrls(tuple(settings.engine or ()), file=settings.engines_file)
         options = EngineOptions(
             profile=settings.profile or settings.model,
@@ -121,7 +126,7 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
 
 
 def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:
-    """What workers serve, and the folder of its profile; None: the default one."""
+    """The model that workers serve, and the folder of its profile; None: the default profile."""
     model = settings.model or bundled_checkpoint()
     folder = settings.profile or (model if model.is_dir() else None)
     profile = Profile(name=str(model)) if folder is None else load_profile(folder)
@@ -130,12 +135,15 @@ def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:
 
 @asynccontextmanager
 async def open_programs(settings: ServerSettings) -> AsyncIterator[Programs]:
-    """Where programs run: on this machine, or behind URLs.
+    """Open the sandbox: on this machine or behind URLs; no sandbox if the judge has no Python tool.
 
     Raises:
-        SandboxUnavailable: nowhere.
-        BadUrl: something given is no URL.
+        SandboxUnavailable: the sandbox cannot be started or reached.
+        BadUrl: a given address is not a URL.
     """
+    if PYTHON not in settings.tool_names:
+        yield Programs()
+        return
     if settings.sandbox:
         urls = [service_url(url) for url in settings.sandbox]
         async with RemoteSandbox(urls, key=settings.sandbox_key) as remote:

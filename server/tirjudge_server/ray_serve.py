@@ -2,8 +2,8 @@
 
     serve run tirjudge_server.ray_serve:build engine=http://10.0.0.5:8000 records=none insecure_open=true max_replicas=8
 
-Each replica has a queue, a judge and a sandbox of its own; Serve sends a request to one of them. What is remembered over
-requests is in the records alone, so several replicas need a database that all of them reach, or none.
+Each replica has a separate queue, judge and sandbox; Serve sends each request to one replica. The records hold all state
+that outlives a request. With several replicas the records must be a database that all replicas can reach, or `none`.
 """
 
 # No `from __future__ import annotations`: Serve takes the arguments for a model only if the annotation is that class.
@@ -28,16 +28,17 @@ from tirjudge_server.serving import Application, open_application
 from tirjudge_server.settings import ServerSettings
 
 NETWORK = "0.0.0.0"
-"""Where Serve's proxies listen is decided elsewhere; a server without keys is refused as if everybody reached them."""
+"""Bind address that is assumed for Serve's proxies, so that a server without keys needs `insecure_open`."""
 
-ASIDE = 64
-"""Requests of a replica beside those that are judged or wait: health, metrics, streams that end."""
+EXTRA_REQUESTS = 64
+"""Concurrent requests of a replica that need no queue place: health checks, metrics, ending streams."""
 
 DEPTH = "depth"
+"""Name of the autoscaling metric: running and waiting judgments."""
 
 
 class ReplicasDisagree(TirjudgeError, ValueError):
-    """Several replicas would each remember something else."""
+    """Several replicas cannot share the given storage."""
 
 
 def _listed(given: Any) -> Any:
@@ -45,84 +46,98 @@ def _listed(given: Any) -> Any:
 
 
 Names = Annotated[list[str], BeforeValidator(_listed)]
-"""A list, or a text with commas or spaces between."""
+"""A list, or a string of names with commas or spaces in between."""
 
 
 class Arguments(BaseModel):
     """Arguments of `serve run tirjudge_server.ray_serve:build`, or of `args` in a config file.
 
-    Those that `tirjudge serve` has too have the same name and meaning there.
+    Arguments that `tirjudge serve` has as options have the same name and meaning there.
 
-    What is secret is taken from the environment of the process that builds the application: `TIRJUDGE_ENGINE_KEY`,
-    `TIRJUDGE_SANDBOX_KEY`, and `TIRJUDGE_RECORDS` where `records` is not given.
+    Secrets are read from the environment of the process that builds the application: `TIRJUDGE_ENGINE_KEY`,
+    `TIRJUDGE_SANDBOX_KEY`, and `TIRJUDGE_RECORDS` if `records` is not given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path | None = None
-    """Folder of the checkpoint on every node, or of the profile of the model behind `engine`; None: the bundled judge."""
+    """Checkpoint folder on every node, or the profile folder of the model behind `engine`; None: the bundled judge."""
     judge: str | None = None
-    """KIND:ADDRESS of a model, reached from every node, instead of `model` and `engine`."""
+    """KIND:ADDRESS of a model that every node can reach, instead of `model` and `engine`."""
     format: str | None = None
-    """How the model is asked; None: as its checkpoint says."""
+    """Prompt format; None: the format of the checkpoint."""
     tool: Names = ["python"]
     """Tools that the model may call."""
     engine: Names = []
-    """URLs of vLLM servers, reached from every node; none: the model runs in the replicas."""
+    """URLs of vLLM servers that every node can reach; empty: the model runs in the replicas."""
     sandbox: Names = []
-    """URLs of sandbox services; none: programs run on the nodes of the replicas."""
+    """URLs of sandbox services; empty: programs run on the nodes of the replicas."""
     slots: PositiveInt | None = None
-    """Programs side by side in a replica; None: one a core."""
+    """Concurrent programs per replica; None: one per core."""
     allow_unsafe_sandbox: bool = False
+    """Whether programs may run without isolation."""
     records: str | None = None
     """`postgresql://...`, `none`, or, with one replica, the path of a SQLite file."""
     files: str = NONE
-    """Folder of files and batches, with one replica."""
+    """Folder of files and batches, for a single replica; `none`: no files and batches."""
     cache: bool = True
+    """Whether requests that were judged before are answered from the records."""
     allowed_host: Names = []
-    """Names by which callers reach Serve's proxies, besides `localhost` and IP addresses. Without keys no other is taken."""
+    """Host names by which callers reach Serve's proxies, besides `localhost` and IP addresses. A server without keys
+    rejects other host names."""
     insecure_open: bool = False
-    """Whether everybody may judge who reaches Serve's proxies."""
+    """Whether callers need no key."""
     max_concurrency: PositiveInt = 16
-    """Judgments side by side in a replica."""
+    """Maximum number of concurrent judgments per replica."""
     max_queue: Annotated[int, Field(ge=0)] = 256
-    """Requests that may wait in a replica; one more gets a 429."""
+    """Maximum number of waiting requests per replica; further requests get a 429."""
     deadline_s: PositiveFloat = 600.0
+    """Maximum seconds of a judgment."""
     max_body_mb: PositiveInt = 16
+    """Maximum size of a request body in MiB."""
     grace_s: PositiveFloat = 30.0
-    """What is under way in a replica that is stopped gets so long."""
+    """Seconds that running requests get when their replica is stopped."""
     dialects: str = "all"
+    """`all`, `none`, or names of dialects with commas in between."""
     min_replicas: PositiveInt = 1
+    """Minimum number of replicas."""
     max_replicas: PositiveInt = 1
+    """Maximum number of replicas."""
     target_depth: PositiveFloat | None = None
-    """Judgments running and waiting that one replica is to have; None: as many as it judges side by side."""
+    """Target number of running and waiting judgments per replica; None: `max_concurrency`."""
     upscale_delay_s: Annotated[float, Field(ge=0.0)] = 10.0
-    """More replicas are started when there is too much for so long."""
+    """Seconds of too high depth before replicas are added."""
     downscale_delay_s: Annotated[float, Field(ge=0.0)] = 300.0
-    """And stopped when there is too little for so long."""
+    """Seconds of too low depth before replicas are removed."""
     num_cpus: PositiveFloat = 1.0
-    """What a replica takes of a node, as Ray counts it."""
+    """CPUs that Ray reserves for a replica."""
 
     @model_validator(mode="after")
     def _replicas_agree(self) -> "Arguments":
         if self.max_replicas < self.min_replicas:
-            raise ValueError(f"max_replicas: {self.max_replicas} given; at least min_replicas, {self.min_replicas}")
+            raise ValueError(
+                f"max_replicas: {self.max_replicas} given; min_replicas is {self.min_replicas}, use that or more"
+            )
         return self
 
     def settings(self, environment: Mapping[str, str]) -> ServerSettings:
-        """What each replica is opened with.
+        """The server settings of each replica.
+
+        Args:
+            environment: the environment variables with the secrets.
 
         Raises:
-            ReplicasDisagree: the records or the files are for one replica, and there may be several.
-            RecordsError: the records are not a database.
+            ReplicasDisagree: the records or the files work for one replica only, and `max_replicas` is above 1.
+            RecordsError: `records` is not a database URL or path.
         """
         records = self.records or environment.get("TIRJUDGE_RECORDS")
         if self.max_replicas > 1 and records != NONE and url_of(records).drivername == "sqlite":
             raise ReplicasDisagree(
-                "records: SQLite is for one replica; with max_replicas above 1, use postgresql://USER@HOST/NAME or none"
+                "records: SQLite works for one replica only; with max_replicas above 1, use postgresql://USER@HOST/NAME or "
+                "none"
             )
         if self.max_replicas > 1 and self.files != NONE:
-            raise ReplicasDisagree("files: for one replica; with max_replicas above 1, use none")
+            raise ReplicasDisagree("files: a folder works for one replica only; with max_replicas above 1, use none")
         shared = {field.name for field in fields(ServerSettings)} & type(self).model_fields.keys() - {"records"}
         return ServerSettings(
             **{name: getattr(self, name) for name in shared},
@@ -134,10 +149,10 @@ class Arguments(BaseModel):
 
 
 class Replica:
-    """One server, opened in its replica and closed with it.
+    """The server of one replica. It is opened and closed with the replica.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -150,16 +165,17 @@ class Replica:
         return (await self._opened).app
 
     async def check_health(self) -> None:
-        """
+        """Report this replica as unhealthy once its engine has ended, so that Ray Serve replaces the replica.
+
         Raises:
-            RuntimeError: the engine of this replica has ended for good, and another replica is to take its place.
+            RuntimeError: the engine of this replica has ended.
         """
         ended = (await self._opened).service.engine_ended()
         if ended is not None:
             raise RuntimeError(ended)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What `by_depth` goes by."""
+        """The metric for `by_depth`."""
         admission = (await self._opened).service.admission
         return {DEPTH: float(admission.num_running + admission.num_waiting)}
 
@@ -168,7 +184,7 @@ class Replica:
         await asyncio.wait([self._holding])
 
     async def _hold(self) -> None:
-        """Everything is opened and closed by one task, as what it opens needs."""
+        """Open and close the application in one task: its task groups must be closed by the task that opened them."""
         try:
             async with open_application(self._settings) as opened:
                 self._opened.set_result(opened)
@@ -181,7 +197,7 @@ class Replica:
 
 
 def by_depth(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-    """How many replicas what runs and waits in all of them is enough for. Serve keeps to the bounds and the delays."""
+    """Number of replicas for the running and waiting judgments of all replicas. Serve applies the bounds and delays."""
     depths = (context.aggregated_metrics or {}).get(DEPTH, {})
     if not depths or context.config is None:
         return context.target_num_replicas, {}
@@ -206,7 +222,7 @@ def build(arguments: Arguments) -> serve.Application:
     deployment = serve.deployment(
         name="tirjudge",
         autoscaling_config=scaling,
-        max_ongoing_requests=arguments.max_concurrency + arguments.max_queue + ASIDE,
+        max_ongoing_requests=arguments.max_concurrency + arguments.max_queue + EXTRA_REQUESTS,
         graceful_shutdown_timeout_s=arguments.grace_s,
         ray_actor_options={"num_cpus": arguments.num_cpus},
     )

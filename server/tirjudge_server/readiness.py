@@ -1,4 +1,4 @@
-"""Whether a judgment can be made now: one is, at the start, and again after every failure of the engine or the sandbox."""
+"""Readiness: a trial judgment at startup, and again after each failure of the engine or the sandbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_server.circuit import Circuit
 
 TRIAL_S = 60.0
-"""Longest that a trial may take."""
+"""Maximum seconds of a trial judgment, and of its trial program."""
 
 TRIAL = JudgeRequest(
     mode=Mode.PAIRWISE,
@@ -27,26 +27,26 @@ TRIAL = JudgeRequest(
     responses=["It rains.", "Yes, it rains."],
     deadline_s=TRIAL_S,
 )
-"""A whole judgment, so that what passes it has an engine that works."""
+"""The trial is a complete judgment, so it proves that the engine works."""
 
 TRIAL_PROGRAM = "print(1)"
-"""Run as well, because a model need not write a program for the trial."""
+"""The trial also runs this program, because the model may not write one."""
 
 RETRY_S = 1.0
-"""Between two trials that fail."""
+"""Seconds between two failing trials."""
 
 
 class Readiness:
-    """In doubt until a trial judgment was made, and again as soon as a judgment failed for a reason of ours.
+    """Whether judgments can be made now. A trial decides: the first at startup, another after each server failure.
 
     Attributes:
-        problem: why nothing can be judged; None when it can.
-        engine: the circuit of the engine.
-        sandbox: the circuit of the sandbox.
+        problem: why no judgment can be made; None: the server is ready.
+        engine: the circuit breaker of the engine.
+        sandbox: the circuit breaker of the sandbox.
     """
 
     def __init__(self) -> None:
-        self.problem: str | None = "the first judgment is under way"
+        self.problem: str | None = "the trial judgment at startup is running"
         self.engine = Circuit("engine", error=EngineUnavailable)
         self.sandbox = Circuit("sandbox", error=SandboxUnavailable)
         self._in_doubt = asyncio.Event()
@@ -54,18 +54,21 @@ class Readiness:
         self._ready = asyncio.Event()
 
     def check(self, request: JudgeRequest) -> None:
-        """Whether what a request needs is known not to work.
+        """Check that no component that the request needs is known to be broken.
 
         Raises:
-            EngineUnavailable, SandboxUnavailable: it is.
+            EngineUnavailable, SandboxUnavailable: its circuit is open.
         """
         self.engine.check()
         if request.offers_tools:
             self.sandbox.check()
 
     def doubt(self, error: TirjudgeError) -> None:
-        """A judgment failed with this. One that ran out of time may have asked for too much, or the engine hangs: a
-        trial will tell, and until then nothing is said."""
+        """Record the failure of a judgment, and request a trial.
+
+        After a deadline, `problem` stays as it is until the trial has ended: the request may have been too large, or the
+        engine hangs.
+        """
         if isinstance(error, SandboxBusy):
             return
         if not isinstance(error, DeadlineExceeded):
@@ -75,17 +78,17 @@ class Readiness:
         self._in_doubt.set()
 
     def confirm(self, judgment: Judgment) -> None:
-        """A judgment was made."""
+        """Record a successful judgment."""
         self.engine.succeeded()
         if judgment.usage.tool_calls:
             self.sandbox.succeeded()
 
     async def wait(self) -> None:
-        """Until it is ready."""
+        """Wait until the server is ready."""
         await self._ready.wait()
 
     async def watch(self, judge: Judge) -> None:
-        """Make a trial judgment whenever there is doubt, until cancelled."""
+        """Make a trial judgment whenever one is requested, until cancelled."""
         while True:
             await self._in_doubt.wait()
             try:
@@ -113,10 +116,10 @@ class Readiness:
 
 
 async def _try_sandbox(sandbox: Sandbox) -> None:
-    """Run a program.
+    """Run the trial program.
 
     Raises:
-        SandboxUnavailable: it cannot be run, or does not come back.
+        SandboxUnavailable: the program cannot be run, or does not end in time.
     """
     ends_at = asyncio.get_running_loop().time() + TRIAL_S
     try:
@@ -124,4 +127,4 @@ async def _try_sandbox(sandbox: Sandbox) -> None:
     except SandboxBusy:
         return
     if result is None:
-        raise SandboxUnavailable(f"a program of one line did not come back within {TRIAL_S:.0f} s")
+        raise SandboxUnavailable(f"a one-line program did not end within {TRIAL_S:.0f} s")

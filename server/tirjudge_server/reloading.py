@@ -1,4 +1,4 @@
-"""`POST /v1/admin/reload`: judge with the weights of another checkpoint of the same model, without refusing requests."""
+"""`POST /v1/admin/reload`: load the weights of another checkpoint of the same model, without refusing requests."""
 
 from __future__ import annotations
 
@@ -26,36 +26,41 @@ logger = logging.getLogger(__name__)
 
 
 class ReloadRequest(Wire):
+    """Request of the reload endpoint."""
+
     checkpoint: Text = Field(min_length=1)
-    """A folder on the server's disk; with `--engine`, on that of the vLLM server too, under the same path."""
+    """Checkpoint folder on the server's disk. With `--engine`, the vLLM server needs it too, under the same path."""
 
 
 class Reloaded(Wire):
+    """Response of the reload endpoint."""
+
     object: Literal["model.reloaded"] = "model.reloaded"
     model: str
+    """Name of the model."""
     model_version: str
-    """Of every judgment that begins from now on."""
+    """Version of the weights of every judgment that starts from now on."""
     previous_version: str | None
-    """None: it was out of sight."""
+    """Version of the weights before; None: unknown."""
 
 
 REQUESTS = {RELOAD_PATH: ReloadRequest}
-"""What is posted where."""
+"""Path -> model of its request body."""
 
 
 def router(service: JudgeService, *, model: Model, records: Records | None) -> APIRouter:
-    """The endpoint.
+    """The reload endpoint.
 
     Args:
-        service: judges with `model`.
-        model: its weights are exchanged.
-        records: of `service`; None: there are none.
+        service: the service that judges with `model`.
+        model: the model whose weights are replaced.
+        records: records of `service`; None: the server keeps no records.
     """
     routes = APIRouter()
 
     @routes.post(RELOAD_PATH)
     async def reload(request: Request) -> Reloaded:
-        """Exchange the weights: what is under way ends with the old ones, what comes waits for the new ones."""
+        """Replace the weights: drain running judgments, hold new ones, then swap."""
         asked = await read_request(request, ReloadRequest, draining=service.draining, max_bytes=MAX_BODY_BYTES)
         _check_key(request)
         service.draining.check()
@@ -68,18 +73,18 @@ def router(service: JudgeService, *, model: Model, records: Records | None) -> A
         finally:
             if records is not None:
                 records.follow(model.fingerprint)
-        logger.warning("weights %s took the place of %s", version, previous)
+        logger.warning("weights replaced: %s -> %s", previous, version)
         return Reloaded(model=model.profile.name, model_version=version, previous_version=previous)
 
     return routes
 
 
 def _check_key(request: Request) -> None:
-    """Weights can only be exchanged with a key, even on a server without keys.
+    """Check that the request has an API key. Reloading needs one even on a server without keys.
 
     Raises:
-        Refused: 403.
+        Refused: 403, the request has no key.
     """
     if getattr(request.state, "key", None) is None:
-        message = "key: weights are exchanged for keys of scope admin only; `tirjudge keys create NAME --scope admin`"
+        message = "key: reloading needs an API key of scope admin; run `tirjudge keys create NAME --scope admin`"
         raise Refused(invalid(message, param=None, code="missing_scope"), status=403)

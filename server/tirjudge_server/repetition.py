@@ -1,4 +1,4 @@
-"""vLLM's repetition detection, applied to completions of the mini worker."""
+"""vLLM's repetition detection, for completions of the mini worker."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tirjudge.types import Completion
 
 
 class RepetitionDetection(BaseModel):
-    """vLLM's `RepetitionDetectionParams`."""
+    """vLLM's `RepetitionDetectionParams`: stops a completion that repeats a pattern of tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_pattern_size: int = Field(default=0, ge=0, le=256)
-    """Longest pattern looked for, in tokens; 0: none is."""
+    """Maximum size of a pattern in tokens; 0: detection is off."""
     min_pattern_size: int = Field(default=0, ge=0)
-    """Shortest one; 0 is 1."""
+    """Minimum size of a pattern in tokens; 0 means 1."""
     min_count: int = Field(default=0, ge=0)
-    """How often in a row the pattern has to stand."""
+    """Number of consecutive occurrences of a pattern that stop the completion."""
 
     @model_validator(mode="after")
     def _fields_fit_one_another(self) -> Self:
@@ -31,7 +31,7 @@ class RepetitionDetection(BaseModel):
         return self
 
     def ends_at(self, token_ids: Sequence[int]) -> int | None:
-        """How many of the ids it takes until one pattern has stood often enough; None: none does."""
+        """Number of leading ids after which a pattern has occurred often enough; None: no pattern does."""
         ends = []
         for size in range(max(1, self.min_pattern_size), self.max_pattern_size + 1):
             wanted, same = size * (self.min_count - 1), 0
@@ -46,7 +46,7 @@ class RepetitionDetection(BaseModel):
 def cut_at_repetition(
     completion: Completion, *, detection: RepetitionDetection, tokenizer: LocalTokenizer
 ) -> Completion:
-    """The completion up to where it had repeated itself; as it was if it ends by itself at that place or before."""
+    """Cut a completion where repetition is detected; return it unchanged if nothing follows that place."""
     end = detection.ends_at(completion.token_ids)
     if end is None or end == len(completion.token_ids):
         return completion

@@ -1,7 +1,7 @@
-"""All that one HTTP request asks of the judge, side by side: each question gets its judgment, or why there is none.
+"""The judge requests of one HTTP request, judged concurrently. Each gets a judgment or an exception.
 
-A full queue or an engine that is down is waited for, where the client would not come back by itself. Questions are put
-in the same words every time, so that a client's automatic retry joins the judgments that its first try began.
+If the client of a protocol does not retry, the server waits while its queue is full or its engine is down. The same HTTP
+request always produces the same judge requests, so an automatic retry joins the judgments of the first attempt.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from tirjudge_web.tracebacks import frames_of
 logger = logging.getLogger(__name__)
 
 MAX_SIDE_BY_SIDE = 64
-"""Most questions of one request under way at a time, so that a large one does not fill the queue."""
+"""Maximum concurrent questions of one HTTP request, so that a large request does not fill the queue."""
 
 Question = Callable[[], JudgeRequest]
-"""Makes a request, once there is a place for it: a large batch never has more of them than are judged."""
+"""Builds a judge request when it can start, so that a large batch does not hold all its requests in memory."""
 
 Answer = Judgment | Exception
-"""A judgment, or what was raised instead of one."""
+"""A judgment, or the exception that was raised instead."""
 
 
 class RequestBatch:
-    """The questions of one request.
+    """The questions of one HTTP request.
 
     Args:
-        service: answers them.
-        call: of the request; each question gets a judgment id of its own.
-        patience_s: how long a question that met a full queue or a broken engine is put again.
+        service: judges the questions.
+        call: the call of the HTTP request; each question gets a separate judgment id.
+        patience_s: maximum seconds of retries while the queue is full or the engine is down.
 
     Attributes:
-        judgment_ids: of what was judged so far.
-        usage: input and output tokens of that.
+        judgment_ids: ids of the judgments so far.
+        input_tokens: input tokens of these judgments.
+        output_tokens: output tokens of these judgments.
     """
 
     def __init__(self, service: JudgeService, *, call: Call, patience_s: float = 0.0) -> None:
@@ -52,21 +53,21 @@ class RequestBatch:
         self.judgment_ids: list[str] = []
         self.input_tokens = 0
         self.output_tokens = 0
-        self._places = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
-        self._beginning = asyncio.Lock()
-        self._num_asked = 0  # questions that the service has now
+        self._slots = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+        self._starting = asyncio.Lock()
+        self._num_asked = 0  # questions that the service is answering
         now = asyncio.get_running_loop().time()
         self._patient_until = now + patience_s
         self._ends_at = None if call.deadline_s is None else now + call.deadline_s
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question; a failure is handed back and does not stop the others."""
-        async with self._places:
-            # One question at a time is made, and between two the loop goes round: making and hashing takes a while.
-            async with self._beginning:
+        """Judge one question. A failure is returned, so that it does not stop the other questions."""
+        async with self._slots:
+            # Building and hashing a request takes CPU time: yield to the event loop between two requests.
+            async with self._starting:
                 await asyncio.sleep(0)
             try:
-                judgment = await self._patiently(question())
+                judgment = await self._judge_with_retries(question())
             except Exception as error:
                 if not isinstance(error, FAILURES):
                     logger.error("%s: a question of this request failed\n%s", self.call.request_id, frames_of(error))
@@ -77,39 +78,39 @@ class RequestBatch:
         return judgment
 
     async def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
-        """The answers, in order."""
+        """Judge all questions; return their answers in order."""
         return await map_concurrently(map(self.ask, questions), num_at_once=min(len(questions), MAX_SIDE_BY_SIDE))
 
-    async def _patiently(self, request: JudgeRequest) -> Judgment:
+    async def _judge_with_retries(self, request: JudgeRequest) -> Judgment:
         while True:
             self._num_asked += 1
             try:
                 return await self.service.answer(request, call=self._call_for(request))
             except (QueueFull, *UNAVAILABLE) as error:
                 pause_s = error.retry_after_s if isinstance(error, QueueFull | SandboxBusy) else UNAVAILABLE_RETRY_S
-                if not self._waits(error, pause_s=pause_s):
+                if not self._should_retry(error, pause_s=pause_s):
                     raise
             finally:
                 self._num_asked -= 1
             await asyncio.sleep(pause_s)
 
-    def _waits(self, error: Exception, *, pause_s: float) -> bool:
-        """Whether a question is put again. Where the request's own questions fill the queue, they make room, too."""
+    def _should_retry(self, error: Exception, *, pause_s: float) -> bool:
+        """Whether to retry a question. If this request's other questions fill the queue, they will make room."""
         if isinstance(error, QueueFull) and (self.judgment_ids or self._num_asked > 1):
             return True
         return asyncio.get_running_loop().time() + pause_s <= self._patient_until
 
     def _call_for(self, request: JudgeRequest) -> Call:
-        """The call of one question: what is left of the time, and a key of its own if the request came with one.
+        """The call of one question, with the remaining time and with an idempotency key if the HTTP request has one.
 
         Raises:
-            DeadlineExceeded: nothing is left.
+            DeadlineExceeded: the deadline has passed.
         """
         key, deadline_s = self.call.idempotency_key, None
         if self._ends_at is not None:
             deadline_s = self._ends_at - asyncio.get_running_loop().time()
             if deadline_s <= 0:
-                raise DeadlineExceeded("the time of the request was up before this question could be put")
+                raise DeadlineExceeded("the deadline of the request passed before this question was judged")
         if key is not None:
             content = hashlib.sha256(f"{key}\0{request.model_dump_json()}".encode()).hexdigest()
             key = f"{key[:200]}/{content[:32]}"

@@ -1,6 +1,7 @@
-"""`POST /v1/rerank`: the best of N responses to a prompt, and the order of the others.
+"""`POST /v1/rerank`: ranks N responses to a prompt.
 
-The same path is Cohere's and Jina's. A body with `documents` or `texts` is theirs, and is handed on if that dialect is on.
+Cohere and Jina use the same path. A body with `documents` or `texts` has their format, and is handed to that dialect if it
+is enabled.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
 
 Foreign = Callable[[Request, bytes | None], Awaitable[Response]]
-"""Answers a body of another shape; None: it was not read yet."""
+"""Handles a request in another protocol's format, given its body; None: the body was not read yet."""
 
 
 REQUESTS = {RERANK_PATH: RerankRequest}
-"""What is posted where."""
+"""Path -> model of its request body."""
 
 
 class _Shape(BaseModel):
-    """Enough of a body to see whose it is."""
+    """The fields of a body that show whether it has another protocol's format."""
 
     documents: Any = None
     texts: Any = None
@@ -58,13 +59,13 @@ def router(
     fallbacks: Fallbacks | None = None,
     foreign: Foreign | None = None,
 ) -> APIRouter:
-    """The endpoint.
+    """The rerank endpoint.
 
     Args:
-        service: judges.
-        max_body_bytes: of a request.
-        fallbacks: counts the scores that are missing.
-        foreign: answers bodies with `documents` or `texts`; None: these are unknown fields.
+        service: judges the responses.
+        max_body_bytes: maximum size of a request body.
+        fallbacks: counts missing scores; None: they are not exported.
+        foreign: handles bodies with `documents` or `texts`; None: these fields are rejected as unknown.
     """
     routes = APIRouter()
     counted = fallbacks or Fallbacks()
@@ -89,11 +90,17 @@ def router(
 async def score_candidates(
     group: ResponseGroup, *, method: str, judging: dict[str, Any], batch: RequestBatch
 ) -> list[ResponseScore]:
-    """A score for each response, from 0 to 1; a single response is judged by itself.
+    """Score each response from 0 to 1. A single response gets a pointwise score.
+
+    Args:
+        group: the responses to one prompt.
+        method: a reward mode or a strategy.
+        judging: fields of the judge requests, such as `tools` and `votes`.
+        batch: judges the requests.
 
     Raises:
-        Refused: the judge takes no such request, or it costs too much.
-        QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
+        Refused: the request is invalid, or it costs too much.
+        QueueFull, EngineUnavailable, ...: every score failed because of the server. The first failure is raised.
     """
     if len(group.responses) == 1 and STRATEGIES[method].compares:
         method = RewardMode.EXPECTED_SCORE
@@ -110,7 +117,7 @@ async def score_candidates(
 
 
 def reward_order(rewards: Sequence[ResponseScore]) -> list[int]:
-    """Indexes in the order of their scores; equal ones in their own order, those without a score at the end."""
+    """Indexes sorted by score, best first. Ties keep the order of the request; missing scores come last."""
     return best_first([reward.value for reward in rewards])
 
 

@@ -1,7 +1,7 @@
-"""`POST /v1/reward`: rewards for one item or many, by mode; each response has a status of its own.
+"""`POST /v1/reward`: rewards for one item or many. Each response has a separate status.
 
-A response that the judge abstained on, or that could not be judged, has `reward: null` and says why. It is never a low
-score. If nothing at all could be judged and the fault is ours, the answer is an HTTP error that says when to ask again.
+If the judge abstains or a judgment fails, the response has `reward: null` and a reason, never a low score. If every
+judgment failed because of the server, the endpoint responds with an HTTP error with `retry-after`.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from tirjudge_web.errors import problem_from
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 REQUESTS = {REWARD_PATH: RewardRequest}
-"""What is posted where."""
+"""Path -> model of its request body."""
 
 
 def router(
     service: JudgeService, *, max_body_bytes: int = MAX_BODY_BYTES, fallbacks: Fallbacks | None = None
 ) -> APIRouter:
-    """The endpoint.
+    """The reward endpoint.
 
     Args:
-        service: judges.
-        max_body_bytes: of a request.
-        fallbacks: counts the rewards that are missing.
+        service: judges the responses.
+        max_body_bytes: maximum size of a request body.
+        fallbacks: counts missing rewards; None: they are not exported.
     """
     routes = APIRouter()
     counted = fallbacks or Fallbacks()
 
     @routes.post(REWARD_PATH, response_model=RewardAnswer)
     async def reward(request: Request) -> Response:
-        """Give rewards."""
+        """Compute rewards of responses."""
         asked = await read_request(request, RewardRequest, draining=service.draining, max_bytes=max_body_bytes)
         call = call_of(request, dialect="reward", priority=Priority.REWARD, deadline_s=asked.deadline_s)
         batch = RequestBatch(service, call=call)
@@ -69,11 +69,11 @@ def router(
 
 
 async def _answer(asked: RewardRequest, *, batch: RequestBatch, fallbacks: Fallbacks) -> Response:
-    """Every item's rewards.
+    """The response with every item's rewards.
 
     Raises:
-        Refused: the judge takes no such request, or it costs too much.
-        QueueFull, EngineUnavailable, ...: nothing could be judged, and for this reason first.
+        Refused: the request is invalid, or it costs too much.
+        QueueFull, EngineUnavailable, ...: every reward failed because of the server. The first failure is raised.
     """
     scale = None if asked.scale == "raw" else (float(asked.scale[0]), float(asked.scale[1]))
     scoring = Scoring(mode=asked.mode, strategy=asked.strategy, scale=scale, judging=asked.judging)
@@ -111,15 +111,23 @@ async def _answer(asked: RewardRequest, *, batch: RequestBatch, fallbacks: Fallb
 
 
 def usage_of(batch: RequestBatch) -> RewardUsage:
+    """Tokens and number of the judgments of a batch."""
     return RewardUsage(
         input_tokens=batch.input_tokens, output_tokens=batch.output_tokens, judgments=len(batch.judgment_ids)
     )
 
 
 def check_groups(groups: Sequence[ResponseGroup], *, scoring: Scoring, service: JudgeService, param: str) -> None:
-    """
+    """Check the total cost of the groups.
+
+    Args:
+        groups: all groups of the request.
+        scoring: how responses become rewards.
+        service: has the cost limits.
+        param: the request field with the groups, for the error.
+
     Raises:
-        Refused: 413, together they cost more than one request may.
+        Refused: 413, the total cost exceeds a limit.
     """
     group_size = service.judge.profile.group_size
     costs = (group_cost(group, scoring=scoring, group_size=group_size) for group in groups)
@@ -127,14 +135,14 @@ def check_groups(groups: Sequence[ResponseGroup], *, scoring: Scoring, service: 
 
 
 def answer_headers(rewards: Sequence[ResponseScore], *, judgment_ids: Sequence[str]) -> dict[str, str]:
-    """The id of the judgment if there is one alone, and how many scores are missing if any are."""
+    """Response headers: the judgment id if there is exactly one judgment, and the number of missing scores if not 0."""
     num_missing = sum(reward.missing is not None for reward in rewards)
     headers = {FAILED_HEADER: str(num_missing)} if num_missing else {}
     return headers | ({"x-judgment-id": judgment_ids[0]} if len(judgment_ids) == 1 else {})
 
 
 def response_reward(reward: ResponseScore) -> ResponseReward:
-    """A reward as it crosses the wire."""
+    """The reward of one response, in the format of the endpoint."""
     status = "scored" if reward.is_scored else "abstained" if reward.error is None else "failed"
     return ResponseReward(
         status=status,

@@ -1,11 +1,11 @@
-"""From prompts and responses to rewards, by one of four modes; pure but for the asking.
+"""Computes rewards of responses in one of four modes. The judge is called through `Ask`; the rest is pure.
 
-    pointwise               the score as the judge wrote it, the mean over votes
-    expected_score          sum of score x P(score): finer, and the default
+    pointwise               the written score, averaged over votes
+    expected_score          sum of score x P(score): more fine-grained, the default
     pairwise_vs_reference   P(the response is better than the reference)
-    cohort                  the responses to one prompt against each other (see `cohort`)
+    cohort                  compares the responses to one prompt with each other (`tirjudge.strategies`)
 
-Each response gets a reward of its own, or the reason why it has none; a failure affects its own response alone.
+Each response gets a reward, or the reason why it has none. A failure affects one response only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from tirjudge_server.failure import FailureRow, Fallbacks, MissingScore, missing
 from tirjudge_web.errors import Refused
 
 LOWEST_SCORE, HIGHEST_SCORE = 1, 10
-"""What a judge may answer."""
+"""Range of the judge's pointwise scores."""
 
 Ask = Callable[[Callable[[], JudgeRequest]], Awaitable[Judgment | Exception]]
-"""Makes a request when there is a place for it, and gets its judgment, or what was raised instead."""
+"""Judges a request; returns the judgment, or the exception that was raised instead. The argument builds the request when it
+can start."""
 
 MAX_AT_ONCE = 64
-"""Most groups, and most responses of one group, that are worked on side by side."""
+"""Maximum number of concurrent groups, and of concurrent responses per group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,11 @@ class Scoring:
     """How responses become rewards."""
 
     mode: RewardMode = RewardMode.EXPECTED_SCORE
+    """The reward mode."""
     strategy: str = "circular"
-    """Of a cohort."""
+    """Name of the strategy that compares the responses, in cohort mode."""
     scale: tuple[float, float] | None = (0.0, 1.0)
-    """Worst and best reward; None leaves scores at 1 to 10 and probabilities at 0 to 1."""
+    """Worst and best reward; None: scores keep their range of 1 to 10, probabilities 0 to 1."""
     judging: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the `JudgeRequest`s, such as `tools` and `votes`."""
 
@@ -61,18 +63,19 @@ class Scoring:
 
     @property
     def middle(self) -> float:
+        """Mean of the worst and the best reward."""
         return sum(self.ends) / 2
 
     def judged_with(self, **fields: Any) -> Scoring:
-        """The same with these fields of the requests."""
+        """A copy with additional fields for the judge requests."""
         return replace(self, judging={**self.judging, **fields})
 
     def on(self, scale: tuple[float, float], *, mode: RewardMode) -> Scoring:
-        """The same in another mode, with these as worst and best reward."""
+        """A copy with another mode and scale."""
         return replace(self, scale=scale, mode=mode)
 
     def scaled(self, share: float) -> float:
-        """A reward between 0 and 1, on the scale."""
+        """Map a value between 0 and 1 to the scale."""
         worst, best = self.ends
         return worst + share * (best - worst)
 
@@ -82,34 +85,37 @@ class ResponseGroup:
     """Responses to one prompt."""
 
     prompt: str | tuple[ChatMessage, ...]
+    """The prompt: a text or a conversation."""
     responses: tuple[str, ...]
+    """The responses to score."""
     reference: str | None = None
-    """An answer known to be good; None: there is none."""
+    """A reference answer; None: no reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseScore:
-    """What one response got."""
+    """The score of one response."""
 
     value: float | None
-    """On the scale; None: there is no score."""
+    """The reward, on the scale of the `Scoring`; None: the score is missing."""
     missing: MissingScore | None = None
-    """Why there is none; None exactly when `value` is a number."""
+    """Why the score is missing; None if and only if `value` is a number."""
     reason: str | None = None
-    """The same in more words, or why a score is what it is."""
+    """Details of a missing score, or the reason of a verdict."""
     error: Exception | None = None
-    """What was raised instead of a judgment; None if the judge abstained."""
+    """The exception that was raised instead of a judgment; None: a judgment was made."""
     judgment_ids: tuple[str, ...] = ()
-    """What it rests on."""
+    """Ids of the judgments behind the score."""
     score: float | None = None
     """The judge's score, 1 to 10; None in modes that compare."""
     confidence: float | None = None
+    """Confidence of the verdict; None: unknown, or several judgments."""
     forced: bool = False
-    """Whether a verdict that it rests on had to be forced."""
+    """Whether any of the verdicts was forced."""
     num_comparisons: int = 0
-    """How many comparisons it rests on."""
+    """Number of comparisons behind the score."""
     tool_calls: int = 0
-    """Programs of all those judgments."""
+    """Number of programs that ran in these judgments."""
 
     @property
     def is_scored(self) -> bool:
@@ -117,33 +123,38 @@ class ResponseScore:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is missing because the server failed, so that the same request could be answered later."""
+        """Whether the score is missing because the server failed, so that a retry may succeed."""
         return self.missing is not None and self.missing.is_ours
 
     @property
     def logged_reason(self) -> str:
-        """What a log may say of why there is no reward."""
+        """The reason without texts from requests, for logs."""
         return (self.reason or "") if self.error is None else logged(self.error)
 
 
 def no_score(missing: MissingScore, *, reason: str, error: Exception | None = None) -> ResponseScore:
-    """No reward."""
+    """A missing score."""
     return ResponseScore(value=None, missing=missing, reason=reason, error=error)
 
 
 UNREADABLE = no_score(
-    MissingScore.UNREADABLE, reason="the text has no reading as a prompt and one response, or more than one"
+    MissingScore.UNREADABLE, reason="the text cannot be split into a prompt and a response, or the split is ambiguous"
 )
 
 
 async def score_groups(
     groups: Sequence[ResponseGroup | ResponseScore | None], *, scoring: Scoring, ask: Ask
 ) -> list[list[ResponseScore]]:
-    """The rewards of each group, in order; a group that is None could not be read, and gets one missing score. A score in
-    the place of a group is known already.
+    """Score all groups concurrently; return the scores of each group in order.
+
+    Args:
+        groups: the groups. None: a group that could not be parsed, which gets one missing score. A `ResponseScore`: a score
+            that is already known, which is returned as is.
+        scoring: how responses become rewards.
+        ask: judges a request.
 
     Raises:
-        Refused: the judge takes no such request at all.
+        Refused: the request is invalid.
     """
     works = (score_group(group, scoring=scoring, ask=ask) for group in groups)
     return await map_concurrently(works, num_at_once=min(len(groups), MAX_AT_ONCE))
@@ -152,7 +163,7 @@ async def score_groups(
 async def score_group(
     group: ResponseGroup | ResponseScore | None, *, scoring: Scoring, ask: Ask
 ) -> list[ResponseScore]:
-    """One reward a response."""
+    """Score each response of one group; the arguments are as for `score_groups`."""
     if group is None:
         return [UNREADABLE]
     if isinstance(group, ResponseScore):
@@ -163,16 +174,16 @@ async def score_group(
         case RewardMode.PAIRWISE_VS_REFERENCE:
             one = _versus_reference
         case _:
-            one = _by_itself
+            one = _pointwise
     works = (one(group, text, scoring=scoring, ask=ask) for text in group.responses)
     return await map_concurrently(works, num_at_once=min(len(group.responses), MAX_AT_ONCE))
 
 
 def judge_request(group: ResponseGroup, *, mode: Mode, responses: Sequence[str], scoring: Scoring) -> JudgeRequest:
-    """The same words for the same content, so that a retry finds the judgment of the first try.
+    """Build a judge request. Equal arguments give equal requests, so a retry finds the first attempt's judgment.
 
     Raises:
-        Refused: the settings do not fit one another, or what is to be judged.
+        Refused: the settings contradict each other or do not fit the responses.
     """
     prompt = group.prompt if isinstance(group.prompt, str) else list(group.prompt)
     reference = None if scoring.mode is RewardMode.PAIRWISE_VS_REFERENCE else group.reference
@@ -183,7 +194,7 @@ def judge_request(group: ResponseGroup, *, mode: Mode, responses: Sequence[str],
         raise Refused(problem_of(error)) from error
 
 
-async def _by_itself(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
+async def _pointwise(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
     answer = await ask(partial(judge_request, group, mode=Mode.POINTWISE, responses=[response], scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
@@ -199,15 +210,15 @@ async def _by_itself(group: ResponseGroup, response: str, *, scoring: Scoring, a
 
 async def _versus_reference(group: ResponseGroup, response: str, *, scoring: Scoring, ask: Ask) -> ResponseScore:
     if group.reference is None:
-        return no_score(MissingScore.UNREADABLE, reason="reference: not given, and the mode compares with it")
+        return no_score(MissingScore.UNREADABLE, reason="reference: missing; mode pairwise_vs_reference needs one")
     pair = [response, group.reference]
     answer = await ask(partial(judge_request, group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
-    missing, chances = missing_in(answer.verdict), answer.verdict.probabilities
-    if missing is not None or chances is None:
+    missing, probabilities = missing_in(answer.verdict), answer.verdict.probabilities
+    if missing is not None or probabilities is None:
         return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
-    return _scored(scoring.scaled(chances[0]), verdict=answer.verdict, answers=[answer])
+    return _scored(scoring.scaled(probabilities[0]), verdict=answer.verdict, answers=[answer])
 
 
 async def _score_cohort(group: ResponseGroup, *, scoring: Scoring, ask: Ask) -> list[ResponseScore]:
@@ -260,23 +271,30 @@ def _abstained(judgment: Judgment, *, missing: MissingScore) -> ResponseScore:
 
 
 def only_failures(rewards: Sequence[ResponseScore]) -> Exception | None:
-    """What went wrong first, if all that there is to say is that we failed; None if there is anything else."""
+    """The first error, if every score is missing because of the server; None otherwise."""
     errors = [reward.error for reward in rewards if reward.is_ours]
     return errors[0] if errors and len(errors) == len(rewards) else None
 
 
 def count_missing(rewards: Sequence[ResponseScore], *, label: str, row: FailureRow, fallbacks: Fallbacks) -> None:
-    """Log and count the rewards that are missing, under the label of a row of the failure table."""
+    """Log and count missing scores.
+
+    Args:
+        rewards: the scores of a response.
+        label: label of the row, such as the name of the dialect.
+        row: the row of the failure table.
+        fallbacks: the counters.
+    """
     missing = Counter((reward.missing, reward.logged_reason) for reward in rewards if reward.missing is not None)
     for (why, reason), num in missing.items():
         fallbacks.add(label, why, style=row.style(why), reason=reason, num=num)
 
 
 def failed(error: Exception) -> ResponseScore:
-    """No reward, because no judgment could be made.
+    """The missing score for a failed judgment.
 
     Raises:
-        Refused: the request is at fault, and so will be the next one.
+        Refused: the request is invalid, so a retry would fail as well.
     """
     if isinstance(error, Refused):
         raise error

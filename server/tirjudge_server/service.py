@@ -1,4 +1,4 @@
-"""One judge, shared by all requests: each is looked up, coalesced, queued, judged in time, and stored, in this order."""
+"""The judge service. For each request: look it up in the records, coalesce, queue, judge with a deadline, and store."""
 
 from __future__ import annotations
 
@@ -32,56 +32,56 @@ from tirjudge_web.tracebacks import frames_of
 logger = logging.getLogger(__name__)
 
 OnEnd = Callable[[JudgeRequest, Call, Judgment | BaseException], None]
-"""Told of each judgment that was made, failed, was turned away, or was cancelled (`CancelledError`), once, however many
-waited for it."""
+"""Called once for each judgment that was made, failed, was refused by the queue, or was cancelled (`CancelledError`), no
+matter how many requests shared it."""
 
 Around = Callable[[JudgeRequest, Call], AbstractContextManager[object]]
-"""Opened before a judgment is made, and closed after its `OnEnd`; sees what is raised."""
+"""Returns a context manager around the making of a judgment. It is closed after `OnEnd` and receives the exception."""
 
 
 class JudgmentRecords(Protocol):
-    """What the service needs of its records; see `tirjudge_server.records.store.Records`."""
+    """The interface of the records, as far as the service uses it; see `tirjudge_server.records.store.Records`."""
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
-        """The judgment that was made before for this idempotency key, or for the same content; None: there is none.
+        """The stored judgment for the idempotency key, or for the same content; None: no such judgment.
 
         Raises:
-            Refused: 422, the key came with another request before; 409, its judgment was erased since.
+            Refused: 422, the idempotency key was used with another request; 409, its judgment was erased.
             RecordsUnavailable: the records cannot be read.
         """
         ...
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
-        """Keep a judgment. Returns once it is safe, and gives the one to answer with: another than the one given when
-        the same idempotency key was answered meanwhile.
+        """Store a judgment durably, then return the judgment to respond with.
+
+        The result differs from `judgment` if another request with the same idempotency key was judged in the meantime.
 
         Raises:
             Refused: 422, as above.
-            RecordsUnavailable: it was not kept, and must not be told.
+            RecordsUnavailable: the judgment was not stored and must not be sent to the caller.
         """
         ...
 
 
 class JudgeService:
-    """What the application answers from.
+    """Answers judge requests with one judge that all requests share.
 
     Args:
         judge: makes the judgments.
-        max_concurrency: how many it makes side by side.
-        max_queue: how many requests may wait for that.
-        cost_limits: what one request may cost.
-        max_deadline_s: the most that a judgment may take, and what it may take if the request says nothing; None: any
-            time.
-        max_running_of: how many judgments of one caller are made side by side; None: as many as there is room for.
-        records: stores judgments and finds those made before; None: nothing is stored.
-        isolation: the level at which the sandbox runs, shown at `/health`; None if there is no sandbox.
-        engine_ended: says why the engine will never work again, None while it may; asked for `/health`.
-        workers: `engine` and `sandbox` -> those behind URLs, for `/health` and `/metrics`.
+        max_concurrency: maximum number of concurrent judgments.
+        max_queue: maximum number of waiting requests.
+        cost_limits: maximum cost of one request.
+        max_deadline_s: maximum seconds of a judgment, and the deadline of requests without one; None: no limit.
+        max_running_of: caller -> maximum number of that caller's concurrent judgments; None: no limit per caller.
+        records: stores judgments and finds stored ones; None: nothing is stored.
+        isolation: isolation level of the sandbox, for `/health`; None: no sandbox.
+        engine_ended: returns why the engine has ended for good, or None while it works, for `/health`.
+        workers: returns `engine` and `sandbox` -> the workers behind URLs, for `/health` and `/metrics`.
 
     Attributes:
-        on_end: whom to tell of each judgment.
-        around: what is open while one is made.
-        num_recalled: how many requests were answered from `records`.
+        on_end: callbacks that are called for each judgment.
+        around: context managers that are open while a judgment is made.
+        num_recalled: number of requests that were answered from `records`.
     """
 
     def __init__(
@@ -116,34 +116,37 @@ class JudgeService:
 
     @property
     def fingerprint(self) -> str | None:
-        """A hash of the model that judges now; None if it is not known."""
+        """Hash of the current weights; None: unknown."""
         return self.judge.weights.version
 
     async def answer(self, request: JudgeRequest, *, call: Call, on_turn: OnTurn | None = None) -> Judgment:
-        """The judgment that answers a request: made before, in flight already, or made now. Its id is `call`'s only if
-        it was made now.
+        """Return the judgment of a request: a stored one, one in flight, or a new one. Only a new one has the id of `call`.
+
+        Args:
+            request: what to judge.
+            call: caller, priority and deadline of the request.
+            on_turn: receives each turn; None: turns are not reported.
 
         Raises:
-            Refused: this judge cannot take the request.
+            Refused: this judge cannot judge the request.
             QueueFull: the queue is full.
-            ShuttingDown: no more requests are taken, or finished.
-            PromptTooLong, EngineUnavailable, CheckpointError, SandboxUnavailable: as `Judge.judge`.
-            DeadlineExceeded: the time was up in the queue, or before the model had written anything.
-            RecordsUnavailable: it was not stored, and must not be told.
+            ShuttingDown: the server is shutting down.
+            PromptTooLong, EngineUnavailable, CheckpointError, SandboxUnavailable: as for `Judge.judge`.
+            DeadlineExceeded: the deadline passed in the queue, or before the model had written anything.
+            RecordsUnavailable: the judgment was not stored and must not be sent to the caller.
         """
         async with self.join_or_begin(request, call=call) as in_flight:
             return await in_flight.judgment(on_turn)
 
     async def answer_all(self, requests: Iterable[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
-        """Answers side by side, in order; one that fails is its exception and does not stop the others. What all of them
-        cost together is for the caller to check.
+        """Judge requests concurrently; return the judgments in order, or the exception in place of a failed one.
 
-        As many are taken and asked for at a time as are judged side by side; those that find the queue full are tried
-        again until the time is up, because the others have been taken already.
+        At most `max_concurrency` requests are taken from `requests` at a time. A request that meets a full queue is retried
+        until its deadline, because the other requests have already been accepted. The caller checks the total cost.
 
         Raises:
-            QueueFull, ShuttingDown: none of them is judged.
-            Exception: what `requests` raises; those under way are cancelled.
+            QueueFull, ShuttingDown: no request is judged.
+            Exception: any exception that `requests` raises. Running judgments are cancelled.
         """
         self.draining.check()
         self.admission.check()
@@ -167,15 +170,15 @@ class JudgeService:
 
     @asynccontextmanager
     async def join_or_begin(self, request: JudgeRequest, *, call: Call) -> AsyncIterator[InFlightJudgment]:
-        """The judgment that answers a request, found or begun; it goes on at least until the end of the block.
+        """Find or start the judgment of a request. It runs at least until the end of the block.
 
         Raises:
-            Refused, QueueFull, ShuttingDown, RecordsUnavailable: nothing is begun.
-            EngineUnavailable, SandboxUnavailable: it is known not to work, and nothing is begun.
+            Refused, QueueFull, ShuttingDown, RecordsUnavailable: no judgment is started.
+            EngineUnavailable, SandboxUnavailable: the component is known to be broken; no judgment is started.
         """
         self.check(request)
         deadline = Deadline.after(self.deadline_s(request, call=call))
-        # Hashing a large request takes a while: they take turns, and the loop goes round before each.
+        # Hashing a large request takes CPU time: hash one at a time, and yield to the event loop before each.
         async with self._hashing:
             await asyncio.sleep(0)
             content = content_hash(request)
@@ -196,11 +199,11 @@ class JudgeService:
             yield in_flight
 
     def check(self, request: JudgeRequest) -> None:
-        """Whether this judge can take the request at all.
+        """Check that this judge can judge a request.
 
         Raises:
-            Refused: it asks for another model, for tools where there are none, or for more than `cost_limits`.
-            ShuttingDown: no more requests are taken.
+            Refused: the request names another model, needs tools that the judge does not have, or exceeds `cost_limits`.
+            ShuttingDown: the server is shutting down.
         """
         self.draining.check()
         self.cost_limits.check(self.cost_of(request))
@@ -213,18 +216,18 @@ class JudgeService:
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
 
     def cost_of(self, request: JudgeRequest) -> Cost:
-        """What one judgment costs this judge."""
+        """The cost of one judgment."""
         return request_cost(request, group_size=self.judge.profile.group_size)
 
     def deadline_s(self, request: JudgeRequest, *, call: Call) -> float | None:
-        """The least of what the request, its call and this server allow; None: any time."""
+        """The deadline in seconds: the minimum of the limits of the request, its call and the server; None: no limit."""
         limits = (request.deadline_s, call.deadline_s, self.max_deadline_s)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _begin(
         self, request: JudgeRequest, *, call: Call, key: Key, content: str, deadline: Deadline
     ) -> InFlightJudgment:
-        """A judgment with a place in the queue."""
+        """Queue and start a new judgment."""
         try:
             self.readiness.check(request)
             ticket = self.admission.take(caller=call.caller, priority=call.priority)
@@ -239,7 +242,7 @@ class JudgeService:
     async def _make(
         self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
-        """The judgment, made and stored."""
+        """Make a judgment and store it."""
         with carrying(call.traceparent), coming_from(call.caller, urgency=call.priority), ExitStack() as opened:
             for around in self.around:
                 opened.enter_context(around(request, call))
@@ -258,10 +261,10 @@ class JudgeService:
     async def _judge(
         self, request: JudgeRequest, *, call: Call, ticket: QueueTicket, deadline: Deadline, on_turn: OnTurn
     ) -> Judgment:
-        """Wait for the turn of `ticket`, then judge. What could only be forced is not begun."""
+        """Wait in the queue, then judge. If only time for a forced verdict is left, the judgment is not started."""
         queue_s = await until(deadline.forces_at, ticket.turn())
         if queue_s is None:
-            raise DeadlineExceeded("the time for this judgment was up before its turn came; nothing was judged")
+            raise DeadlineExceeded("the deadline passed while the request was waiting in the queue; nothing was judged")
         self.readiness.check(request)
         try:
             judgment = await self.judge.judge(request, on_turn=on_turn, deadline=deadline)
@@ -279,6 +282,6 @@ class JudgeService:
 
 
 def _part(call: Call, number: int) -> Call:
-    """The call of one of many requests that came together; a caller's name for all of them becomes one for each."""
+    """The call of one request of a batch, with a new judgment id. An idempotency key gets the request's number."""
     key = None if call.idempotency_key is None else f"{call.idempotency_key}#{number}"
     return replace(call, judgment_id=f"jdg_{uuid.uuid4().hex}", idempotency_key=key)

@@ -1,4 +1,4 @@
-"""Runs `tirjudge serve` and `tirjudge worker`: opens what they need, serves, and closes it."""
+"""Runs `tirjudge serve` and `tirjudge worker`: opens the model, sandbox and records, serves, and closes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tirjudge.errors import TirjudgeError
 from tirjudge.model import checkpoint_folder
 from tirjudge.opening import open_judge
 from tirjudge.profile import load_profile
-from tirjudge.tools.python import PythonTool
+from tirjudge.tools.python import python_tools
 from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
@@ -45,23 +45,30 @@ if TYPE_CHECKING:  # needs OpenTelemetry
 
 
 class UnknownDialect(TirjudgeError, ValueError):
-    """A name that is not a dialect."""
+    """The name of a dialect that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A server that is open, and not listening yet."""
+    """An open server that does not listen yet."""
 
     app: FastAPI
+    """The HTTP application."""
     service: JudgeService
+    """The judge service behind the application."""
 
 
 async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None:
-    """Serve a judge until a signal comes; one line on stdout says when it is ready.
+    """Serve a judge until SIGTERM or SIGINT. A line on stdout reports when the server is ready.
+
+    Args:
+        bound: the socket to listen on.
+        settings: the settings of the server.
 
     Raises:
-        CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
-        OpenBind: others could reach it without a key.
+        CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: the server cannot be
+            opened.
+        UnknownDialect, OpenBind: as for `open_application`.
     """
     url = url_of(bound, scheme="http" if settings.tls_cert is None else "https")
     listening = asyncio.Event()
@@ -86,25 +93,26 @@ async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event
     await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name
-    print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation})", flush=True)
+    print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation or NONE})", flush=True)
 
 
 @asynccontextmanager
 async def open_application(settings: ServerSettings) -> AsyncIterator[Application]:
-    """Open the judge and everything that its server needs; closed afterwards.
+    """Open the judge, the records and the application; close them at the end of the block.
 
     Raises:
-        CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: it cannot be opened.
-        UnknownDialect: a dialect is named that does not exist.
-        OpenBind: others could reach it without a key.
+        CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: a part of the server
+            cannot be opened.
+        UnknownDialect: a dialect in the settings does not exist.
+        OpenBind: the address is not a loopback address, and callers would need no key.
     """
     names, policy, dialect_settings = dialects_named(settings.dialects), _policy(settings), _dialect_settings(settings)
     async with AsyncExitStack() as opened:
         with refusing_names():
             model = await opened.enter_async_context(open_judging(settings))
         programs = await opened.enter_async_context(open_programs(settings))
-        python = PythonTool(programs.sandbox)
-        tools = [python if name == PYTHON else name for name in settings.tool or (PYTHON,)]
+        python = python_tools(programs.sandbox)
+        tools = [*python, *(name for name in settings.tool_names if name != PYTHON)]
         with refusing_names():
             judge = await opened.enter_async_context(open_judge(model, tools=tools))
         records = access = tracing = None
@@ -153,10 +161,13 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
 
 
 def dialects_named(given: str) -> tuple[str, ...]:
-    """The dialects in `all`, `none`, or names with commas between them.
+    """The names of the dialects to serve.
+
+    Args:
+        given: `all`, `none`, or names separated by commas.
 
     Raises:
-        UnknownDialect: there is no such dialect.
+        UnknownDialect: a name is not a dialect.
     """
     if given in ("all", NONE):
         return tuple(DIALECTS) if given == "all" else ()
@@ -185,14 +196,14 @@ def _dialect_settings(settings: ServerSettings) -> DialectSettings:
 
 
 def _files_folder(given: str | None) -> Path | None:
-    """Folder of files and batches; None: there is none."""
+    """Folder of files and batches; None: the server has no files and batches."""
     if given is None:
         return default_path().parent / "files"
     return None if given == NONE else Path(given).expanduser()
 
 
 def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[Tracing]:
-    """Traces, sent to the collector at `settings.otlp`.
+    """Open tracing to the collector at `settings.otlp`.
 
     Raises:
         TracingUnavailable: OpenTelemetry is not installed.
@@ -216,7 +227,15 @@ async def serve_worker(
     api_key: str | None,
     hosts: AllowedHosts | None = None,
 ) -> None:
-    """Serve the mini worker until a signal comes; one line on stdout says when it is ready.
+    """Serve the mini worker until SIGTERM or SIGINT. A line on stdout reports when the worker is ready.
+
+    Args:
+        bound: the socket to listen on.
+        checkpoint: folder of the checkpoint; None: the bundled judge.
+        max_batch: maximum number of sequences per step.
+        grace_s: seconds that running requests get after the signal.
+        api_key: API key of callers; None: no key is needed.
+        hosts: host names by which callers may reach the worker; None: any.
 
     Raises:
         CheckpointError: the checkpoint cannot be loaded.

@@ -27,69 +27,74 @@ from tirjudge.options import (
     Slots,
     ToolNames,
 )
+from tirjudge.types import PYTHON
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM
 
 MAX_DEADLINE_S = 600.0
-"""The longest that a judgment may take: OpenAI's clients wait no longer."""
+"""Default maximum seconds of a judgment: the timeout of OpenAI's clients."""
 
 MAX_ROLLOUTS = 16_384
-"""Of one request: all pairs of 181 responses, or 4096 judgments of both orders and two votes each."""
+"""Default maximum rollouts of one request: all pairs of 181 responses, or 4096 judgments with both orders and two votes."""
 
 MAX_PROMPT_CHARS = 64 * 1024 * 1024
-"""Of one request, in all its rollouts: four times the largest body."""
+"""Default maximum characters in all rollouts of one request: four times the default maximum body."""
 
-Host = Annotated[str, Option(envvar="TIRJUDGE_HOST", help="Address to listen at.")]
-Port = Annotated[int, Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="0: any that is free.")]
+Host = Annotated[str, Option(envvar="TIRJUDGE_HOST", help="Address to listen on.")]
+Port = Annotated[int, Option(envvar="TIRJUDGE_PORT", min=0, max=65535, help="Port to listen on; 0: any free port.")]
 InsecureOpen = Annotated[
     bool,
     Option(
-        "--insecure-open", envvar="TIRJUDGE_INSECURE_OPEN", help="Serve everybody who reaches --host, without a key."
+        "--insecure-open",
+        envvar="TIRJUDGE_INSECURE_OPEN",
+        help="Serve callers without an API key, even if --host is not a loopback address.",
     ),
 ]
 Grace = Annotated[
-    float, Option(envvar="TIRJUDGE_GRACE_S", min=0.0, help="Seconds that judgments under way get after SIGTERM.")
+    float, Option(envvar="TIRJUDGE_GRACE_S", min=0.0, help="Seconds that running judgments get after SIGTERM.")
 ]
 Logging = Annotated[LogLevel, Option(envvar="TIRJUDGE_LOG_LEVEL", help="`info` logs each request and judgment.")]
 
 
 class LogFormat(StrEnum):
+    """Format of log lines."""
+
     TEXT = "text"
     JSON = "json"
 
 
 class OptionsClash(TirjudgeError, ValueError):
-    """Options that exclude each other, or name what there is not."""
+    """Options that contradict each other, or that name something unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
+    """The settings of one server. The help text of each field documents it."""
+
     model: Checkpoint = None
     judge: JudgeAddress = None
     format: FormatName = None
     tool: ToolNames = None
-    profile: Annotated[Path | None, Option(help="Folder whose judge.json to judge by; default: that of --model.")] = (
-        None
-    )
+    profile: Annotated[Path | None, Option(help="Folder of the judge.json to use; default: that of --model.")] = None
     engine: Engines = None
     engines_file: EnginesFile = None
     engine_key: EngineKey = None
     engine_wait_s: Annotated[
-        float, Option(min=0.0, help="For how long to try again while none of these answers yet.")
+        float, Option(min=0.0, help="Seconds to wait at startup until one of the engines responds.")
     ] = 0.0
-    workers: Annotated[int, Option(min=0, help="vLLM servers to start, each on GPUs of its own.")] = 0
-    tensor_parallel: Annotated[int, Option(min=1, help="GPUs of each of these.")] = 1
-    worker_command: Annotated[str, Option(help="What starts one, or `tirjudge worker`.")] = VLLM
-    worker_args: Annotated[str, Option(help="More arguments of each, as a shell would read them.")] = ""
-    in_process: Annotated[bool, Option("--in-process", help="Run the model by vLLM in here, with --worker-args.")] = (
-        False
-    )
+    workers: Annotated[int, Option(min=0, help="Number of vLLM servers to start, each on separate GPUs.")] = 0
+    tensor_parallel: Annotated[int, Option(min=1, help="GPUs per started vLLM server.")] = 1
+    worker_command: Annotated[str, Option(help="Command that starts a worker; `tirjudge worker` works too.")] = VLLM
+    worker_args: Annotated[str, Option(help="More arguments for each worker, in shell syntax.")] = ""
+    in_process: Annotated[
+        bool, Option("--in-process", help="Run the model with vLLM in this process, with --worker-args.")
+    ] = False
     sandbox: Annotated[
-        list[str] | None, Option(help="URL of a `tirjudge sandbox serve` to run programs; repeatable.")
+        list[str] | None, Option(help="URL of a `tirjudge sandbox serve` that runs programs; repeatable.")
     ] = None
-    sandbox_key: Annotated[str | None, Option(help="Key that these ask for; better in the environment than here.")] = (
-        None
-    )
+    sandbox_key: Annotated[
+        str | None, Option(help="Key of the sandbox services; safer in TIRJUDGE_SANDBOX_KEY than here.")
+    ] = None
     host: Host = "127.0.0.1"
     port: Port = 8400
     allowed_host: AllowedHost = None
@@ -97,65 +102,78 @@ class ServerSettings:
     header_timeout_s: HeaderTimeout = 20.0
     slots: Slots = None
     max_concurrency: Annotated[
-        int | None, Option(min=1, help="Judgments side by side; default: 16, or 64 a worker started.")
+        int | None,
+        Option(min=1, help="Maximum number of concurrent judgments; default: 16, or 64 per started worker."),
     ] = None
-    max_queue: Annotated[int, Option(min=0, help="Requests that may wait; one more gets a 429.")] = 256
-    deadline_s: Annotated[float, Option(min=0.1, help="The most that a judgment may take.")] = MAX_DEADLINE_S
-    max_body_mb: Annotated[int, Option(min=1, help="Largest request, MiB; a larger one gets a 413.")] = 16
-    max_rollouts: Annotated[int, Option(min=1, help="Of one request: judgments x orders x votes; more get a 413.")] = (
-        MAX_ROLLOUTS
+    max_queue: Annotated[int, Option(min=0, help="Maximum number of waiting requests; further requests get a 429.")] = (
+        256
     )
-    max_prompt_chars: Annotated[int, Option(min=1, help="Of all rollouts of one request; more get a 413.")] = (
-        MAX_PROMPT_CHARS
-    )
+    deadline_s: Annotated[float, Option(min=0.1, help="Maximum seconds of a judgment.")] = MAX_DEADLINE_S
+    max_body_mb: Annotated[int, Option(min=1, help="Maximum size of a request in MiB; larger requests get a 413.")] = 16
+    max_rollouts: Annotated[
+        int, Option(min=1, help="Maximum rollouts (judgments x orders x votes) of a request; more get a 413.")
+    ] = MAX_ROLLOUTS
+    max_prompt_chars: Annotated[
+        int, Option(min=1, help="Maximum characters in all rollouts of a request; more get a 413.")
+    ] = MAX_PROMPT_CHARS
     grace_s: Grace = 30.0
     allow_unsafe_sandbox: AllowUnsafeSandbox = False
     records: RecordsUrl = None
-    cache: Annotated[bool, Option(help="Answer what was judged before from the records.")] = True
-    require_records: Annotated[bool, Option(help="A judgment that cannot be stored is not told.")] = True
+    cache: Annotated[bool, Option(help="Answer requests that were judged before from the records.")] = True
+    require_records: Annotated[
+        bool, Option(help="Fail a request whose judgment cannot be stored, instead of returning the judgment.")
+    ] = True
     withhold: Annotated[
         list[str] | None, Option(help="A field that is not stored, such as request.prompt; repeatable.")
     ] = None
-    retention_days: Annotated[float | None, Option(min=0.0, help="Age at which texts are erased; default: never.")] = (
-        None
-    )
+    retention_days: Annotated[
+        float | None, Option(min=0.0, help="Days after which texts are erased; default: never.")
+    ] = None
     files: Annotated[
         str | None,
         Option(help="Folder of files and batches, or none; default: tirjudge/files in the user's state directory."),
     ] = None
-    max_files_mb: Annotated[int, Option(min=1, help="That one key may keep in /v1/files, MiB.")] = 2048
-    max_files: Annotated[int, Option(min=1, help="Files that one key may keep.")] = 1000
-    max_batches: Annotated[int, Option(min=1, help="Unfinished batches that one key may have.")] = 16
+    max_files_mb: Annotated[int, Option(min=1, help="Maximum size of the files of one key, in MiB.")] = 2048
+    max_files: Annotated[int, Option(min=1, help="Maximum number of files of one key.")] = 1000
+    max_batches: Annotated[int, Option(min=1, help="Maximum number of unfinished batches of one key.")] = 16
     insecure_open: InsecureOpen = False
-    tls_cert: Annotated[Path | None, Option(exists=True, help="PEM file; default: plain HTTP.")] = None
-    tls_key: Annotated[Path | None, Option(exists=True, help="PEM file, unless --tls-cert holds it.")] = None
-    dialects: Annotated[str, Option(help="all, none, or names with commas: openrlhf,slime.")] = "all"
-    reward_mode: Annotated[RewardMode, Option(help="How dialects score where a URL does not say.")] = (
-        RewardMode.EXPECTED_SCORE
-    )
+    tls_cert: Annotated[Path | None, Option(exists=True, help="Certificate as a PEM file; default: plain HTTP.")] = None
+    tls_key: Annotated[
+        Path | None, Option(exists=True, help="Private key as a PEM file; default: --tls-cert contains it.")
+    ] = None
+    dialects: Annotated[str, Option(help="all, none, or names separated by commas: openrlhf,slime.")] = "all"
+    reward_mode: Annotated[
+        RewardMode, Option(help="Reward mode of dialects if the request's URL does not name one.")
+    ] = RewardMode.EXPECTED_SCORE
     fallback: Annotated[
         float | None,
-        Option(help="Stands in for a score that is missing, where a protocol must have one; default: the middle."),
+        Option(help="Score for missing scores in protocols that require a number; default: middle of the scale."),
     ] = None
     response_view: Annotated[ResponseView, Option(help="Whether dialects show the judge a response's reasoning.")] = (
         "final"
     )
-    cohort_size: Annotated[int, Option(min=1, help="NeMo Gym: rollouts of a prompt to compare.")] = 1
+    cohort_size: Annotated[int, Option(min=1, help="NeMo Gym: number of rollouts of a prompt to compare.")] = 1
     otlp: Annotated[
         str | None,
         Option(
-            help="URL of the OpenTelemetry collector that gets traces; default: $OTEL_EXPORTER_OTLP_ENDPOINT, or none."
+            help="URL of the OpenTelemetry collector for traces; default: $OTEL_EXPORTER_OTLP_ENDPOINT, or no traces."
         ),
     ] = None
-    trace_content: Annotated[bool, Option(help="Traces hold what people and the model wrote.")] = False
+    trace_content: Annotated[bool, Option(help="Include the texts of requests and of the model in traces.")] = False
     log_level: Logging = LogLevel.WARNING
-    log_format: Annotated[LogFormat, Option(help="How log lines look.")] = LogFormat.TEXT
+    log_format: Annotated[LogFormat, Option(help="Format of log lines.")] = LogFormat.TEXT
 
     @property
     def concurrency(self) -> int:
-        """Judgments side by side."""
+        """Maximum number of concurrent judgments."""
         return self.max_concurrency or 64 * self.workers or 16
 
     @property
     def max_body_bytes(self) -> int:
+        """Maximum size of a request in bytes."""
         return self.max_body_mb * 1024 * 1024
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the tools that the model may call."""
+        return self.tool or [PYTHON]

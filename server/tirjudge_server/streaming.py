@@ -1,4 +1,4 @@
-"""A judgment as server-sent events: created, each turn as it ends, completed; an error ends the stream."""
+"""A judgment as a stream of server-sent events: created, each turn when it ends, completed. An error ends the stream."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import FAILURES, problem_from
 
 HEARTBEAT_S = 15.0
-"""Longest silence of a stream; proxies close quieter ones."""
+"""Maximum seconds without an event before a heartbeat is sent. Proxies close connections that are idle for longer."""
 
 
 async def judgment_events(
     service: JudgeService, request: JudgeRequest, *, call: Call, heartbeat_s: float = HEARTBEAT_S
 ) -> AsyncGenerator[Event | None, None]:
-    """The events of the stream, and None for each heartbeat. The first is `JudgmentCreated`; from there to the last the
-    judgment goes on.
+    """Yield the events of the stream, and None for each heartbeat. The first event is `JudgmentCreated`.
+
+    Args:
+        service: makes the judgment.
+        request: what to judge.
+        call: caller, priority and deadline of the request.
+        heartbeat_s: maximum seconds between two events.
 
     Raises:
-        Refused, QueueFull, ShuttingDown, EngineUnavailable, SandboxUnavailable, RecordsUnavailable: before the first.
+        Refused, QueueFull, ShuttingDown, EngineUnavailable, SandboxUnavailable, RecordsUnavailable: before the first
+            event. A later failure is an `ErrorBody` event.
     """
     turns: asyncio.Queue[JudgmentTurn | None] = asyncio.Queue()
 
@@ -50,7 +56,7 @@ async def judgment_events(
 async def _turn_events(
     turns: asyncio.Queue[JudgmentTurn | None], *, heartbeat_s: float
 ) -> AsyncGenerator[JudgmentTurn | None, None]:
-    """Each turn up to the `None`, and heartbeats in the silence between."""
+    """Yield each turn until the queue returns None, and None as a heartbeat when no turn ends in time."""
     while True:
         try:
             turn = await asyncio.wait_for(turns.get(), heartbeat_s)
@@ -63,11 +69,11 @@ async def _turn_events(
 
 
 class EventStream(StreamingResponse):
-    """Ends its generator with the response, so that a caller who hangs up frees the place at once.
+    """A streaming response that closes its generator when the caller disconnects, which cancels the judgment.
 
     Args:
-        first: the event that was taken from `rest` already; a `JudgmentCreated`.
-        rest: what comes after it.
+        first: the first event, already taken from `rest`; a `JudgmentCreated`, or None for a heartbeat.
+        rest: the remaining events.
     """
 
     def __init__(self, first: Event | None, rest: AsyncGenerator[Event | None, None]) -> None:

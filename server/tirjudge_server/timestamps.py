@@ -1,4 +1,4 @@
-"""Timestamps as users type them: a date, a date with a time, or a distance in minutes, hours or days."""
+"""Parses timestamps from the command line: a date, a date with a time, or a time span such as `30d`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_timestamp(given: str, *, ahead: bool) -> int:
-    """Unix time in milliseconds.
+    """Return a timestamp as Unix time in milliseconds.
 
     Args:
-        given: `2030-01-31`, `2030-01-31T12:00`, `30d`. A time without a zone is UTC.
-        ahead: whether a span counts from now on, or back.
+        given: such as `2030-01-31`, `2030-01-31T12:00` or `30d` (units s, m, h, d, w). A time without a zone is UTC.
+        ahead: whether a span is added to the current time. If not, it is subtracted.
 
     Raises:
-        typer.BadParameter: it is none of these.
+        typer.BadParameter: `given` has none of these formats.
     """
     span = _SPAN.fullmatch(given)
     if span:

@@ -12,39 +12,40 @@ from itertools import takewhile
 from tirjudge.errors import TirjudgeError
 
 HOST = "127.0.0.1"
-"""Where it listens: for this machine alone."""
+"""Address that workers listen on: loopback only."""
 
 VLLM = "vllm serve"
-"""What starts one, where nothing else is said."""
+"""The default command that starts a worker."""
 
 
 class WorkersRefused(TirjudgeError, ValueError):
-    """Workers that cannot be started as they were asked for."""
+    """The requested workers cannot be started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Engines to start."""
+    """The workers to start."""
 
     num_workers: int
+    """Number of workers."""
     tensor_parallel: int = 1
-    """GPUs of each."""
+    """GPUs per worker."""
     command: str = VLLM
-    """What starts one: vLLM in one of its two ways, or `tirjudge worker`."""
+    """Command that starts a worker: `vllm serve`, vLLM's API server module, or `tirjudge worker`."""
     arguments: str = ""
-    """More of them, as a shell would read them; of two that contradict, vLLM takes the last."""
+    """More arguments in shell syntax. If an argument is given twice, vLLM uses the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerModel:
-    """What each of them serves."""
+    """The model that every worker serves."""
 
     model: str
-    """Folder of a checkpoint, or its name on the Hugging Face hub."""
+    """Checkpoint folder, or a name on the Hugging Face hub."""
     name: str
-    """Under which it is served."""
+    """Name under which the model is served."""
     context_tokens: int
-    """Longest sequence."""
+    """Maximum length of a sequence in tokens."""
 
 
 def worker_command(served: WorkerModel, *, workers: Workers, port: int) -> list[str]:
@@ -56,18 +57,18 @@ def worker_command(served: WorkerModel, *, workers: Workers, port: int) -> list[
     model = [served.model] if start[-1] == "serve" else ["--model", served.model]
     flags = ["--served-model-name", served.name, "--max-model-len", str(served.context_tokens)]
     parallel = ["--tensor-parallel-size", str(workers.tensor_parallel)]
-    told = ["--enable-prompt-tokens-details", "--logprobs-mode", "raw_logprobs", "--scheduling-policy", "priority"]
-    told += ["--enable-tokenizer-info-endpoint"]  # names the control tokens to break
-    return [*start, *model, *flags, *address, *parallel, *told, *more]
+    needed = ["--enable-prompt-tokens-details", "--logprobs-mode", "raw_logprobs", "--scheduling-policy", "priority"]
+    needed += ["--enable-tokenizer-info-endpoint"]  # lists the control tokens that the judge escapes in texts
+    return [*start, *model, *flags, *address, *parallel, *needed, *more]
 
 
 def worker_environment(around: Mapping[str, str], *, key: str, gpus: Sequence[str] | None) -> dict[str, str]:
-    """What a worker finds in its environment: what is around, but our own settings, which hold secrets.
+    """The environment of a worker: this process's environment without `TIRJUDGE_` variables, which may hold secrets.
 
     Args:
         around: the environment of this process.
-        key: that it asks for.
-        gpus: that are its own; None: there are none to share.
+        key: the API key of the worker.
+        gpus: the GPUs of the worker; None: this machine has no GPUs.
     """
     kept = {name: value for name, value in around.items() if not name.startswith("TIRJUDGE_")}
     own = {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
@@ -75,23 +76,23 @@ def worker_environment(around: Mapping[str, str], *, key: str, gpus: Sequence[st
 
 
 def shares(gpus: Sequence[str], workers: Workers) -> list[list[str] | None]:
-    """The GPUs of each worker; None for each: there are none.
+    """Divide the GPUs between the workers; return the GPUs of each worker, or None for each on a machine without GPUs.
 
     Raises:
-        WorkersRefused: there are not enough.
+        WorkersRefused: there are not enough GPUs.
     """
     size, num_needed = workers.tensor_parallel, workers.num_workers * workers.tensor_parallel
     if gpus and num_needed > len(gpus):
         fix = f"--workers {len(gpus) // size}" if len(gpus) >= size else f"--tensor-parallel {len(gpus)}"
         raise WorkersRefused(
-            f"--workers {workers.num_workers} with --tensor-parallel {size} given, which takes {num_needed} GPUs; "
+            f"--workers {workers.num_workers} with --tensor-parallel {size} needs {num_needed} GPUs; "
             f"{len(gpus)} are visible, use {fix}"
         )
     return [list(gpus[i * size : (i + 1) * size]) if gpus else None for i in range(workers.num_workers)]
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Those that this process may use: what CUDA_VISIBLE_DEVICES says, else all that the driver knows."""
+    """The GPUs that this process may use: those in CUDA_VISIBLE_DEVICES if it is set, or all GPUs of the driver."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         asked = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
@@ -100,29 +101,30 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
         except (OSError, subprocess.SubprocessError):
             return []
     listed = [part.strip() for part in visible.replace("\n", ",").split(",") if part.strip()]
-    return list(takewhile(lambda gpu: not gpu.startswith("-"), listed))  # as CUDA reads it: none after a negative one
+    return list(takewhile(lambda gpu: not gpu.startswith("-"), listed))  # like CUDA, stop at the first negative index
 
 
 def check_command(command: str) -> None:
-    """
+    """Check that the command of a worker exists.
+
     Raises:
-        WorkersRefused: it cannot be run here.
+        WorkersRefused: the command is empty or is not on the PATH.
     """
     words = words_of(command)
     if not words:
-        raise WorkersRefused("--worker-command: nothing given; use `vllm serve`")
+        raise WorkersRefused("--worker-command: empty; use `vllm serve`")
     if shutil.which(words[0]) is None:
         hint = "pip install vllm" if words[0] == "vllm" else "a command that is on the PATH"
-        raise WorkersRefused(f"--workers: there is no command {words[0]!r} here; use {hint}, or --worker-command")
+        raise WorkersRefused(f"--workers: command not found: {words[0]!r}; use {hint}, or --worker-command")
 
 
 def words_of(line: str) -> list[str]:
-    """As a shell would read it.
+    """Split a command line as a shell does.
 
     Raises:
-        WorkersRefused: a quote is open.
+        WorkersRefused: a quote is not closed.
     """
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise WorkersRefused(f"{line!r} given for workers: {error}; use quotes as in a shell") from error
+        raise WorkersRefused(f"workers: {line!r} given: {error}; quote it as in a shell") from error

@@ -1,8 +1,8 @@
-"""Starts the engines of `tirjudge serve --workers`, and restarts each one that ends.
+"""Starts the workers of `tirjudge serve --workers`, and restarts a worker when it ends.
 
-Each is a process of its own at a port of this machine, with a key that is made for this run and handed over in the
-environment. What it writes is logged with its number. One that ends is started again at the same port; none outlives this
-process (`worker_guard`).
+Each worker is a separate process that listens on a loopback port. Its API key is generated for this run and passed in the
+environment. Its output is logged with its number. A worker that ends is restarted on the same port. `worker_guard` makes
+sure that no worker outlives this process.
 """
 
 from __future__ import annotations
@@ -40,53 +40,59 @@ logger = logging.getLogger(__name__)
 
 output = logging.getLogger(f"{__name__}.output")
 output.setLevel(logging.INFO)
-"""What workers write is passed on at any level of ours."""
+"""Logger of the workers' output, which is logged at INFO regardless of the level of this module's logger."""
 
 GUARD = Path(__file__).with_name("worker_guard.py")
 
 GRACE_S = 10.0
-"""What a worker gets to end by itself."""
+"""Seconds that a worker gets to end after SIGTERM."""
 
 RESTART_S = (1.0, 60.0)
-"""Before a worker is started again: at first, and at most; doubled each time."""
+"""Initial and maximum pause in seconds before a restart; the pause doubles with each restart."""
 
 LASTING_S = 300.0
-"""A worker that ran so long is started again without the pauses of its earlier ends."""
+"""A worker that ran for longer than this many seconds is restarted with the initial pause."""
 
 LOOK_S = 0.5
-"""Between two looks whether a worker is ready."""
+"""Seconds between two readiness checks of a worker."""
 
 PROGRESS_S = 10.0
-"""Between two lines that say how many are."""
+"""Seconds between two progress lines on stderr."""
 
 MAX_LINE = 16 * 1024
-"""Longer lines of a worker are logged in pieces."""
+"""Maximum bytes of a line of output; longer lines are logged in pieces."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StartedWorker:
-    """One of them."""
+    """One worker."""
 
     number: int
+    """Number of the worker, from 0, for log lines."""
     url: str
+    """URL of the worker."""
     command: list[str]
+    """Command line of the worker."""
     environment: dict[str, str] = field(repr=False)
+    """Environment of the worker, including its API key."""
     has_been_ready: bool = False
+    """Whether the worker has been ready at least once."""
     last_line: str = ""
-    """That it wrote."""
+    """Last line of the worker's output."""
     num_restarts: int = 0
+    """Number of restarts so far."""
     _process: asyncio.subprocess.Process | None = field(default=None, repr=False)
 
     def end(self) -> None:
-        """End it, if it runs; `run` then starts it again."""
+        """Send SIGTERM to the process if it is running; `run` then restarts it."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
     async def run(self) -> None:
-        """Start it, and again whenever it ends, until cancelled.
+        """Start the process, and restart it whenever it ends, until cancelled.
 
         Raises:
-            EngineUnavailable: it ended before it was ready for the first time.
+            EngineUnavailable: the process ended before it was ready for the first time.
         """
         pause_s, longest_s = RESTART_S
         while True:
@@ -96,16 +102,17 @@ class StartedWorker:
             except OSError as error:
                 how = f"cannot be started: {error}"
             if not self.has_been_ready:
-                said = f"; its last line: {self.last_line}" if self.last_line else ""
-                raise EngineUnavailable(f"worker {self.number} {how} before it was ready{said}")
+                detail = f"; its last line: {self.last_line}" if self.last_line else ""
+                raise EngineUnavailable(f"worker {self.number} {how} before it was ready{detail}")
             if monotonic() - started > LASTING_S:
                 pause_s = RESTART_S[0]
             self.num_restarts += 1
-            logger.warning("[worker %d] %s; it is started again in %g s", self.number, how, pause_s)
+            logger.warning("[worker %d] %s; restarting in %g s", self.number, how, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
     async def wait_until_ready(self, http: httpx2.AsyncClient) -> None:
+        """Poll the worker until it is ready."""
         while not self.has_been_ready:
             try:
                 response = await http.get(f"{self.url}/health")
@@ -116,7 +123,7 @@ class StartedWorker:
                 await asyncio.sleep(LOOK_S)
 
     async def _run_once(self) -> int:
-        """Its exit status."""
+        """Run the process to its end; return its exit status."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(GRACE_S), *self.command),
             stdin=subprocess.DEVNULL,
@@ -127,20 +134,20 @@ class StartedWorker:
         )
         assert process.stdout is not None
         self._process = process
-        passing_on = asyncio.create_task(self._pass_on(process.stdout))
+        logging_output = asyncio.create_task(self._log_output(process.stdout))
         try:
             return await process.wait()
         finally:
             if process.returncode is None:
                 process.terminate()
                 await process.wait()
-            await asyncio.wait([passing_on], timeout=GRACE_S)
-            await cancelled(passing_on)
+            await asyncio.wait([logging_output], timeout=GRACE_S)
+            await cancelled(logging_output)
 
-    async def _pass_on(self, written: asyncio.StreamReader) -> None:
-        """Log what it writes, line by line."""
+    async def _log_output(self, stream: asyncio.StreamReader) -> None:
+        """Log the output of the process, line by line."""
         rest = b""
-        while chunk := await written.read(MAX_LINE):
+        while chunk := await stream.read(MAX_LINE):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > MAX_LINE:
                 lines, rest = [*lines, rest], b""
@@ -157,18 +164,20 @@ class StartedWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedWorkers:
-    """All of them, ready."""
+    """All workers, ready."""
 
     workers: Sequence[StartedWorker]
+    """The workers."""
     key: str = field(repr=False)
-    """That they ask for."""
+    """API key of the workers."""
 
     @property
     def urls(self) -> list[str]:
+        """URLs of the workers."""
         return [worker.url for worker in self.workers]
 
     def restart(self, url: str) -> None:
-        """Start the one at that URL anew: it hangs."""
+        """Restart the worker with this URL, because it hangs."""
         for worker in self.workers:
             if worker.url == url:
                 worker.end()
@@ -176,11 +185,15 @@ class StartedWorkers:
 
 @asynccontextmanager
 async def open_workers(served: WorkerModel, *, workers: Workers) -> AsyncIterator[StartedWorkers]:
-    """Start workers, wait until all are ready, keep them running, and end them all.
+    """Start workers, wait until all are ready, and keep them running until the end of the block.
+
+    Args:
+        served: the model that the workers serve.
+        workers: number and command of the workers.
 
     Raises:
-        WorkersRefused: there is no such command, or there are not enough GPUs.
-        EngineUnavailable: one ended before it was ready.
+        WorkersRefused: the command does not exist, or there are not enough GPUs.
+        EngineUnavailable: a worker ended before it was ready.
     """
     check_command(workers.command)
     key = secrets.token_urlsafe(32)
@@ -203,7 +216,7 @@ async def open_workers(served: WorkerModel, *, workers: Workers) -> AsyncIterato
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports of this machine that are free now."""
+    """Return `num` loopback ports that are free now."""
     taken = [socket.create_server((HOST, 0)) for _ in range(num)]
     ports = [each.getsockname()[1] for each in taken]
     for each in taken:
@@ -212,14 +225,15 @@ def free_ports(num: int) -> list[int]:
 
 
 async def _until_ready(workers: Sequence[StartedWorker], *, running: Sequence[asyncio.Task[None]]) -> None:
-    """
+    """Wait until all workers are ready, and print the progress to stderr.
+
     Raises:
-        EngineUnavailable: one ended before.
+        EngineUnavailable: a worker ended before it was ready.
     """
     started = monotonic()
     async with httpx2.AsyncClient(timeout=LOOK_S * 10, trust_env=False) as http:
         waiting = asyncio.gather(*(worker.wait_until_ready(http) for worker in workers))
-        async with background(_tell_progress(workers, started=started)):
+        async with background(_print_progress(workers, started=started)):
             try:
                 await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -227,16 +241,16 @@ async def _until_ready(workers: Sequence[StartedWorker], *, running: Sequence[as
     for task in running:
         if task.done():
             task.result()
-    _tell(workers, started=started)
+    _print_num_ready(workers, started=started)
 
 
-async def _tell_progress(workers: Sequence[StartedWorker], *, started: float) -> None:
+async def _print_progress(workers: Sequence[StartedWorker], *, started: float) -> None:
     while True:
-        _tell(workers, started=started)
+        _print_num_ready(workers, started=started)
         await asyncio.sleep(PROGRESS_S)
 
 
-def _tell(workers: Sequence[StartedWorker], *, started: float) -> None:
+def _print_num_ready(workers: Sequence[StartedWorker], *, started: float) -> None:
     num_ready = sum(worker.has_been_ready for worker in workers)
     after_s = monotonic() - started
     print(f"{num_ready} of {len(workers)} workers are ready after {after_s:.0f} s", file=sys.stderr, flush=True)

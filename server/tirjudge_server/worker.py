@@ -1,7 +1,7 @@
-"""The mini worker: the embedded engine behind the part of vLLM's HTTP interface that a judge uses.
+"""The mini worker: serves the embedded engine with the part of vLLM's HTTP API that a judge uses.
 
-It answers as vLLM 0.32 does: the same fields, defaults and errors, and `token_ids` that keep the whole last token where
-the text is cut at a stop string. What the engine cannot do is refused by name, never ignored.
+Responses match vLLM 0.32: fields, defaults and errors. Where a stop string cuts the text, `token_ids` keep the whole last
+token. Parameters that the engine does not support are rejected by name, never ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tirjudge_web.keys import Keys
 from tirjudge_web.openapi import BARE
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""The largest request that is read."""
+"""Maximum size of a request body."""
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -42,14 +42,17 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Text | None = None
-    """None: the one that is served."""
+    """Name of the model; None: the served model."""
 
 
 Body = TypeVar("Body", bound=_Body)
 
 
 class WorkerCompletionRequest(_Body):
-    """The fields of vLLM's that this worker honours; those of one possible value are here because clients send them."""
+    """A completion request: the fields of vLLM that this worker supports.
+
+    Fields with one possible value are accepted because clients send them.
+    """
 
     prompt: Text | list[TokenId]
     max_tokens: int = Field(default=16, ge=1)
@@ -61,7 +64,7 @@ class WorkerCompletionRequest(_Body):
     skip_special_tokens: bool = True
     return_token_ids: bool = False
     logprobs: Literal[0] | None = None
-    """0: the log-probability of each sampled token; alternatives are given by `logprob_token_ids` alone."""
+    """0: return the log-probability of each sampled token. For alternative tokens, use `logprob_token_ids`."""
     return_tokens_as_token_ids: bool = False
     allowed_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
     logprob_token_ids: list[TokenId] | None = Field(default=None, min_length=1)
@@ -71,7 +74,7 @@ class WorkerCompletionRequest(_Body):
     priority: int = 0
     """Without effect, as in a vLLM that was not started with `--scheduling-policy priority`."""
     add_special_tokens: bool = True
-    """Without effect: the models served here have none to add."""
+    """Without effect: the served models have no special tokens to add."""
     user: Text | None = None
     request_id: Text | None = None
 
@@ -93,6 +96,7 @@ class WorkerCompletionRequest(_Body):
 
     @property
     def sampling(self) -> Sampling:
+        """The sampling parameters for the engine."""
         return Sampling(
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -106,35 +110,37 @@ class WorkerCompletionRequest(_Body):
 
 
 class TokenizeRequest(_Body):
-    """A piece of text, or a conversation that the chat template renders."""
+    """A tokenize request: a text, or a conversation for the chat template."""
 
     prompt: Text | None = None
     messages: list[ChatMessage] | None = None
     add_generation_prompt: bool = True
     add_special_tokens: bool = True
-    """Without effect: the models served here have none to add."""
+    """Without effect: the served models have no special tokens to add."""
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> TokenizeRequest:
+    def _has_prompt_or_messages(self) -> TokenizeRequest:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("either prompt or messages is needed")
         return self
 
 
 class DetokenizeRequest(_Body):
+    """A detokenize request."""
+
     tokens: list[TokenId]
 
 
 def create_worker(
     engine: EmbeddedEngine, *, name: str, api_key: str | None = None, hosts: AllowedHosts | None = None
 ) -> FastAPI:
-    """The worker's application. Closing the engine is left to the caller.
+    """Create the worker's application. The caller closes the engine.
 
     Args:
-        engine: generates.
-        name: of the model, in requests and in `/v1/models`.
-        api_key: needed for everything but `/health` and `/metrics`; None: nothing is.
-        hosts: names by which callers reach it; None: any.
+        engine: generates the completions.
+        name: name of the model, in requests and in `/v1/models`.
+        api_key: API key for all endpoints except `/health` and `/metrics`; None: no key is needed.
+        hosts: host names by which callers may reach the worker; None: any.
     """
     app = FastAPI(title="tirjudge worker", openapi_url=None, **BARE)
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * MAX_BODY_BYTES)
@@ -154,10 +160,11 @@ def create_worker(
 
 
 class WorkerEndpoints:
-    """
+    """The endpoints of the worker.
+
     Args:
-        engine: generates.
-        name: of the model.
+        engine: generates the completions.
+        name: name of the model.
     """
 
     def __init__(self, engine: EmbeddedEngine, *, name: str) -> None:
@@ -208,7 +215,7 @@ class WorkerEndpoints:
         return Response(status_code=200 if self._engine.ended is None else 503)
 
     async def metrics(self) -> PlainTextResponse:
-        """The Prometheus series that routers and dashboards read of a vLLM server."""
+        """The Prometheus series of a vLLM server that routers and dashboards read."""
         series = (
             ("num_requests_running", "gauge", self._engine.num_running),
             ("num_requests_waiting", "gauge", self._engine.num_waiting),
@@ -225,11 +232,11 @@ class WorkerEndpoints:
         return PlainTextResponse("".join(lines))
 
     async def _read(self, request: Request, kind: type[Body]) -> Body:
-        """The request in a body.
+        """Read and parse the request body.
 
         Raises:
-            Refused: it is too large, not JSON, or not such a request.
-            HTTPException: 404, it asks for another model.
+            Refused: the body is too large, not JSON, or invalid.
+            HTTPException: 404, the request names another model.
         """
         body = parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), kind)
         if body.model not in (None, self._name):
@@ -238,7 +245,12 @@ class WorkerEndpoints:
         return body
 
     def _check_ids(self, prompt_ids: list[int], *, body: WorkerCompletionRequest) -> None:
-        """As vLLM, refuse a prompt that leaves less room than is asked for, and ids that the model does not have."""
+        """Reject, like vLLM, a prompt that leaves less room than `max_tokens`, and ids outside the vocabulary.
+
+        Raises:
+            PromptTooLong: prompt and output do not fit the context.
+            HTTPException: 400, the prompt is empty or an id is out of vocabulary.
+        """
         context, vocab = self._engine.context_tokens, self._engine.model.config.vocab_size
         if len(prompt_ids) > context - body.max_tokens:
             raise PromptTooLong(
@@ -274,7 +286,7 @@ class WorkerEndpoints:
         return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
 
     def _visible_text(self, completion: Completion, *, body: WorkerCompletionRequest) -> str:
-        """The text as vLLM shows it: with or without the stop string, and with an end-of-turn token unless it is hidden."""
+        """The text as vLLM returns it: with or without the stop string and the end-of-turn token, as the request says."""
         if completion.stop is not None:
             return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
         last_id = completion.token_ids[-1]
@@ -301,7 +313,7 @@ class WorkerEndpoints:
 
 
 def _error_response(_request: Request, error: Exception) -> Response:
-    """Every error in vLLM's shape: {"error": {"message", "type", "param", "code"}}."""
+    """An error in vLLM's format: {"error": {"message", "type", "param", "code"}}."""
     status, message, param = 503, str(error), None
     match error:
         case ClientDisconnect():

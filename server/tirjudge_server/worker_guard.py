@@ -1,9 +1,9 @@
-"""Runs one command, and ends all its processes when it ends or when the parent of this process ends.
+"""Runs one command, and kills all its processes when it ends or when the parent of this process ends.
 
     python -I -S worker_guard.py PARENT_PID GRACE_S COMMAND...
 
-A killed engine leaves processes that hold its GPU. Here they come to the guard as orphans, and it kills them. It is run as a
-file, by itself, so that it starts at once and stays small.
+A killed engine leaves child processes that hold its GPU. The guard is a subreaper: it becomes the parent of these orphans and
+kills them. The guard runs as a file without imports from this package, so that it starts fast and uses little memory.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ _libc = ctypes.CDLL(None)
 
 
 def guard(command: list[str], *, parent: int, grace_s: float) -> int:
-    """Run it to its end. After a signal it has `grace_s` seconds for that.
+    """Run a command to its end.
+
+    Args:
+        command: the command line.
+        parent: process id of the expected parent process.
+        grace_s: seconds that the command gets to end after SIGTERM or SIGINT.
 
     Returns:
-        its exit status; 128 and the number of the signal that ended it.
+        the exit status of the command, or 128 plus the number of the signal that killed it.
     """
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the line above
+    if os.getppid() != parent:  # the parent ended before the line above
         return 0
     worker = subprocess.Popen(command, preexec_fn=_in_the_worker)
     ended = _reap()
     while worker.pid not in ended:
         if signal.sigwait(HEARD) in ENDING:
-            os.kill(worker.pid, signal.SIGTERM)  # Popen.send_signal() would bury one that has just ended
+            os.kill(worker.pid, signal.SIGTERM)  # not Popen.send_signal(), which reaps a process that has just ended
             ended |= _wait(worker.pid, grace_s=grace_s)
             break
         ended |= _reap()
@@ -55,7 +60,7 @@ def _in_the_worker() -> None:
 
 
 def _wait(pid: int, *, grace_s: float) -> dict[int, int]:
-    """Until it has ended, or the time is up."""
+    """Wait until the process has ended or the time is up; return all children that ended: process id -> status."""
     ends_at, ended = time.monotonic() + grace_s, dict[int, int]()
     while pid not in ended and (left_s := ends_at - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, left_s)
@@ -64,7 +69,7 @@ def _wait(pid: int, *, grace_s: float) -> dict[int, int]:
 
 
 def _reap() -> dict[int, int]:
-    """Children that have ended, orphans among them: process id -> status."""
+    """Reap all children that have ended, including orphans: process id -> status."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -77,7 +82,7 @@ def _reap() -> dict[int, int]:
 
 
 def _kill_all() -> dict[int, int]:
-    """Children of a killed process become ours, so in the end all are killed."""
+    """Kill all children until none is left. The children of a killed process become children of the guard."""
     ended: dict[int, int] = {}
     while children := _children():
         for pid in children:

@@ -93,11 +93,11 @@ def test_stores_that_replicas_cannot_share_are_refused(arguments) -> None:
 
     for records in ("records.db", "sqlite:////tmp/records.db"):
         with pytest.raises(
-            ReplicasDisagree, match="SQLite is for one replica; with max_replicas above 1, use postgresql://"
+            ReplicasDisagree, match="SQLite works for one replica only; with max_replicas above 1, use postgresql://"
         ):
             settings(records=records, max_replicas=2)
         assert settings(records=records).records == records
-    with pytest.raises(ReplicasDisagree, match="files: for one replica"):
+    with pytest.raises(ReplicasDisagree, match="files: a folder works for one replica only"):
         settings(files="/tmp/files", max_replicas=2)
     opened = settings(records="postgresql://judge@db/judge", max_replicas=2, engine="http://a:1, http://b:2")
     assert (opened.engine, opened.engine_key) == (["http://a:1", "http://b:2"], "secret")

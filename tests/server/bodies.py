@@ -1,4 +1,4 @@
-"""One good body for each endpoint of the server that takes one, and ways to spoil its values."""
+"""A valid body for each endpoint with a body, and functions that corrupt its values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,14 @@ BODIES: dict[str, tuple[str, Any]] = {
 
 
 def spoiled(body: Any, *, by: str, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[bytes]:
-    """The body with each value replaced by JSON text, with each numeric field of its schema added, and with a list of it."""
+    """Yield bodies where one value, or one numeric field of the schema, is replaced by `by`, its negative or lists of both.
+
+    Args:
+        body: a valid body.
+        by: a number as JSON text.
+        schema: JSON Schema of the body.
+        schemas: definitions that `schema` refers to.
+    """
     for path in [*places(body), *((name,) for name in numeric_fields(schema, schemas=schemas))]:
         for value in ("@@", ["@@", "@@"], ["-@@", "@@"], {"a": ["@@"]}):
             copy = deepcopy(body)
@@ -81,7 +88,7 @@ def spoiled(body: Any, *, by: str, schema: dict[str, Any], schemas: dict[str, An
 
 
 def numeric_fields(schema: dict[str, Any], *, schemas: dict[str, Any]) -> list[str]:
-    """The fields of an object that may hold a number somewhere."""
+    """Names of an object's fields that may contain a number at any depth."""
     return [name for name, field in schema.get("properties", {}).items() if _may_hold_number(field)]
 
 

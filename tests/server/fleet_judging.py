@@ -1,4 +1,4 @@
-"""Judgments that a fleet of real workers makes, and what of them has to be the same whoever is killed meanwhile."""
+"""Judges requests with a fleet of real workers, and extracts the results that must not depend on killed workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPICS = ("sea", "city", "forest", "desert", "moon", "river", "harbour", "market
 
 
 def requests(num: int, *, orders: str = "both") -> list[JudgeRequest]:
-    """Greedy, each another one, and within what the bundled judge can."""
+    """Distinct greedy requests that the bundled judge can judge."""
     return [
         JudgeRequest.model_validate(
             {
@@ -35,13 +35,13 @@ async def judge_all(
     concurrency: int = 8,
     on_end: Callable[[int], None] = lambda num_ended: None,
 ) -> list[Judgment | BaseException]:
-    """All of them, in order, or what went wrong with one.
+    """Judge requests concurrently; return the judgments in order, or the exception in place of a failed one.
 
     Args:
-        judge: who judges.
-        asked: what.
-        concurrency: so many side by side.
-        on_end: told how many have ended, each time one has.
+        judge: makes the judgments.
+        asked: the requests.
+        concurrency: maximum number of concurrent judgments.
+        on_end: called with the number of finished judgments each time one finishes.
     """
     places, num_ended = asyncio.Semaphore(concurrency), 0
 
@@ -57,7 +57,7 @@ async def judge_all(
 
 
 def decided(judgment: Judgment | BaseException) -> Any:
-    """What was decided, by which programs that printed what."""
+    """The verdict, its rounded probabilities, and the turns with programs and outputs; or the exception."""
     if isinstance(judgment, BaseException):
         return repr(judgment)
     turns = [[(turn.text, turn.code, turn.output) for turn in rollout.turns] for rollout in judgment.rollouts]

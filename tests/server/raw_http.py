@@ -1,4 +1,4 @@
-"""Bytes to a real server and from it, as no client would send them."""
+"""Sends raw bytes to a real server and reads its responses, for input that no HTTP client sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tirjudge_web.process import bind, serve_app
 
 
 class Caller:
-    """A connection that sends bytes as it is told."""
+    """A connection that sends raw bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -30,11 +30,11 @@ class Caller:
         self.writer.write(data)
 
     async def read_all(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> bytes:
-        """All that the server sends until it hangs up; meanwhile these pieces are sent, one at a time."""
+        """Read until the server closes the connection; meanwhile send the pieces one by one."""
         sending = asyncio.create_task(self._drip(pieces, every_s=every_s))
         found = b""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while data := await self.reader.read(65536):
                     found += data
         except ConnectionError:
@@ -45,7 +45,7 @@ class Caller:
         return found
 
     async def answers(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> list[tuple[int, Any]]:
-        """Status and body of each answer until the server hangs up; a body that is no JSON as it came."""
+        """Status and body of each response until the server closes the connection; a body that is not JSON as bytes."""
         rest = await self.read_all(pieces, every_s=every_s)
         found = []
         while rest:
@@ -67,13 +67,13 @@ class Caller:
             await self.writer.wait_closed()
 
     async def refusal(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> tuple[int, str]:
-        """Status and code of the one answer."""
+        """Status and error code of the only response."""
         [(status, body)] = await self.answers(pieces, every_s=every_s)
         return status, body["error"]["code"]
 
 
 async def talk(port: int, request: bytes) -> list[tuple[int, Any]]:
-    """Status and body of each answer to what is sent over a connection of its own."""
+    """Send a request over a new connection; return status and body of each response."""
     caller = await Caller.connect(port)
     caller.send(request)
     try:

@@ -1,4 +1,4 @@
-"""A server that speaks dialects, around the scripted engine."""
+"""Servers with dialects, around the scripted engine and a broken sandbox."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.judge import Judge
-from tirjudge.tools.python import python_tools
+from tests.servers import scripted_service
 from tirjudge_server import batch, rewards
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings, routers
@@ -22,14 +20,14 @@ from tirjudge_web.identity import CallerIdentity
 IMPATIENT = DialectSettings(patience_s=0.0)
 
 PROGRAM = "```python\nprint(1)\n```\n```output"
-"""What a model writes to have something run."""
+"""A completion that calls the Python tool."""
 
 GOOD = (0.9 * 7 + 0.1 * 3 - 1) / 9
-"""The reward of a response, where the engine gives 7 with 0.9 and 3 with 0.1."""
+"""Expected reward of a response if the score is 7 with probability 0.9 and 3 with probability 0.1."""
 
 
 class BrokenSandbox:
-    """Raises instead of running anything."""
+    """A sandbox whose `run` raises an error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -39,10 +37,8 @@ class BrokenSandbox:
 
 
 def service_of(texts: Any, *, error: Exception | None = None, **options: Any) -> JudgeService:
-    """A service whose programs fail with an error; what runs none needs no sandbox, which takes a while to open."""
-    engine = ScriptedEngine(texts, label_probs={"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1})
-    sandbox = BrokenSandbox(error or AssertionError("no program runs here"))
-    return JudgeService(Judge(engine=engine, tools=python_tools(sandbox)), **options)
+    """A service whose programs fail with `error`. Tests that run no programs use it, because it opens no real sandbox."""
+    return scripted_service(texts, sandbox=BrokenSandbox(error or AssertionError("no program runs here")), **options)
 
 
 def dialect_app(
@@ -63,7 +59,7 @@ Speak = Callable[..., httpx2.AsyncClient]
 
 @pytest.fixture
 def speak(connect: Callable[[FastAPI], httpx2.AsyncClient]) -> Speak:
-    """A client of such a server: `speak(texts, error=..., settings=..., names=...)`."""
+    """Makes a client of a server with dialects: `speak(texts, error=..., settings=..., names=...)`."""
 
     def make(
         texts: Any, *, error: Exception | None = None, cost_limits: CostLimits | None = None, **options: Any

@@ -1,3 +1,5 @@
+"""The queue: its order, its bounds, and its fairness between callers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tirjudge_server import admission as admission_module
 from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Priority
 from tirjudge_web.errors import QueueFull, retry_headers
@@ -16,7 +19,7 @@ INTERACTIVE, REWARD, BATCH = Priority
 
 
 def began_in_turn(admission: Admission, tickets: Sequence[QueueTicket]) -> list[QueueTicket]:
-    """Ends whoever is judged, over and over, until all are through; in the order in which they began."""
+    """End all running tickets until none is left; return the tickets in the order in which they ran."""
     order: list[QueueTicket] = []
     while running := [ticket for ticket in tickets if ticket.began is not None and not ticket.has_ended]:
         order += running
@@ -25,7 +28,25 @@ def began_in_turn(admission: Admission, tickets: Sequence[QueueTicket]) -> list[
     return order
 
 
-async def test_turns_come_in_order_of_arrival() -> None:
+async def refused(tickets: Sequence[QueueTicket]) -> list[QueueTicket]:
+    """The tickets that were replaced by other requests."""
+    turns = [asyncio.create_task(ticket.turn()) for ticket in tickets]
+    await asyncio.sleep(0)
+    found = [ticket for ticket, turn in zip(tickets, turns, strict=True) if turn.done() and turn.exception()]
+    for turn in turns:
+        turn.cancel()
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the queue: a list with the time in seconds, which tests change."""
+    now = [0.0]
+    monkeypatch.setattr(admission_module, "perf_counter", lambda: now[0])
+    return now
+
+
+async def test_requests_run_in_order_of_arrival() -> None:
     admission = Admission(max_running=2, max_waiting=10)
     began: list[int] = []
 
@@ -40,7 +61,7 @@ async def test_turns_come_in_order_of_arrival() -> None:
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-async def test_one_more_than_may_wait_is_turned_away() -> None:
+async def test_request_beyond_max_waiting_is_refused() -> None:
     admission = Admission(max_running=1, max_waiting=1)
     with ExitStack() as entered:
         entered.enter_context(admission.enter())
@@ -52,7 +73,7 @@ async def test_one_more_than_may_wait_is_turned_away() -> None:
         assert (admission.num_running, admission.num_waiting) == (1, 1)
 
 
-async def test_who_gives_up_waiting_holds_nobody_up() -> None:
+async def test_cancelled_waiting_request_does_not_block_others() -> None:
     admission = Admission(max_running=1, max_waiting=2)
     with admission.enter() as first:
         await first.turn()
@@ -64,18 +85,16 @@ async def test_who_gives_up_waiting_holds_nobody_up() -> None:
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-async def test_waiting_is_measured_from_arrival() -> None:
+async def test_waiting_time_counts_from_arrival(clock: list[float]) -> None:
     admission = Admission(max_running=1, max_waiting=1)
-    with ExitStack() as running:
-        first = running.enter_context(admission.enter())
-        assert await first.turn() >= 0
-        with admission.enter() as second:
-            await asyncio.sleep(0.02)
-            running.close()
-            assert await second.turn() >= 0.02
+    first, second = admission.take(), admission.take()
+    assert await first.turn() == 0
+    clock[0] += 5.0
+    admission.leave(first)
+    assert await second.turn() == 5.0
 
 
-async def test_the_more_urgent_go_first_whoever_came_first() -> None:
+async def test_urgent_requests_run_first() -> None:
     admission = Admission(max_running=1, max_waiting=10)
     first = admission.take(priority=BATCH)
     waiting = [admission.take(priority=priority) for priority in (BATCH, REWARD, INTERACTIVE, BATCH, INTERACTIVE)]
@@ -83,18 +102,18 @@ async def test_the_more_urgent_go_first_whoever_came_first() -> None:
     assert order == [BATCH, INTERACTIVE, INTERACTIVE, REWARD, BATCH, BATCH]
 
 
-async def test_callers_take_turns_however_many_each_has_waiting() -> None:
+async def test_callers_take_turns() -> None:
     admission = Admission(max_running=1, max_waiting=20)
     tickets = [admission.take(caller=caller) for caller in "aaaaabbc"]
     assert "".join(ticket.caller or "" for ticket in began_in_turn(admission, tickets)) == "abcabaaa"
 
 
-async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
+async def test_caller_with_fewest_running_judgments_goes_first() -> None:
     admission = Admission(max_running=3, max_waiting=20)
     a1, a2, b1 = (admission.take(caller=caller) for caller in "aab")
     next_a, next_b = admission.take(caller="a"), admission.take(caller="b")
     admission.leave(a1)
-    # One of each is judged now: whose turn was longer ago goes first.
+    # Each caller has one running judgment: the caller that was served less recently goes first.
     assert (next_a.began is None) != (next_b.began is None)
     admission.leave(b1)
     admission.leave(a2)
@@ -102,7 +121,7 @@ async def test_the_caller_with_the_fewest_judged_now_goes_first() -> None:
     assert next_b.began is not None
 
 
-async def test_a_caller_with_a_limit_waits_for_its_own_and_holds_nobody_up() -> None:
+async def test_limit_of_one_caller_does_not_delay_others() -> None:
     admission = Admission(max_running=4, max_waiting=20, max_running_of={"a": 1}.get)
     tickets = {name: admission.take(caller=name[0]) for name in ("a1", "a2", "b1", "b2")}
     assert [name for name, ticket in tickets.items() if ticket.began is not None] == ["a1", "b1", "b2"]
@@ -112,7 +131,7 @@ async def test_a_caller_with_a_limit_waits_for_its_own_and_holds_nobody_up() -> 
     assert tickets["a2"].began is not None
 
 
-async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
+async def test_urgent_request_replaces_less_urgent_one_in_full_queue() -> None:
     admission = Admission(max_running=1, max_waiting=2)
     _, early, late = (admission.take(priority=BATCH) for _ in range(3))
     urgent = admission.take(priority=INTERACTIVE)
@@ -125,20 +144,20 @@ async def test_a_full_queue_gives_way_to_the_more_urgent() -> None:
         admission.take(priority=BATCH)
 
 
-async def test_who_fills_the_queue_does_not_keep_others_out_of_it() -> None:
+async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")
     admission.take(caller="other")
-    assert [ticket for ticket in flood if ticket._refusal is not None] == flood[:2:-1][::-1]
-    # Now each has two: nobody gives way any more.
+    assert await refused(flood) == flood[3:]
+    # Now each caller has two waiting requests, so no request is replaced.
     with pytest.raises(QueueFull):
         admission.take(caller="other")
     with pytest.raises(QueueFull):
         admission.take(caller="flood")
 
 
-async def test_a_place_becomes_as_urgent_as_who_joins_it() -> None:
+async def test_hurry_raises_priority_of_waiting_ticket_only() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     running = admission.take()
     reward, batch = admission.take(priority=REWARD), admission.take(priority=BATCH)
@@ -148,7 +167,7 @@ async def test_a_place_becomes_as_urgent_as_who_joins_it() -> None:
     assert began_in_turn(admission, [running, reward, batch]) == [running, batch, reward]
 
 
-async def test_giving_up_a_place_twice_does_no_harm() -> None:
+async def test_second_leave_has_no_effect() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     first, second = admission.take(), admission.take()
     for _ in range(3):
@@ -164,7 +183,7 @@ async def test_giving_up_a_place_twice_does_no_harm() -> None:
     st.integers(1, 4),
     st.integers(0, 6),
 )
-def test_the_bounds_hold_and_nobody_is_forgotten_whatever_comes(
+def test_bounds_hold_and_every_ticket_runs_for_random_visits(
     visits: list[tuple[str, Priority, bool]], max_running: int, max_waiting: int
 ) -> None:
     admission = Admission(max_running=max_running, max_waiting=max_waiting, max_running_of={"c": 1}.get)
@@ -182,12 +201,19 @@ def test_the_bounds_hold_and_nobody_is_forgotten_whatever_comes(
     assert (admission.num_running, admission.num_waiting) == (0, 0)
 
 
-def test_retry_after_grows_with_the_queue() -> None:
+def test_retry_after_grows_with_the_queue(clock: list[float]) -> None:
     admission = Admission(max_running=2, max_waiting=7)
     assert admission.retry_after_s() == 1.0
-    admission._durations.extend([4.0, 8.0])
-    # Nobody waits: (0 + 1) / 2 of a mean of 6 s, shared by 2.
+    for duration_s in (4.0, 8.0):
+        ticket = admission.take()
+        clock[0] += duration_s
+        admission.leave(ticket)
+    # No request waits: (0 + 1) / 2 of a mean of 6 s, divided by 2 concurrent judgments.
     assert admission.retry_after_s() == pytest.approx(1.5)
+    tickets = [admission.take() for _ in range(5)]
+    assert admission.retry_after_s() == pytest.approx(6.0)
+    for ticket in tickets:
+        admission.leave(ticket)
 
 
 def test_retry_headers_are_whole_numbers_of_at_least_one_second() -> None:

@@ -1,4 +1,4 @@
-"""Each mistake gets one answer in OpenAI's shape that names the field; afterwards the server judges as before."""
+"""Every invalid request gets an error in OpenAI's format that names the field, and does not affect later requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tirjudge_server.app import create_app
 
 
 async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 400) -> dict[str, Any]:
-    """The error that a body gets, after seeing that it is whole and that the server still judges."""
+    """Post a body; return its error, after checking that the error is complete and that the server still judges."""
     response = await client.post("/v1/judge", content=content)
     assert response.status_code == status, response.text
     assert "x-request-id" in response.headers
@@ -81,7 +81,7 @@ NO_REQUESTS = {
 
 
 @pytest.mark.parametrize(("content", "code"), NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
-async def test_a_body_that_is_no_request_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
+async def test_body_that_is_not_a_request_is_refused(client: httpx2.AsyncClient, content: bytes, code: str) -> None:
     error = await refusal(client, content=content)
     assert (error["param"], error["code"]) == ("body", code)
 
@@ -90,7 +90,7 @@ async def test_a_body_that_is_no_request_is_refused(client: httpx2.AsyncClient, 
     ("change", "param"),
     [({"x\ud800y": 1}, r"x\ud800y"), ({"prompt": [{"role": "user", "content": "x", "\udfff": 1}]}, r"prompt.0.\udfff")],
 )
-async def test_a_field_name_that_is_no_unicode_is_named(client: httpx2.AsyncClient, change: Any, param: str) -> None:
+async def test_field_name_with_invalid_unicode_is_named(client: httpx2.AsyncClient, change: Any, param: str) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
     error = await refusal(client, content=json.dumps(body).encode())
     assert (error["param"], error["code"]) == (param, "unknown_field")
@@ -109,13 +109,13 @@ async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient
     assert error["param"].startswith("prompt")
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_unread(client: httpx2.AsyncClient) -> None:
+async def test_too_large_content_length_is_refused_before_reading(client: httpx2.AsyncClient) -> None:
     error = await refusal(client, content=b" " * 100_001, status=413)
     assert error["code"] == "body_too_large"
     assert "100001 bytes given, this server takes 100000" in error["message"]
 
 
-async def test_a_body_that_turns_out_too_large_is_refused(client: httpx2.AsyncClient) -> None:
+async def test_too_large_chunked_body_is_refused(client: httpx2.AsyncClient) -> None:
     async def chunks():
         for _ in range(200):
             yield b" " * 1000
@@ -132,14 +132,14 @@ async def test_an_unknown_model_is_not_found(client: httpx2.AsyncClient) -> None
     assert error["message"] == 'model: "gpt-7" given, this server has "judge"'
 
 
-async def test_a_long_value_does_not_come_back_whole(client: httpx2.AsyncClient) -> None:
+async def test_long_value_is_truncated_in_error(client: httpx2.AsyncClient) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "model": "x" * 90_000}
     error = await refusal(client, content=json.dumps(body).encode(), status=404)
     assert len(error["message"]) < 200
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/judgments", 404), ("GET", "/v1/judge", 405)])
-async def test_unknown_routes_answer_in_the_same_shape(
+async def test_unknown_routes_return_standard_errors(
     client: httpx2.AsyncClient, method: str, path: str, status: int
 ) -> None:
     response = await client.request(method, path)
@@ -166,7 +166,7 @@ class Failing:
         (RuntimeError("secret/path.py"), 500, "internal"),
     ],
 )
-async def test_what_fails_inside_is_answered_by_its_kind(
+async def test_internal_failure_has_status_of_its_kind(
     make_service, connect, error: Exception, status: int, code: str
 ) -> None:
     from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Bodies that are held at a time have a common limit, and one that comes in slowly keeps nobody out."""
+"""The total size of all bodies in memory is limited, and a slow body does not block others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tirjudge_web.errors import answer_errors
 
 
 class Held:
-    """A server that reads a body and answers when it is told to."""
+    """A server that reads a body and responds once `answering` is set."""
 
     def __init__(self) -> None:
         self.num_read = 0
@@ -54,7 +54,7 @@ async def slow(begun: asyncio.Event, gate: asyncio.Event) -> AsyncIterator[bytes
     yield b"x"
 
 
-async def test_a_body_that_comes_in_slowly_makes_room_for_others(client: httpx2.AsyncClient, held: Held) -> None:
+async def test_slow_body_is_dropped_for_other_bodies(client: httpx2.AsyncClient, held: Held) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(client.post("/", content=slow(begun, gate)))
     await until(begun.is_set)
@@ -76,7 +76,7 @@ async def test_bodies_count_until_their_requests_are_answered(client: httpx2.Asy
     assert (await client.post("/", content=b"y" * 200)).text == "200"
 
 
-async def test_a_body_that_is_too_large_gives_its_room_back(client: httpx2.AsyncClient, held: Held) -> None:
+async def test_refused_body_frees_its_budget(client: httpx2.AsyncClient, held: Held) -> None:
     held.answering.set()
 
     async def endless() -> AsyncIterator[bytes]:

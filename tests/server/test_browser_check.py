@@ -1,4 +1,4 @@
-"""What web pages may do with a server, and under which names it is reached: over real sockets."""
+"""Which requests of web pages a server accepts, and under which host names, over real sockets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def get(path: str, *fields: str) -> bytes:
         ("", False),
     ],
 )
-async def test_without_keys_only_names_of_the_server_are_taken(host: str, is_taken: bool) -> None:
+async def test_server_without_keys_accepts_only_its_own_host_names(host: str, is_taken: bool) -> None:
     async with serving(judge(HOSTS)) as port:
         [(status, body)] = await talk(port, post(host=host))
         [(alive, _)] = await talk(port, get("/health", f"Host: {host}"))
@@ -102,7 +102,7 @@ async def test_other_ways_to_name_a_host(request_: bytes, status: int) -> None:
         assert [status for status, _ in await talk(port, request_)] == [status]
 
 
-async def test_a_foreign_host_is_repeated_escaped_and_cut() -> None:
+async def test_foreign_host_is_escaped_and_truncated_in_error() -> None:
     async with serving(judge()) as port:
         [(_, body)] = await talk(port, post(host="<script>" + "é" * 500))
     assert body["error"]["message"].startswith('Host: "<script>\\u00e9')
@@ -148,7 +148,7 @@ async def test_pages_of_other_sites_cannot_judge(fields: list[str], status: int,
         assert body["error"]["code"] == "cross_site_request"
 
 
-async def test_a_page_without_tls_is_foreign_to_a_server_with_it() -> None:
+async def test_http_origin_is_foreign_to_https_server() -> None:
     forwarded = "X-Forwarded-Proto: https"  # taken from a proxy on this machine
     async with serving(judge(None)) as port:
         plain = await talk(port, post("Origin: http://judge.example", forwarded, host="judge.example"))
@@ -156,7 +156,7 @@ async def test_a_page_without_tls_is_foreign_to_a_server_with_it() -> None:
     assert [plain[0][0], secure[0][0]] == [403, 200]
 
 
-async def test_pages_of_other_sites_read_nothing_but_how_the_server_is() -> None:
+async def test_other_sites_can_read_health_endpoints_only() -> None:
     foreign = ("Host: localhost", "Origin: http://attacker.example", "Sec-Fetch-Site: cross-site")
     async with serving(judge()) as port:
         statuses = {
@@ -174,7 +174,7 @@ async def test_pages_of_other_sites_read_nothing_but_how_the_server_is() -> None
     }
 
 
-async def test_a_preflight_is_given_no_permission() -> None:
+async def test_preflight_is_refused() -> None:
     preflight = post(
         "Origin: http://attacker.example",
         "Access-Control-Request-Method: POST",
@@ -212,7 +212,7 @@ def engine(random_checkpoint: Path) -> Iterator[EmbeddedEngine]:
     engine.close()
 
 
-async def test_with_a_key_any_host_is_taken_unless_names_are_given(engine: EmbeddedEngine) -> None:
+async def test_server_with_key_accepts_any_host_unless_hosts_are_given(engine: EmbeddedEngine) -> None:
     asked = [
         get("/v1/models", f"Host: {host}", "Authorization: Bearer k") for host in ("judge.example", "other.example")
     ]
@@ -233,7 +233,7 @@ async def test_the_worker_checks_too(engine: EmbeddedEngine) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/judge/", "/v1/models/", "/docs", "/redoc", "//attacker.example/v1/models/"])
-async def test_nothing_redirects_and_no_page_runs_scripts_from_elsewhere(path: str) -> None:
+async def test_no_redirects_and_no_documentation_pages(path: str) -> None:
     async with serving(judge(None)) as port:
         caller = await Caller.connect(port)
         caller.send(get(path, "Host: attacker.example"))

@@ -1,3 +1,5 @@
+"""Headers of a request: deadline and idempotency key."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,22 +11,20 @@ from tirjudge_server.app import create_app
 
 
 @pytest.mark.parametrize("header", ["0", "-5", "1.5", "soon", "", "9" * 10, "٣"])
-async def test_a_deadline_that_is_no_number_of_milliseconds_is_refused(
-    client: Any, pairwise: dict[str, Any], header: str
-) -> None:
+async def test_malformed_deadline_header_is_refused(client: Any, pairwise: dict[str, Any], header: str) -> None:
     response = await client.post("/v1/judge", json=pairwise, headers={"x-judge-deadline-ms": header.encode()})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "x-judge-deadline-ms"
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256])
-async def test_a_key_without_a_length_of_its_own_is_refused(client: Any, pairwise: dict[str, Any], key: str) -> None:
+async def test_empty_or_too_long_idempotency_key_is_refused(client: Any, pairwise: dict[str, Any], key: str) -> None:
     response = await client.post("/v1/judge", json=pairwise, headers={"idempotency-key": key})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "idempotency-key"
 
 
-async def test_the_least_deadline_counts(make_service, connect, pairwise) -> None:
+async def test_smallest_deadline_applies(make_service, connect, pairwise) -> None:
     service = make_service(["<preference>A</preference>"] * 9, max_deadline_s=50.0)
     seen: list[float] = []
     judge = service.judge.judge
@@ -47,7 +47,7 @@ async def test_the_least_deadline_counts(make_service, connect, pairwise) -> Non
 
 
 class Wrapped:
-    """An object as another, but for what is given."""
+    """A proxy of an object with some attributes replaced."""
 
     def __init__(self, other: Any, **given: Any) -> None:
         self.__dict__.update(given)

@@ -1,7 +1,7 @@
-"""No caller sees, joins or disturbs what belongs to another: over HTTP with two keys, and for every keyed store there is.
+"""Callers cannot see, share or disturb each other's data: tested over HTTP with two keys, and for every keyed store.
 
-A store is whatever outlives a request and finds things by a key: attributes that are dicts, sets or counters, module-level
-ones that change, cached functions, and statements that look things up in the database.
+A keyed store outlives a request and finds values by a key: attributes that are dicts, sets or counters, module-level
+variables that change, cached functions, and database queries.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ SEPARATES = "the caller is part of the key: "
 OWNED = "found by an id that cannot be guessed, and its owner is compared: "
 
 STORES = {
-    # Who may call.
+    # API keys.
     "access.authorization.Access._by_digest": "found by the digest of a key, which only its caller has",
     "access.authorization.Access._limits": SEPARATES + "the name of the key",
     "access.keys.create_key": "an operator's command",
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",
-    # Judgments under way.
+    # Judgments in flight.
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
-    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_a_judgment_in_flight_is_joined_by_its_own_caller_alone",
-    "dialects.gathering.Gathering._open": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
-    "dialects.gathering.Gathering._finished": SEPARATES + "test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller",
+    "coalescing.InFlightJudgments._by_key": SEPARATES + "test_judgment_in_flight_is_shared_within_one_caller_only",
+    "dialects.gathering.Gathering._open": SEPARATES + "test_cohorts_with_the_same_group_id_are_separate_per_caller",
+    "dialects.gathering.Gathering._finished": SEPARATES + "test_cohorts_with_the_same_group_id_are_separate_per_caller",
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
     # Files and batches.
-    "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.filestore.FileStore._num_held_bytes": SEPARATES + "a counter of callers",
     "openai.filestore.FileStore._num_uploads": SEPARATES + "a counter of callers",
-    "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_their_callers_alone",
+    "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
     "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
     "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
     # Records.
-    "records.store._BY_CONTENT": SEPARATES + "test_a_judgment_on_record_answers_its_own_caller_alone",
-    "records.store._BY_IDEMPOTENCY": SEPARATES + "test_an_idempotency_key_means_something_for_its_own_caller_alone",
-    "records.store.Records.read": OWNED + "test_a_record_is_its_callers_alone",
-    "records.store.Records.page": SEPARATES + "test_a_record_is_its_callers_alone",
+    "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
+    "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
+    "records.store.Records.read": OWNED + "test_records_are_visible_to_their_caller_only",
+    "records.store.Records.page": SEPARATES + "test_records_are_visible_to_their_caller_only",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
     "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
     "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
@@ -83,7 +83,7 @@ STORES = {
     "openai.python_grader._program": "the text of a program of ours",
     "openai.apart.grader_side.namespace": "the process of one grader, in the sandbox",
     "openai.apart.grader_side.spaces": "the process of one grader, in the sandbox",
-    # The same for everybody.
+    # The same for all callers.
     "dialects.systemone._template": "a prompt file",
     "openai.decisions._template": "a prompt file",
     # The sandbox service has no callers: every key may run programs, and nothing of a program is kept.
@@ -106,7 +106,7 @@ STORES = {
     "tirjudge_web.draining.Draining._deadlines": "the ends of requests under way",
     "tirjudge_web.errors.Refused.headers": "one answer",
 }
-"""Store -> why two callers stay apart there; where a test of this file shows it, its name."""
+"""Store -> why callers are separate in it, with the name of the test in this file if there is one."""
 
 
 def stores() -> set[str]:
@@ -114,7 +114,9 @@ def stores() -> set[str]:
     server = ROOT / "server" / "tirjudge_server"
     sandbox = ROOT / "sandbox" / "tirjudge_sandbox"
     names = ("app", "service", "serving", "metrics", "pool", "slots", "sandbox_fusion", "verl_tool", "remote")
-    files = [file for file in server.rglob("*.py") if "planning" not in file.parts]  # a command, which serves nobody
+    files = [
+        file for file in server.rglob("*.py") if "planning" not in file.parts
+    ]  # a command, not a part of the server
     files += [sandbox / f"{name}.py" for name in names]
     files += (ROOT / "web" / "tirjudge_web").glob("*.py")
     found: set[str] = set()
@@ -156,13 +158,13 @@ def _stores_in(tree: ast.Module) -> Iterator[str]:
 
 
 def _with_owners(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """Every node with the name of the class around it; functions within functions are part of these."""
+    """Yield every node with the name of its class; nested functions belong to the outer function."""
     for node in ast.iter_child_nodes(tree):
         yield node, owner
         if isinstance(node, ast.ClassDef):
             yield from _with_owners(node, f"{node.name}.")
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            # Variables of a function end with it; what it puts into `self` does not.
+            # Local variables do not outlive the function; attributes of `self` do.
             assigned = (inner for inner in ast.walk(node) if isinstance(inner, ast.Assign | ast.AnnAssign))
             yield from ((inner, owner) for inner in assigned if not _is_variable(inner))
 
@@ -199,7 +201,7 @@ def _selects(node: ast.AST) -> bool:
 
 
 def _changes(tree: ast.AST, name: str) -> bool:
-    """Whether something is put into a module-level store of that name, or taken out."""
+    """Whether the module-level variable of this name is modified."""
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(value=ast.Name(id=found), ctx=ast.Store() | ast.Del()) if found == name:
@@ -210,7 +212,7 @@ def _changes(tree: ast.AST, name: str) -> bool:
     return False
 
 
-def test_every_keyed_store_separates_callers_or_says_why_it_need_not() -> None:
+def test_every_keyed_store_has_a_reason_why_callers_stay_separate() -> None:
     found = stores()
     new, gone = sorted(found - STORES.keys()), sorted(STORES.keys() - found)
     assert not new, (
@@ -220,7 +222,7 @@ def test_every_keyed_store_separates_callers_or_says_why_it_need_not() -> None:
     assert not gone, f"{', '.join(gone)}: no such store any more; take it out of STORES"
 
 
-def test_the_tests_that_stores_name_are_there() -> None:
+def test_tests_named_in_stores_exist() -> None:
     named = {
         word for reason in STORES.values() for word in reason.replace(":", " ").split() if word.startswith("test_")
     }
@@ -232,7 +234,7 @@ def test_the_tests_that_stores_name_are_there() -> None:
 
 
 class Watched(ScriptedEngine):
-    """Notes in whose cache each turn looks."""
+    """Records the cache salt of each turn."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -281,7 +283,7 @@ async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
             for client, key in zip((own.alice, own.bob), keys, strict=True):
                 client.headers["authorization"] = f"Bearer {key}"
             await own.service.readiness.wait()
-            own.engine.salts.clear()  # of the trial judgment, which nobody asked for
+            own.engine.salts.clear()  # of the trial judgment
             yield own
 
 
@@ -289,13 +291,13 @@ BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "
 
 
 async def judged(client: httpx2.AsyncClient, **options: Any) -> str:
-    """The id of the judgment that answers."""
+    """Post a request; return the id of its judgment."""
     answer = await client.post("/v1/judge", json=BODY, **options)
     assert answer.status_code == 200, answer.text
     return answer.json()["id"]
 
 
-async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) -> None:
+async def test_cohorts_with_the_same_group_id_are_separate_per_caller(two: Two) -> None:
     def rollout(text: str, number: int) -> dict[str, Any]:
         message = {"type": "message", "content": [{"type": "output_text", "text": text}]}
         return {
@@ -323,14 +325,14 @@ async def test_rollouts_of_one_name_fill_a_cohort_of_their_own_caller(two: Two) 
             assert f"of {others}" not in shown
 
 
-async def test_a_judgment_in_flight_is_joined_by_its_own_caller_alone(two: Two) -> None:
+async def test_judgment_in_flight_is_shared_within_one_caller_only(two: Two) -> None:
     num_before = two.service.in_flight.num_joined
     first, again, foreign = await asyncio.gather(judged(two.alice), judged(two.alice), judged(two.bob))
     assert first == again != foreign
     assert two.service.in_flight.num_joined + two.service.num_recalled == num_before + 1
 
 
-async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> None:
+async def test_recorded_judgment_is_reused_for_its_caller_only(two: Two) -> None:
     first = await judged(two.alice)
     foreign = await judged(two.bob)
     assert await judged(two.alice) == first != foreign
@@ -338,17 +340,17 @@ async def test_a_judgment_on_record_answers_its_own_caller_alone(two: Two) -> No
     assert two.service.num_recalled == 2
 
 
-async def test_an_idempotency_key_means_something_for_its_own_caller_alone(two: Two) -> None:
+async def test_idempotency_keys_are_separate_per_caller(two: Two) -> None:
     name = {"idempotency-key": "mine"}
     first = await judged(two.alice, headers=name)
-    # Another request of the same name is a 422 for who used it, and nothing for others.
+    # Another request with the same key is a 422 for the same caller only.
     other = BODY | {"prompt": "Which is shorter?"}
     assert (await two.alice.post("/v1/judge", json=other, headers=name)).status_code == 422
     assert (await two.bob.post("/v1/judge", json=other, headers=name)).status_code == 200
     assert await judged(two.alice, headers=name) == first
 
 
-async def test_a_record_is_its_callers_alone(two: Two) -> None:
+async def test_records_are_visible_to_their_caller_only(two: Two) -> None:
     mine, theirs = await judged(two.alice), await judged(two.bob)
     unknown = "jdg_" + "0" * 32
     for path in ("/v1/judgments/{}", "/v1/judgments?after={}"):
@@ -360,7 +362,7 @@ async def test_a_record_is_its_callers_alone(two: Two) -> None:
     assert (await two.alice.post(f"/v1/judgments/{theirs}/replay")).status_code == 404
 
 
-async def test_files_and_batches_are_their_callers_alone(two: Two) -> None:
+async def test_files_and_batches_are_visible_to_their_caller_only(two: Two) -> None:
     line = json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/judge", "body": BODY}).encode()
     upload = {"files": {"file": ("items.jsonl", line)}, "data": {"purpose": "batch"}}
     file_id = (await two.alice.post("/v1/files", **upload)).json()["id"]
@@ -377,7 +379,7 @@ async def test_files_and_batches_are_their_callers_alone(two: Two) -> None:
 
 
 async def test_the_engine_shares_no_prefix_cache_between_callers(two: Two) -> None:
-    """Judgments, and chats that are none: both tell their caller how much of the prompt was cached."""
+    """Judgments and plain chats both report the number of cached tokens to the caller."""
     chat = {"model": "judge", "messages": [{"role": "user", "content": "Hello."}], "judge": {"tools": "off"}}
     for client in (two.alice, two.bob):
         await judged(client)

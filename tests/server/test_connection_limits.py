@@ -1,15 +1,13 @@
-"""Callers who send too much, too slowly, or nothing at all: over real sockets, each with a small limit."""
+"""Callers that send too much, too slowly or nothing, over real sockets with small limits."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import resource
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
@@ -22,6 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from tests.server.raw_http import Caller, serving
+from tests.servers import serve_command
 from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
@@ -34,7 +33,7 @@ SHORT_S = 0.3
 REQUEST = b"POST /v1/judge HTTP/1.1\r\nhost: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = REQUEST + b"transfer-encoding: chunked\r\n\r\n"
-BODY_BEGINS = (b"1;", b"t: ")
+UNFINISHED = (b"1;", b"t: ")
 TRUSTS_ALL = ssl.create_default_context()
 TRUSTS_ALL.check_hostname = False
 TRUSTS_ALL.verify_mode = ssl.CERT_NONE
@@ -45,7 +44,7 @@ Serve = Callable[..., Any]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Serves for the length of a test; gives what opens connections."""
+    """Serves an application for the length of a test; returns a function that opens connections."""
     async with AsyncExitStack() as stack:
 
         async def start(app: FastAPI | None = None, *, limits: ConnectionLimits, **options: Any) -> Callable[[], Any]:
@@ -115,7 +114,7 @@ async def test_a_header_that_is_too_large_is_refused(serve: Serve, sent: bytes) 
     connect = await serve(limits=ConnectionLimits())
     caller = await connect()
     caller.send(sent)
-    endless = [b"x" * 20_000] * 3 if sent.endswith(BODY_BEGINS) else []
+    endless = [b"x" * 20_000] * 3 if sent.endswith(UNFINISHED) else []
     assert await caller.refusal(endless) == (431, "header_too_large")
     assert await health(connect) == 200
 
@@ -127,8 +126,8 @@ async def test_a_header_that_never_ends_is_refused_in_time(serve: Serve, transpo
     assert await caller.refusal(itertools.repeat(b"a: b\r\n")) == (408, "request_timeout")
 
 
-@pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["at once", "after a request"])
-async def test_blank_lines_keep_no_connection_open(serve: Serve, first: bytes) -> None:
+@pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["immediately", "after a request"])
+async def test_blank_lines_do_not_keep_connection_open(serve: Serve, first: bytes) -> None:
     connect = await serve(limits=ConnectionLimits(header_s=SHORT_S, idle_s=60.0))
     caller = await connect()
     caller.send(first)
@@ -154,7 +153,7 @@ async def test_a_slow_body_is_refused_in_time(
     assert await caller.refusal(itertools.repeat(piece)) == (408, "request_timeout")
 
 
-async def test_a_body_that_advances_may_take_long(serve: Serve) -> None:
+async def test_steady_body_may_take_longer_than_stall_limit(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits(stall_s=SHORT_S, min_bytes_per_s=1))
     caller = await connect()
     body = b'{"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}'
@@ -172,7 +171,7 @@ async def test_a_connection_without_a_request_is_closed(serve: Serve, transport:
     assert [status for status, _ in await once.answers()] == [200]
 
 
-async def test_an_answer_that_nobody_reads_is_cut_off(serve: Serve, transport: dict[str, Path]) -> None:
+async def test_unread_response_is_cut_off(serve: Serve, transport: dict[str, Path]) -> None:
     app, ended = FastAPI(), asyncio.Event()
 
     @app.get("/endless")
@@ -195,7 +194,7 @@ async def test_an_answer_that_nobody_reads_is_cut_off(serve: Serve, transport: d
         await ended.wait()
 
 
-async def test_idle_callers_make_room_for_the_next_one(serve: Serve, transport: dict[str, Path]) -> None:
+async def test_idle_connections_are_closed_for_new_ones(serve: Serve, transport: dict[str, Path]) -> None:
     connect = await serve(limits=ConnectionLimits(max_connections=8), **transport)
     silent = [await connect() for _ in range(30)]
     slow = [await connect() for _ in range(30)]
@@ -205,7 +204,7 @@ async def test_idle_callers_make_room_for_the_next_one(serve: Serve, transport: 
     assert await silent[0].answers() == []
 
 
-async def test_handshakes_that_never_end_make_room_too(serve: Serve, certificate: dict[str, Path]) -> None:
+async def test_unfinished_handshakes_are_closed_for_new_connections(serve: Serve, certificate: dict[str, Path]) -> None:
     connect = await serve(limits=ConnectionLimits(max_connections=4), **certificate)
     port = (await connect()).writer.get_extra_info("peername")[1]
     with ExitStack() as stack:
@@ -214,11 +213,11 @@ async def test_handshakes_that_never_end_make_room_too(serve: Serve, certificate
         assert await health(connect) == 200
 
 
-async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
+async def test_running_requests_leave_a_connection_for_health(serve: Serve) -> None:
     app, release = FastAPI(), asyncio.Event()
 
     @app.get("/health")
-    async def told() -> dict[str, str]:
+    async def healthy() -> dict[str, str]:
         return {}
 
     num_waiting = 0
@@ -241,14 +240,14 @@ async def test_requests_under_way_leave_room_for_health(serve: Serve) -> None:
     assert sorted(statuses) == [[200]] * 7 + [[503]]
 
 
-async def test_requests_that_come_before_the_answer_are_left_to_another_connection(serve: Serve) -> None:
+async def test_pipelined_requests_are_not_answered(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits())
     caller = await connect()
     caller.send((HEALTH + b"\r\n") * 10_000)
     assert [status for status, _ in await caller.answers()] == [200]
 
 
-async def test_a_caller_who_hangs_up_with_another_request_sent_is_not_judged_for(serve: Serve) -> None:
+async def test_disconnect_after_pipelined_request_cancels_work(serve: Serve) -> None:
     app, ended, begun = FastAPI(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -290,7 +289,7 @@ async def test_trailers_do_not_become_headers(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"GET / HTTP/1.1\r\nhost localhost\r\n\r\n", b"NONSENSE\r\n\r\n"])
-async def test_what_is_no_http_is_answered_like_every_error_and_not_logged(
+async def test_input_that_is_not_http_gets_standard_error_and_no_log(
     serve: Serve, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     connect = await serve(limits=ConnectionLimits())
@@ -300,7 +299,9 @@ async def test_what_is_no_http_is_answered_like_every_error_and_not_logged(
     assert caplog.records == []
 
 
-async def test_an_upgrade_loses_no_body(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_upgrade_with_body_is_refused_and_without_body_ignored(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     connect = await serve(limits=ConnectionLimits())
     with_body, without = await connect(), await connect()
     upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n"
@@ -311,14 +312,14 @@ async def test_an_upgrade_loses_no_body(serve: Serve, caplog: pytest.LogCaptureF
     assert caplog.records == []
 
 
-async def test_the_rest_of_a_body_that_was_refused_is_not_read_for_ever(serve: Serve) -> None:
+async def test_rest_of_refused_body_is_not_read(serve: Serve) -> None:
     connect = await serve(limits=ConnectionLimits(stall_s=SHORT_S))
     caller = await connect()
     caller.send(REQUEST + b"content-length: 1000000000000\r\n\r\n")
     assert await caller.refusal(itertools.repeat(b"x" * 100_000), every_s=0.01) == (413, "body_too_large")
 
 
-def test_the_default_number_of_connections_leaves_files_to_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_connection_limit_leaves_file_descriptors_free(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = {}
     for num_files in (128, 1024, 20_000):
         monkeypatch.setattr(resource, "getrlimit", lambda _, num=num_files: (num, num))
@@ -334,43 +335,40 @@ def test_more_connections_than_files_are_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def process(random_checkpoint: Path, tmp_path: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """`tirjudge serve` with 128 files, and its port."""
-    main = [sys.executable, "-c", "from tirjudge.cli import main; main()", "serve", "--model", str(random_checkpoint)]
-    with subprocess.Popen(
-        [*main, "--port", "0", "--records", "none", "--files", "none"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)),
-    ) as started:
-        assert started.stdout is not None
-        port = int(started.stdout.readline().split(" (")[0].rpartition(":")[2])
-        yield psutil.Process(started.pid), port
-        started.kill()
+    """`tirjudge serve` with a limit of 128 open files, and its port."""
+    arguments = ["serve", "--model", str(random_checkpoint), "--records", "none", "--files", "none"]
+
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+    with serve_command(*arguments, state=tmp_path, preexec_fn=limit_files) as server:
+        yield psutil.Process(server.process.pid), int(server.url.rpartition(":")[2])
 
 
-def test_health_answers_beside_more_idle_connections_than_files(process: tuple[psutil.Process, int]) -> None:
+@pytest.mark.slow
+def test_health_responds_despite_more_idle_connections_than_files(process: tuple[psutil.Process, int]) -> None:
     _, port = process
     with ExitStack() as stack:
         for number in range(130):
-            idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             idle.sendall((b"", HEALTH, REQUEST + b"content-length: 10\r\n\r\nx")[number % 3])
-        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=20).status_code == 200
+        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
         assert httpx2.post(f"http://127.0.0.1:{port}/v1/judge", json=body, timeout=60).status_code == 200
 
 
-def test_headers_without_end_take_no_memory(process: tuple[psutil.Process, int]) -> None:
+@pytest.mark.slow
+def test_endless_headers_do_not_grow_memory(process: tuple[psutil.Process, int]) -> None:
     server, port = process
     httpx2.get(f"http://127.0.0.1:{port}/health")
     before = server.memory_info().rss
     with ExitStack() as stack:
-        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)]
+        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(8)]
         for caller in callers:
             caller.sendall(HEALTH)
             with suppress(OSError):
                 for _ in range(64):
                     caller.sendall(b"a: b\r\n" * 21_000)
-        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=20).status_code == 200
+        assert httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         grown_mb = (server.memory_info().rss - before) / 1e6
     assert grown_mb < 10

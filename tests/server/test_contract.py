@@ -1,4 +1,4 @@
-"""What the server says of itself at `/openapi.json` holds, whatever it is sent: schemathesis makes up the requests."""
+"""The server matches its OpenAPI schema for requests that schemathesis generates."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.bodies import BODIES
+from tests.server.speaking import service_of
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import PythonTool
@@ -39,14 +41,14 @@ WHAT_NO_SCHEMA_SAYS = {
     "POST /v1/fine_tuning/alpha/graders/run": "templates and formulas, and names that they may use",
     "POST /v1/fine_tuning/alpha/graders/validate": "the same",
 }
-"""Operation -> rules that JSON Schema has no words for, so that `positive_data_acceptance` cannot be asked of it: a body
-that fits its schema may be refused, with a 400 that names the field."""
+"""Operation -> rules that JSON Schema cannot express. A body that matches the schema may get a 400 that names the field, so
+`positive_data_acceptance` is not checked for these operations."""
 
 CONFIG = """
-# A deadline that nobody can keep is the caller's own; 504 says so and is documented.
+# A generated deadline may be too short for a judgment; the 504 is documented.
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 504]
-# Beyond the lengths that its bodies may have, a body is refused for its own.
+# A body that is too large gets a 413 instead of the error for its content.
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 """ + "\n".join(
     f"""
@@ -58,7 +60,7 @@ checks.positive_data_acceptance.enabled = false"""
 
 
 class Engine(ScriptedEngine):
-    """Gives the verdict that it is asked for, at once, and keeps no list of what it was asked."""
+    """Returns a verdict of the requested kind immediately, and does not record its calls."""
 
     def __init__(self) -> None:
         super().__init__(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9})
@@ -86,7 +88,7 @@ async def url(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> 
 
 
 async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> tuple[int, str]:
-    """How many requests were made, and what in the answers was against the document; empty if nothing."""
+    """Run schemathesis; return the number of requests, and its output if a response contradicts the schema, or ""."""
     config, report = folder / "schemathesis.toml", folder / "report.json"
     config.write_text(CONFIG)
     command = ["--no-color", "--config-file", str(config), "run", f"{url}/openapi.json"]
@@ -104,7 +106,25 @@ async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> t
     return result["test_cases"]["generated"], "" if running.returncode == 0 else said.decode()
 
 
-async def test_the_server_keeps_to_its_document(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", BODIES)
+async def test_statuses_of_responses_are_declared(
+    connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path, name: str
+) -> None:
+    """The quick version of the tests below: a valid and an invalid body for each endpoint."""
+    path, body = BODIES[name]
+    app = create_app(service_of(_verdict), files=tmp_path)
+    declared = app.openapi()["paths"][path.partition("?")[0]]["post"]["responses"]
+    async with connect(app) as client:
+        valid, invalid = await client.post(path, json=body), await client.post(path, content=b"{")
+    assert str(valid.status_code) in declared, valid.text
+    assert valid.status_code < 500
+    assert invalid.status_code == 400
+    assert "400" in declared
+    assert set(invalid.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.slow
+async def test_server_matches_its_openapi_schema(url: str, tmp_path: Path) -> None:
     options = ["--phases", "fuzzing", "--max-examples", "8", "--no-shrink"]
     num_cases, found = await contradictions(url, folder=tmp_path, options=options)
     assert not found, found
@@ -112,7 +132,7 @@ async def test_the_server_keeps_to_its_document(url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_no_error_of_the_server_in_five_thousand_requests(url: str, tmp_path: Path) -> None:
+async def test_five_thousand_generated_requests_cause_no_server_error(url: str, tmp_path: Path) -> None:
     num_cases, found = await contradictions(url, folder=tmp_path, options=["--max-examples", "40"])
     assert not found, found
     assert num_cases >= 5000
@@ -121,7 +141,7 @@ async def test_no_error_of_the_server_in_five_thousand_requests(url: str, tmp_pa
 @pytest.mark.parametrize(
     ("path", "methods"), [("/health", "GET, HEAD"), ("/v1/judge", "POST"), ("/v1/files", "GET, POST")]
 )
-async def test_a_refused_method_is_told_which_ones_there_are(
+async def test_refused_method_gets_allow_header(
     make_service: Callable[..., JudgeService],
     connect: Callable[[Any], httpx2.AsyncClient],
     tmp_path: Path,
@@ -137,7 +157,7 @@ async def test_a_refused_method_is_told_which_ones_there_are(
     ("field", "wrong"),
     [("votes", True), ("votes", "3"), ("temperature", False), ("deadline_s", True), ("stream", 1), ("votes", 2.5)],
 )
-async def test_what_is_no_number_is_not_taken_for_one(
+async def test_wrong_number_type_is_refused(
     client: httpx2.AsyncClient, pairwise: dict[str, Any], field: str, wrong: object
 ) -> None:
     answer = await client.post("/v1/judge", json=pairwise | {field: wrong})
@@ -145,12 +165,12 @@ async def test_what_is_no_number_is_not_taken_for_one(
     assert answer.json()["error"]["param"] == field
 
 
-async def test_a_whole_number_may_be_written_with_a_point(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
+async def test_integer_with_decimal_point_is_accepted(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
     answer = await client.post("/v1/judge", content=json.dumps(pairwise | {"votes": 1.0, "seed": 7.0}))
     assert answer.status_code == 200
 
 
-async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
+async def test_operations_with_keys_declare_their_errors(
     make_service: Callable[..., JudgeService], tmp_path: Path
 ) -> None:
     paths = create_app(make_service([]), files=tmp_path).openapi()["paths"]
@@ -163,7 +183,7 @@ async def test_every_operation_that_asks_for_a_key_says_how_it_refuses(
         assert "HTTPValidationError" not in str(operation)
 
 
-async def test_a_file_lives_from_its_creation_or_not_at_all(
+async def test_file_expiry_must_be_anchored_at_creation(
     make_service: Callable[..., JudgeService], connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path
 ) -> None:
     form = {"purpose": "batch", "expires_after[anchor]": "last_active_at", "expires_after[seconds]": "3600"}

@@ -1,4 +1,4 @@
-"""What a request costs is known before its work is done: over HTTP, the requests that made much work of a small body."""
+"""The cost of a request is computed before it is judged, and small bodies with a high cost are refused."""
 
 from __future__ import annotations
 
@@ -162,9 +162,7 @@ COSTLY: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-async def test_a_request_that_costs_too_much_is_a_413_with_the_figures_and_nothing_is_judged(
-    connect: Connect, name: str
-) -> None:
+async def test_too_costly_request_gets_413_with_figures(connect: Connect, name: str) -> None:
     path, body = COSTLY[name]
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with connect(create_app(service_of(never))) as client:
@@ -176,13 +174,13 @@ async def test_a_request_that_costs_too_much_is_a_413_with_the_figures_and_nothi
     assert "split" in error["message"] or "shorten" in error["message"]
 
 
-async def test_text_full_of_commas_is_no_json_of_many_values(connect: Connect) -> None:
+async def test_commas_in_text_do_not_count_as_json_values(connect: Connect) -> None:
     body = {"mode": "pointwise", "prompt": '[{,:"\\' * 200_000, "responses": ["a"], **NO_TOOLS}
     async with connect(create_app(service_of(["<score>7</score>"]))) as client:
         assert (await client.post("/v1/judge", json=body)).status_code == 200
 
 
-async def test_a_batch_line_that_costs_too_much_has_its_own_413(connect: Connect) -> None:
+async def test_too_costly_batch_line_gets_413_alone(connect: Connect) -> None:
     good = {"mode": "pointwise", "prompt": "p", "responses": ["a"], **NO_TOOLS}
     service = service_of(["<score>7</score>"], cost_limits=CostLimits(chars=50))
     async with connect(create_app(service)) as client:
@@ -192,12 +190,12 @@ async def test_a_batch_line_that_costs_too_much_has_its_own_413(connect: Connect
     assert refused.json()["error"]["message"].startswith("body: 51 characters")
 
 
-# Trainers whose run an HTTP error would end are given an answer for every sample.
+# Trainers whose run ends at an HTTP error get a score for every sample.
 
 CHAT = "<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>"
 
 
-async def test_one_sample_that_costs_too_much_leaves_the_rest_of_its_batch_judged(connect: Connect) -> None:
+async def test_other_samples_are_judged_beside_too_costly_one(connect: Connect) -> None:
     service = service_of(lambda sequence: "<score>7</score>", cost_limits=CostLimits(chars=1000))
     queries = [CHAT.format("Hello."), CHAT.format("x" * 900), CHAT.format("Hi.")]
     async with connect(create_app(service)) as client:
@@ -206,7 +204,7 @@ async def test_one_sample_that_costs_too_much_leaves_the_rest_of_its_batch_judge
     assert answer["rewards"][1] == 0.5
 
 
-async def test_a_prompt_that_all_samples_share_is_counted_for_each(connect: Connect) -> None:
+async def test_shared_prompt_counts_for_each_sample(connect: Connect) -> None:
     service = service_of(never, cost_limits=CostLimits(chars=100_000))
     body = {"query": ["x" * 90_000 + "Hello."] * 4, "prompts": "x" * 90_000, "labels": {"answer": "x" * 90_000}}
     async with connect(create_app(service)) as client:
@@ -217,7 +215,7 @@ async def test_a_prompt_that_all_samples_share_is_counted_for_each(connect: Conn
     assert score.headers["x-judge-failed"] == "2"
 
 
-async def test_more_samples_than_one_request_may_hold_are_refused_in_every_dialect(connect: Connect) -> None:
+async def test_too_many_samples_are_refused_in_every_dialect(connect: Connect) -> None:
     service = service_of(never, cost_limits=CostLimits(rollouts=10))
     async with connect(create_app(service)) as client:
         for path, body in (
@@ -228,7 +226,7 @@ async def test_more_samples_than_one_request_may_hold_are_refused_in_every_diale
             assert (await client.post(path, json=body)).status_code == 413, path
 
 
-# The figures.
+# The computed cost.
 
 
 @pytest.mark.parametrize(
@@ -238,12 +236,12 @@ async def test_more_samples_than_one_request_may_hold_are_refused_in_every_diale
         ({"mode": "pointwise", "responses": ["ab", "c"], "votes": 3}, Cost(rollouts=6, chars=3 * 11)),
         ({"mode": "pairwise", "responses": ["ab", "c"], "orders": "both"}, Cost(rollouts=2, chars=2 * (4 + 3))),
         ({"mode": "listwise", "responses": ["a"] * 5}, Cost(rollouts=1, chars=4 + 5)),
-        # Groups of 5: 30 meet in 6 groups, their winners in 2, and these in 1.
+        # Groups of 5: 30 responses in 6 groups, the 6 winners in 2 groups, the 2 winners in 1 group.
         ({"mode": "listwise", "responses": ["a"] * 30}, Cost(rollouts=9, chars=9 * 4 + 3 * 30)),
         ({"mode": "pointwise", "responses": [""], "rubric": "xy", "reference": "z"}, Cost(rollouts=1, chars=4 + 3)),
     ],
 )
-def test_the_cost_of_a_request_is_its_rollouts_and_their_characters(fields: dict[str, Any], cost: Cost) -> None:
+def test_request_cost_counts_rollouts_and_characters(fields: dict[str, Any], cost: Cost) -> None:
     assert request_cost(JudgeRequest(prompt="four", **fields), group_size=5) == cost
 
 
@@ -260,12 +258,12 @@ def test_the_cost_of_a_request_is_its_rollouts_and_their_characters(fields: dict
         ),
     ],
 )
-def test_the_cost_of_a_group_is_that_of_its_comparisons(scoring: Scoring, cost: Cost) -> None:
+def test_group_cost_counts_comparisons(scoring: Scoring, cost: Cost) -> None:
     group = ResponseGroup(prompt="pq", responses=("a", "bb", "ccc", "dddd"))
     assert group_cost(group, scoring=scoring, group_size=26) == cost
 
 
-def test_parts_that_cost_too_much_together_keep_what_fits_an_equal_share() -> None:
+def test_parts_within_an_equal_share_are_affordable() -> None:
     limits = CostLimits(rollouts=10, chars=90)
     small, large = Cost(rollouts=1, chars=30), Cost(rollouts=1, chars=80)
     assert limits.affordable([small, small]) == [True, True]
@@ -273,14 +271,14 @@ def test_parts_that_cost_too_much_together_keep_what_fits_an_equal_share() -> No
     assert limits.affordable([large]) == [True]
 
 
-def test_a_request_at_the_limit_is_taken() -> None:
+def test_request_at_the_limit_is_accepted() -> None:
     CostLimits(rollouts=2, chars=10).check(Cost(rollouts=2, chars=10))
     with pytest.raises(Refused, match="3 rollouts"):
         CostLimits(rollouts=2, chars=10).check(Cost(rollouts=3, chars=10))
 
 
-async def test_the_largest_requests_leave_other_requests_their_turn(connect: Connect) -> None:
-    """Between two questions of a request the loop goes round: what else is ready comes at its next turn."""
+async def test_large_requests_do_not_block_the_event_loop(connect: Connect) -> None:
+    """The server yields to the event loop between the questions of a request."""
     turns = 0
 
     async def other() -> None:

@@ -1,3 +1,5 @@
+"""`tirjudge demo`: how requests, judgments and verdicts are printed."""
+
 from __future__ import annotations
 
 import io

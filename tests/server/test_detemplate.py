@@ -1,4 +1,4 @@
-"""Chats are rendered by templates in Jinja, as tokenizers carry them, and read back."""
+"""Chats are rendered with the Jinja templates of tokenizers and parsed back."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ TEMPLATES = {
     "phi4": PHI4,
 }
 WITHOUT_SYSTEM = ("mistral", "gemma")
-"""These have no turn for it, and refuse one."""
+"""Templates that reject a system message."""
 
 USER_ANSWER = [{"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "It is 4."}]
 LONG = [
@@ -145,7 +145,7 @@ def render(name: str, messages: list[dict[str, str]], *, generate: bool = False)
 
 
 def chat_of(exchange: RenderedExchange | None, *, name: str) -> list[dict[str, str]]:
-    """What was read, as it was given to the template."""
+    """The parsed chat, in the format of the template's input."""
     assert exchange is not None
     assert not isinstance(exchange.prompt, str)
     messages = [*exchange.prompt, ChatMessage(role="assistant", content=exchange.response)]
@@ -175,7 +175,7 @@ def test_a_system_message_before_the_question_is_read_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_text_of_two_answers_may_be_one_answer_that_made_up_a_question(name: str) -> None:
+def test_text_with_two_answers_is_ambiguous(name: str) -> None:
     forged = [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi!"}]
     assert detemplate(render(name, [*USER_ANSWER, *forged])) is None
     assert name == "harmony" or detemplate(render(name, [*USER_ANSWER, USER_ANSWER[1]])) is None
@@ -183,7 +183,7 @@ def test_a_text_of_two_answers_may_be_one_answer_that_made_up_a_question(name: s
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_with_the_prompt_known_a_made_up_question_is_text_of_the_answer(name: str) -> None:
+def test_forged_question_is_answer_text_if_prompt_is_known(name: str) -> None:
     forged = [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi!"}]
     prompt = render(name, USER_ANSWER[:1], generate=True)
     exchange = detemplate(render(name, [*USER_ANSWER, *forged]), prompt=prompt)
@@ -194,7 +194,7 @@ def test_with_the_prompt_known_a_made_up_question_is_text_of_the_answer(name: st
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_what_stands_behind_the_end_of_the_answer_leaves_two_readings(name: str) -> None:
+def test_text_after_end_of_answer_is_ambiguous(name: str) -> None:
     rendered = render(name, USER_ANSWER)
     if rendered.rstrip().endswith("It is 4."):
         return  # the template has no end
@@ -203,7 +203,7 @@ def test_what_stands_behind_the_end_of_the_answer_leaves_two_readings(name: str)
 
 
 @pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"vicuna"}))
-def test_a_chat_that_an_answer_of_an_unknown_template_spells_is_not_the_chat(name: str) -> None:
+def test_chat_inside_answer_of_unknown_template_is_ignored(name: str) -> None:
     for unknown in (
         "Q: 2+2?\nA: ",
         "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>2+2?<|CHATBOT_TOKEN|>",
@@ -213,17 +213,17 @@ def test_a_chat_that_an_answer_of_an_unknown_template_spells_is_not_the_chat(nam
         assert conversation_of(unknown + render(name, USER_ANSWER)) is None
 
 
-def test_plain_words_are_no_template_behind_markers_or_lines() -> None:
+def test_plain_words_after_markers_are_not_a_template() -> None:
     spelled = render("vicuna", USER_ANSWER)
     for unknown in ("Q: 2+2?\nA: ", "<|USER_TOKEN|>2+2?<|CHATBOT_TOKEN|> ", "### Instruction: 2+2? ### Response: "):
         assert detemplate(unknown + spelled) is None
 
 
-def test_a_text_that_does_not_begin_with_the_prompt_has_no_reading() -> None:
+def test_text_without_its_prompt_at_start_is_not_parsed() -> None:
     assert detemplate(render("chatml", USER_ANSWER), prompt="<|im_start|>user\nAnother one") is None
 
 
-def test_newer_mistral_has_tools_and_settings_before_the_question() -> None:
+def test_newer_mistral_tools_and_settings_are_skipped() -> None:
     prompt = (
         "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][AVAILABLE_TOOLS][][/AVAILABLE_TOOLS][MODEL_SETTINGS]{}[/MODEL_SETTINGS]"
         "[INST]2+2?[/INST]"
@@ -271,7 +271,7 @@ WORDS = PIECES.map(str.strip).filter(lambda text: text and "USER:" not in text a
 @given(
     texts=st.lists(WORDS.filter(lambda text: "Human:" not in text and "Assistant:" not in text), min_size=2, max_size=6)
 )
-def test_whatever_has_no_markers_survives_the_round_trip(name: str, texts: list[str]) -> None:
+def test_texts_without_markers_survive_round_trip(name: str, texts: list[str]) -> None:
     texts = texts[: len(texts) // 2 * 2]
     chat = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
     exchange = detemplate(render(name, chat), prompt=render(name, chat[:-1], generate=True))
@@ -343,15 +343,15 @@ def test_no_arrangement_of_markers_raises(parts: list[str], prompt: str | None, 
         "</s>",
     ],
 )
-def test_what_holds_no_question_with_an_answer_is_none(text: str) -> None:
+def test_text_without_question_and_answer_is_none(text: str) -> None:
     assert detemplate(text) is None
 
 
-def test_a_turn_of_an_unknown_role_is_not_guessed_at() -> None:
+def test_turn_with_unknown_role_is_not_parsed() -> None:
     assert detemplate("<|im_start|>narrator\nOnce<|im_end|>\n<|im_start|>assistant\nHi<|im_end|>") is None
 
 
-def test_a_template_of_nobody_with_the_prompt_given_keeps_the_prompt_as_text() -> None:
+def test_unknown_template_with_prompt_keeps_prompt_as_text() -> None:
     exchange = detemplate("Q: 2+2?\nA: 4<|endoftext|>", prompt="Q: 2+2?\nA:")
     assert exchange == RenderedExchange(prompt="Q: 2+2?\nA:", response=" 4")
 
@@ -362,7 +362,7 @@ def test_padding_on_either_side_changes_nothing() -> None:
     assert detemplate(padded) == detemplate(text)
 
 
-def test_a_prompt_that_lacks_the_beginning_token_is_found_all_the_same() -> None:
+def test_prompt_without_bos_token_is_found() -> None:
     prompt = render("llama3", USER_ANSWER[:1], generate=True)
     exchange = detemplate("<|begin_of_text|>" + prompt + "4<|eot_id|>", prompt=prompt.removeprefix("<|begin_of_text|>"))
     assert exchange is not None
@@ -378,7 +378,7 @@ def test_reasoning_that_the_template_opened_is_dropped_on_request(view, expected
     assert exchange.prompt == (ChatMessage(role="user", content="What is 2+2?"),)
 
 
-def test_reasoning_that_the_template_left_empty_is_no_part_of_the_answer() -> None:
+def test_empty_reasoning_of_template_is_not_part_of_answer() -> None:
     prompt = jinja2.Template(QWEN_NOT_THINKING).render(messages=USER_ANSWER[:1], generate=True)
     exchange = detemplate(prompt + "4<|im_end|>", view="final")
     assert exchange is not None
@@ -395,7 +395,7 @@ def test_reasoning_that_the_template_left_empty_is_no_part_of_the_answer() -> No
         ("b", "b"),
     ],
 )
-def test_the_final_view_is_what_stands_behind_the_reasoning(response: str, expected: str) -> None:
+def test_final_view_is_text_after_reasoning(response: str, expected: str) -> None:
     assert view_of(response, view="final") == expected
     assert view_of(response, view="full") == response
 
@@ -418,7 +418,7 @@ def test_harmony_keeps_its_channels_apart(given: bool, view, expected: str) -> N
     assert exchange.response == expected
 
 
-def test_harmony_that_never_reached_its_final_channel_has_an_empty_answer() -> None:
+def test_harmony_without_final_channel_has_empty_answer() -> None:
     prompt = render("harmony", USER_ANSWER[:1], generate=True)
     cut = prompt + "<|channel|>analysis<|message|>Hmm"
     for known in (prompt, None):
@@ -427,7 +427,7 @@ def test_harmony_that_never_reached_its_final_channel_has_an_empty_answer() -> N
         assert exchange.response == ""
 
 
-def test_the_marker_that_comes_first_decides_the_template() -> None:
+def test_first_marker_decides_the_template() -> None:
     chat = [
         {"role": "user", "content": "What does [INST] mean? And <|user|>?"},
         {"role": "assistant", "content": "Tags."},
@@ -435,14 +435,14 @@ def test_the_marker_that_comes_first_decides_the_template() -> None:
     assert chat_of(detemplate(render("chatml", chat)), name="chatml") == chat
 
 
-def test_a_prompt_alone_is_a_conversation_without_the_answer_it_opens() -> None:
+def test_prompt_alone_is_conversation_without_open_answer() -> None:
     for name in TEMPLATES:
         conversation = conversation_of(render(name, USER_ANSWER[:1], generate=True))
         assert conversation is not None
         assert conversation[-1] == ChatMessage(role="user", content="What is 2+2?"), name
 
 
-def test_the_end_of_a_response_is_stripped_and_its_own_white_space_is_not() -> None:
+def test_end_marker_is_stripped_and_white_space_is_kept() -> None:
     assert without_end("  x \n<|im_end|>\n<|endoftext|><|endoftext|>") == "  x \n"
     assert without_end("x </s> y") == "x </s> y"
     assert without_end("</s>") == ""
@@ -474,8 +474,8 @@ def test_the_end_of_a_response_is_stripped_and_its_own_white_space_is_not() -> N
     ],
     ids=lambda text: text[:12],
 )
-def test_a_megabyte_of_markers_is_read_at_once(hostile: str) -> None:
-    """A reader that looks back from every marker would take hours."""
+def test_megabyte_of_markers_is_parsed_in_linear_time(hostile: str) -> None:
+    """A parser with quadratic time would take hours."""
     detemplate(hostile, view="final")
     detemplate(hostile, prompt=hostile[: len(hostile) // 2], view="final")
     without_end(hostile)

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a score, a missing score or a refusal, and never a fault of the server."""
+"""Corrupted bodies of dialects get a score, a missing score or an error, and never a server error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BODIES = {
 
 
 def changed(body: Any) -> Iterator[Any]:
-    """The body with each of its values replaced by each kind of junk, and with each field left out."""
+    """Yield bodies where one value is replaced by junk, or one field is missing."""
     for path in places(body):
         for junk in JUNK:
             copy = deepcopy(body)
@@ -74,8 +74,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", BODIES)
 async def test_no_body_makes_the_server_fail(speak: Speak, name: str) -> None:
     path, body = BODIES[name]
-    said = "<score>7</score> <preference>A</preference>"
-    async with speak(lambda sequence: said, names=tuple(DIALECTS)) as client:
+    verdict = "<score>7</score> <preference>A</preference>"
+    async with speak(lambda sequence: verdict, names=tuple(DIALECTS)) as client:
         for other in changed(body):
             response = await client.post(path, content=json.dumps(other).encode())
             assert response.status_code in (200, 400, 404), (other, response.text)
@@ -85,7 +85,7 @@ async def test_no_body_makes_the_server_fail(speak: Speak, name: str) -> None:
             assert (await client.post(path, content=text)).status_code == 400
 
 
-def test_every_path_that_takes_a_body_is_described() -> None:
+def test_every_path_with_a_body_is_described() -> None:
     app = dialect_app(service_of([]))
     described = requests_of(list(DIALECTS))
     paths = {path for path, operations in app.openapi()["paths"].items() if "post" in operations}
@@ -93,7 +93,7 @@ def test_every_path_that_takes_a_body_is_described() -> None:
     assert set(described) == paths - native
 
 
-def test_models_of_bodies_have_names_of_their_own() -> None:
+def test_body_models_have_unique_names() -> None:
     models = set(requests_of(list(DIALECTS)).values())
     names: dict[str, Any] = {}
     for model in models:
@@ -102,7 +102,7 @@ def test_models_of_bodies_have_names_of_their_own() -> None:
             assert names.setdefault(name, definition) == definition or name == model.__name__
 
 
-async def test_a_dialect_that_is_off_is_not_there() -> None:
+async def test_disabled_dialect_is_not_served() -> None:
     for name in DIALECTS:
         app = dialect_app(service_of([]), names=[name])
         transport = httpx2.ASGITransport(app=app)

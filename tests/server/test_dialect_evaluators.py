@@ -1,4 +1,4 @@
-"""eval-protocol, RewardAnything and System One, by their own clients."""
+"""eval-protocol, RewardAnything and System One, with their real clients."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ async def test_eval_protocols_remote_function_gets_a_score(evaluate_remotely: An
     assert result.metrics["judge"].is_score_valid is True
 
 
-async def test_eval_protocols_remote_function_sees_that_there_is_no_score(evaluate_remotely: Any, listen: Any) -> None:
+async def test_eval_protocols_remote_function_sees_missing_score(evaluate_remotely: Any, listen: Any) -> None:
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))
     async with listen(dialect_app(service)) as url:
         result = await asyncio.to_thread(evaluate_remotely, f"{url}/reward")
     assert result.metrics["judge"].is_score_valid is False
 
 
-async def test_evaluate_takes_messages_as_ground_truth(speak: Speak) -> None:
+async def test_evaluate_accepts_messages_as_ground_truth(speak: Speak) -> None:
     seen: list[str] = []
 
     def script(sequence: str) -> str:
@@ -157,7 +157,7 @@ async def test_system_ones_client_gets_all_three_kinds_of_answers(typesafe: Any,
     assert result.usage.input_tokens > 0
 
 
-async def test_system_ones_client_has_no_answer_where_the_judge_gave_none(typesafe: Any, listen: Any) -> None:
+async def test_system_ones_client_skips_missing_answers(typesafe: Any, listen: Any) -> None:
     def script(sequence: str) -> str:
         return PROGRAM if "Dry?" in sequence else "<preference>A</preference>"
 

@@ -1,4 +1,4 @@
-"""NeMo Gym's resources server, by golden JSON."""
+"""NeMo Gym's resources server, with golden JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COHORT = DialectSettings(patience_s=0.0, cohort_size=3, cohort_wait_s=60.0)
 
 
 def response(text: str, *, index: int = 0) -> dict[str, Any]:
-    """As the OpenAI Responses API gives it."""
+    """A response object of the OpenAI Responses API."""
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
     reasoning = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Let me think."}]}
     content = [{"type": "output_text", "text": text, "annotations": []}]
@@ -31,12 +31,12 @@ def rollout(text: str, *, index: int = 0, prompt: str = "Say hello.", **extras: 
 
 
 def longest(sequence: str) -> str:
-    """A judge that prefers the longer of two."""
+    """A judge that prefers the longer response."""
     shown = [part.split("\n")[1] for part in sequence.split("<response_")[1:] if "</response_" in part]
     return f"<preference>{'AB'[len(shown[1]) > len(shown[0])]}</preference>"
 
 
-async def test_verify_gives_the_request_back_with_its_reward(speak: Speak) -> None:
+async def test_verify_returns_the_request_with_its_reward(speak: Speak) -> None:
     body = rollout("Hello.", expected_answer="Hi!", uuid="row-1", _ng_task_index=3)
     seen: list[str] = []
 
@@ -65,7 +65,7 @@ async def test_the_full_view_has_the_reasoning(speak: Speak) -> None:
     assert "Let me think." in seen[0]
 
 
-async def test_a_row_that_failed_can_be_verified_again_and_loses_its_marks(speak: Speak) -> None:
+async def test_failed_row_can_be_verified_again_and_loses_its_marks(speak: Speak) -> None:
     async with speak(lambda sequence: PROGRAM, error=SandboxUnavailable("gone")) as client:
         failed = (await client.post("/verify", json=rollout("Hello."))).json()
     assert failed["_ng_failure_class"] == "judge_failed"
@@ -78,7 +78,7 @@ async def test_a_row_that_failed_can_be_verified_again_and_loses_its_marks(speak
     assert again["mask_sample"] is again["instance_config"]["mask_sample"] is False
 
 
-async def test_half_a_surrogate_pair_in_a_row_comes_back_as_it_was(speak: Speak) -> None:
+async def test_unpaired_surrogate_in_row_is_returned_unchanged(speak: Speak) -> None:
     body = b'{"responses_create_params": {"input": "p\\ud800"}, "response": {"output": []}, "note": "\\udfff"}'
     async with speak(lambda sequence: "<score>7</score>") as client:
         answer = await client.post("/verify", content=body)
@@ -86,7 +86,7 @@ async def test_half_a_surrogate_pair_in_a_row_comes_back_as_it_was(speak: Speak)
     assert answer.json()["note"] == "\udfff"
 
 
-async def test_compare_rewards_from_1_to_5_by_neighbours(speak: Speak) -> None:
+async def test_compare_rewards_from_1_to_5_by_neighbors(speak: Speak) -> None:
     body = {
         "conversation_history": [{"role": "user", "content": "Say hello."}],
         "response_objs": [response("A"), response("BB"), response("CCC")],
@@ -105,7 +105,7 @@ async def test_compare_rewards_from_1_to_5_by_neighbours(speak: Speak) -> None:
     assert answer["metrics"]["mean_individual_score"] == pytest.approx(3.0)
 
 
-async def test_compare_of_all_pairs_is_asked_for_in_the_query(speak: Speak) -> None:
+async def test_compare_strategy_is_set_in_the_query(speak: Speak) -> None:
     body = {
         "conversation_history": [{"role": "user", "content": "Say hello."}],
         "response_objs": [response(text) for text in ("A", "BB", "CCC", "DDDD")],
@@ -116,13 +116,13 @@ async def test_compare_of_all_pairs_is_asked_for_in_the_query(speak: Speak) -> N
 
 
 @pytest.mark.parametrize(("num", "rewards"), [(0, []), (1, [3.0])])
-async def test_compare_of_nobody_with_nobody_is_neutral(speak: Speak, num: int, rewards: list[float]) -> None:
+async def test_compare_of_fewer_than_two_responses_is_neutral(speak: Speak, num: int, rewards: list[float]) -> None:
     body = {"conversation_history": [{"role": "user", "content": "p"}], "response_objs": [response("A")] * num}
     async with speak(longest) as client:
         assert (await client.post("/compare", json=body)).json()["rewards"] == rewards
 
 
-async def test_a_cohort_is_rewarded_once_it_is_complete(speak: Speak) -> None:
+async def test_cohort_is_rewarded_when_complete(speak: Speak) -> None:
     rows = [rollout("x" * (i + 1), index=i, _ng_rollout_index=i) for i in range(3)]
     async with speak(longest, settings=COHORT) as client:
         first = asyncio.create_task(client.post("/verify", json=rows[0]))
@@ -137,7 +137,7 @@ async def test_a_cohort_is_rewarded_once_it_is_complete(speak: Speak) -> None:
         assert (await client.get("/reverify_mode")).json() == "unsupported"
 
 
-async def test_cohorts_of_different_prompts_and_attempts_stay_apart(speak: Speak) -> None:
+async def test_cohorts_of_different_prompts_and_attempts_are_separate(speak: Speak) -> None:
     named = {"_ng_group_id": "g", "_ng_group_attempt": 0}
     rows = [rollout("x" * (i + 1), index=i, prompt=prompt) for prompt in ("p", "q") for i in range(3)]
     rows += [rollout("y" * (i + 1), index=i, prompt=f"differs {i}", **named) for i in range(3)]
@@ -164,7 +164,7 @@ async def test_a_cohort_that_could_not_be_judged_is_masked_as_a_whole(speak: Spe
     assert [answer.json()["_ng_failure_class"] for answer in answers] == ["judge_failed"] * 3
 
 
-async def test_sessions_are_taken_and_nothing_is_kept(speak: Speak) -> None:
+async def test_sessions_are_accepted_without_state(speak: Speak) -> None:
     async with speak(longest) as client:
         assert (await client.post("/seed_session", json={})).json() == {}
         for path in ("/seed_session", "/close_session"):
@@ -172,7 +172,7 @@ async def test_sessions_are_taken_and_nothing_is_kept(speak: Speak) -> None:
             assert answer.json() == {"resources_session_id": "s"}
 
 
-async def test_metrics_leave_out_what_was_not_judged(speak: Speak) -> None:
+async def test_metrics_exclude_missing_scores(speak: Speak) -> None:
     rows = [
         {"_ng_task_index": 0, "reward": 1.0},
         {"_ng_task_index": 0, "reward": 0.5},

@@ -1,4 +1,4 @@
-"""`/get_reward`, called by OpenRLHF's own executor, taken from its wheel."""
+"""`/get_reward`, called by OpenRLHF's executor from its wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWER = "<think>They want a greeting.</think>\n\nHello.<|im_end|>"
 
 
 class Characters:
-    """A tokenizer of one token a character."""
+    """A tokenizer with one token per character."""
 
     def __call__(self, text: str, **options: Any) -> dict[str, Any]:
         torch = pytest.importorskip("torch")
@@ -40,7 +40,7 @@ class Characters:
 
 
 class Policy:
-    """A model that says one thing."""
+    """A model that always writes the same text."""
 
     async def generate(self, token_ids: list[int], params: Any, **options: Any) -> Any:
         output = SimpleNamespace(token_ids=[ord(c) for c in ANSWER], text=ANSWER, finish_reason="stop", logprobs=None)
@@ -72,7 +72,7 @@ async def roll_out(executor: Any, url: str, *, label: str = "Hello!") -> dict[st
     return await executor([f"{url}/get_reward"]).execute(PROMPT, label, sampling, 4096, Characters(), Policy())
 
 
-async def test_its_executor_gets_the_reward_of_what_the_policy_wrote(executor: Any, listen: Any) -> None:
+async def test_executor_gets_reward_of_policy_output(executor: Any, listen: Any) -> None:
     seen: list[str] = []
 
     def script(sequence: str) -> str:
@@ -90,7 +90,7 @@ async def test_its_executor_gets_the_reward_of_what_the_policy_wrote(executor: A
     assert "They want a greeting." not in seen[0]
 
 
-async def test_what_it_gets_makes_tensors(executor: Any, listen: Any) -> None:
+async def test_response_can_be_stacked_into_tensors(executor: Any, listen: Any) -> None:
     torch = pytest.importorskip("torch")
     async with listen(dialect_app(service_of(lambda sequence: "<score>7</score>"))) as url:
         output = await roll_out(executor, url)
@@ -99,7 +99,7 @@ async def test_what_it_gets_makes_tensors(executor: Any, listen: Any) -> None:
     assert torch.tensor([output["scores"]])[0].item() == pytest.approx(GOOD, abs=1e-3)
 
 
-async def test_a_broken_judge_never_leaves_it_without_a_reward(executor: Any, listen: Any) -> None:
+async def test_broken_judge_returns_fallback_reward(executor: Any, listen: Any) -> None:
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))
     settings = DialectSettings(patience_s=0.0, fallback=0.25)
     async with listen(dialect_app(service, settings=settings)) as url:
@@ -108,7 +108,7 @@ async def test_a_broken_judge_never_leaves_it_without_a_reward(executor: Any, li
     assert output["extra_logs"]["judge_failed"] == [1.0]
 
 
-async def test_a_judge_that_is_back_in_time_is_waited_for(listen: Any, executor: Any, monkeypatch: Any) -> None:
+async def test_server_retries_until_engine_is_back(listen: Any, executor: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("tirjudge_server.request_batch.UNAVAILABLE_RETRY_S", 0.01)
     tries = iter([PROGRAM, PROGRAM])
     service = service_of(lambda sequence: next(tries, "<score>7</score>"), error=SandboxUnavailable("gone"))
@@ -117,7 +117,7 @@ async def test_a_judge_that_is_back_in_time_is_waited_for(listen: Any, executor:
     assert output["extra_logs"]["judge_failed"] == [0.0]
 
 
-async def test_the_query_of_the_url_says_how_to_judge(speak: Speak) -> None:
+async def test_url_query_sets_options(speak: Speak) -> None:
     body = {"query": [PROMPT + ANSWER], "prompts": [PROMPT], "labels": ["Hi!"]}
     async with speak(lambda sequence: "<score>7</score>") as client:
         answer = (await client.post("/get_reward?mode=pointwise&scale=-1,1&tools=off", json=body)).json()
@@ -133,14 +133,14 @@ async def test_the_query_of_the_url_says_how_to_judge(speak: Speak) -> None:
     [("fallbck=1", "fallbck"), ("votes=0", "votes"), ("mode=cohort", "mode"), ("votes=" + "[" * 5000, "votes")],
     ids=lambda text: text[:16],
 )
-async def test_an_option_that_will_not_do_is_named(speak: Speak, query: str, param: str) -> None:
+async def test_invalid_option_is_named(speak: Speak, query: str, param: str) -> None:
     async with speak(lambda sequence: "<score>7</score>") as client:
         response = await client.post(f"/get_reward?{query}", json={"query": [PROMPT + ANSWER]})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
 
 
-async def test_one_of_several_that_cannot_be_read_does_not_stop_the_others(speak: Speak) -> None:
+async def test_unreadable_sample_does_not_stop_the_others(speak: Speak) -> None:
     body = {"query": [PROMPT + ANSWER, "no template", PROMPT + ANSWER], "prompts": None, "labels": ["", "", ""]}
     async with speak(lambda sequence: "<score>7</score>") as client:
         response = await client.post("/get_reward?fallback=0", json=body)
@@ -157,7 +157,7 @@ async def test_lists_of_different_lengths_are_refused(speak: Speak) -> None:
     assert response.json()["error"]["param"] == "prompts"
 
 
-async def test_a_retry_asks_the_judge_the_same_question() -> None:
+async def test_retry_sends_identical_judge_request() -> None:
     import httpx2
 
     service = service_of(lambda sequence: "<score>7</score>")
@@ -176,7 +176,7 @@ async def test_a_retry_asks_the_judge_the_same_question() -> None:
     assert asked[0] == asked[1]
 
 
-async def test_a_key_in_the_url_opens_a_server_that_wants_one(executor: Any, listen: Any, tmp_path: Any) -> None:
+async def test_key_in_url_is_accepted(executor: Any, listen: Any, tmp_path: Any) -> None:
     database = open_database(str(tmp_path / "records.db"))
     try:
         key = create_key(database, name="trainer", scopes=["reward"])
@@ -190,7 +190,7 @@ async def test_a_key_in_the_url_opens_a_server_that_wants_one(executor: Any, lis
     assert with_key["reward"] == [pytest.approx(GOOD, abs=1e-3)]
 
 
-async def test_a_client_that_asks_again_joins_the_judgment_that_is_under_way(connect: Any, until: Any) -> None:
+async def test_retry_joins_judgment_in_flight(connect: Any, until: Any) -> None:
     service = service_of(lambda sequence: "<score>7</score>")
     engine, begun = service.judge.engine, asyncio.Event()
     generate = engine.generate
@@ -203,16 +203,15 @@ async def test_a_client_that_asks_again_joins_the_judgment_that_is_under_way(con
     body = {"query": [PROMPT + ANSWER], "prompts": [PROMPT], "labels": [""]}
     async with connect(dialect_app(service)) as client:
         tries = [asyncio.create_task(client.post("/get_reward", json=body)) for _ in range(5)]
-        await until(lambda: service.admission.num_running == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: service.in_flight.num_joined == 4)
         begun.set()
         answers = [(await one).json() for one in tries]
     assert answers == [answers[0]] * 5
-    # One rollout: its text, and the reads of its label.
+    # One rollout: one turn and the reads of its label.
     assert len({session for _, _, session in engine.calls}) == 1  # type: ignore[attr-defined]
 
 
-async def test_an_engine_that_hangs_is_answered_for_before_the_client_gives_up(connect: Any) -> None:
+async def test_hanging_engine_gets_fallback_before_client_timeout(connect: Any) -> None:
     service = service_of(lambda sequence: "<score>7</score>")
 
     async def hang(*args: Any, **options: Any) -> Any:
@@ -230,7 +229,7 @@ CLIENTS_GIVE_UP_S = {"openrlhf": 180, "slime": 120, "rewardanything": 30, "reran
 
 
 @pytest.mark.parametrize("name", CLIENTS_GIVE_UP_S)
-def test_answers_are_due_before_clients_give_up(name: str) -> None:
+def test_dialect_deadlines_are_below_client_timeouts(name: str) -> None:
     deadline_s = DIALECTS[name].deadline_s
     assert deadline_s is not None
     assert CLIENTS_GIVE_UP_S[name] > deadline_s

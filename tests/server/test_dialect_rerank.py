@@ -1,4 +1,4 @@
-"""Reranking for Cohere's own client, and in the shapes of Jina, vLLM and text-embeddings-inference."""
+"""Reranking with Cohere's real client, and in the formats of Jina, vLLM and text-embeddings-inference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_coheres_client_reranks(cohere_client: Any, listen: Any) -> None:
     assert answer.meta.billed_units.search_units == 1
 
 
-async def test_coheres_client_raises_what_we_failed_at(cohere_client: Any, listen: Any) -> None:
+async def test_coheres_client_raises_server_failures(cohere_client: Any, listen: Any) -> None:
     cohere = pytest.importorskip("cohere")
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))
     once = {"max_retries": 0}
@@ -76,7 +76,7 @@ async def test_the_native_shape_keeps_its_path(speak: Speak) -> None:
     assert answer["object"] == "rerank"
 
 
-async def test_a_document_without_a_score_is_left_out(speak: Speak) -> None:
+async def test_document_without_score_is_omitted(speak: Speak) -> None:
     def script(sequence: str) -> str:
         return PROGRAM if "Horses" in sequence else "<score>7</score>"
 

@@ -1,4 +1,4 @@
-"""slime's golden JSON; LLaMA-Factory and verl by their own calling code, taken from their wheels."""
+"""slime with golden JSON; LLaMA-Factory and verl with their calling code from their wheels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_slime_gets_a_bare_number(speak: Speak, golden: bytes) -> None:
     assert response.json() == pytest.approx(GOOD, abs=1e-3)
 
 
-async def test_slime_gets_an_object_where_its_url_names_a_key(speak: Speak) -> None:
+async def test_slime_gets_object_if_url_has_reward_key(speak: Speak) -> None:
     async with speak(good) as client:
         answer = (await client.post("/rm?reward_key=score", content=SLIME_CHAT)).json()
     assert answer == {
@@ -53,7 +53,7 @@ async def test_slime_gets_an_object_where_its_url_names_a_key(speak: Speak) -> N
 
 @pytest.fixture
 def get_rewards(wheel: Wheel) -> Any:
-    """LLaMA-Factory's function."""
+    """LLaMA-Factory's reward function."""
     requests, torch = pytest.importorskip("requests"), pytest.importorskip("torch")
     found = definitions(
         wheel("llamafactory==0.9.5") / "llamafactory" / "train" / "ppo" / "ppo_utils.py",
@@ -69,7 +69,7 @@ async def test_llama_factory_gets_a_tensor_of_the_whole_batch(get_rewards: Any, 
     assert rewards.tolist() == pytest.approx([GOOD] * 3, abs=1e-3)
 
 
-async def test_llama_factory_gets_all_scores_whatever_fails(get_rewards: Any, listen: Any) -> None:
+async def test_llama_factory_gets_all_scores_despite_failures(get_rewards: Any, listen: Any) -> None:
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))
     async with listen(dialect_app(service, settings=DialectSettings(patience_s=0.0))) as url:
         rewards = await asyncio.to_thread(get_rewards, f"{url}/v1/score/evaluation", [CHAT, "no template"])
@@ -108,7 +108,7 @@ async def test_verl_gets_the_reward_as_the_probability_of_a_class(verl: Any, lis
     assert scored == {"reward_score": pytest.approx(GOOD, abs=1e-3)}
 
 
-async def test_verl_goes_on_where_a_chat_cannot_be_read(verl: Any, listen: Any) -> None:
+async def test_verl_continues_after_unreadable_chat(verl: Any, listen: Any) -> None:
     async with listen(dialect_app(service_of(good))) as url:
         scored = await verl.compute_score_disrm(verl_worker(verl, url), "no template")
     assert scored == {"reward_score": 0.5}

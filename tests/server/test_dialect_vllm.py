@@ -49,7 +49,7 @@ async def test_each_pair_gets_a_score(speak: Speak, path: str, body: dict[str, A
 @pytest.mark.parametrize(
     "body", [{}, {"text_1": "q"}, {"text_1": ["q", "r"], "text_2": ["a"]}, {"queries": "q", "text_2": "a"}]
 )
-async def test_texts_that_make_no_pairs_are_refused(speak: Speak, body: dict[str, Any]) -> None:
+async def test_texts_that_do_not_form_pairs_are_refused(speak: Speak, body: dict[str, Any]) -> None:
     async with speak(seven) as client:
         assert (await client.post("/score", json=body)).status_code == 400
 
@@ -81,7 +81,7 @@ async def test_pooling_takes_a_conversation_as_well(speak: Speak) -> None:
     assert answer["data"][0]["data"] == [pytest.approx(GOOD, abs=1e-3)]
 
 
-async def test_one_that_cannot_be_read_stands_among_the_others(speak: Speak) -> None:
+async def test_unreadable_chat_has_fallback_among_the_others(speak: Speak) -> None:
     async with speak(seven) as client:
         answer = await post(client, "/classify?fallback=-9", {"input": [CHAT, "no template", CHAT]})
     assert [row["judge_failed"] for row in answer["data"]] == [False, True, False]

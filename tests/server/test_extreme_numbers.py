@@ -1,4 +1,4 @@
-"""Numbers that no computer word holds, and texts that no database takes: each is refused by name, and nothing fails."""
+"""Numbers out of range and texts that databases reject get an error that names the field, and never a server error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXTREMES = {
     "a NUL": r'"a\u0000b"',
     "deep": "[" * 500 + "]" * 500,
 }
-"""As they are spelled in JSON."""
+"""Extreme numbers as JSON text."""
 
 TYPED = [
     "1e999",
@@ -57,7 +57,7 @@ TYPED = [
     "[" * 2000,
     "a\0b",
 ]
-"""As they are typed into a URL, a form or a header."""
+"""Extreme values in a URL, a form or a header."""
 
 
 def _verdict(sequence: str) -> str:
@@ -67,7 +67,7 @@ def _verdict(sequence: str) -> str:
 
 @pytest.fixture
 async def whole(tmp_path: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a server with everything that needs no sandbox."""
+    """A client of a server with all endpoints, without a sandbox."""
     async with _whole(tmp_path, connect) as client:
         yield client
 
@@ -85,7 +85,7 @@ async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient
 
 
 def is_fine(response: httpx2.Response) -> bool:
-    """An answer, or a refusal that names what is wrong; a deadline that nobody can keep is the caller's own."""
+    """Whether the response is a result, an error that names the invalid value, or a 504 for a too short deadline."""
     if response.status_code in (200, 404, 413, 504):
         return True
     return response.status_code == 400 and bool(response.json()["error"]["param"])
@@ -202,7 +202,7 @@ async def test_an_index_of_thousands_of_digits_is_refused(whole: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize("ends", ["[0, 1e101]", "[-1e101, 0]", "[-1e308, 1e308]", "[0, null]", "[0, true]"])
-async def test_a_range_whose_width_is_no_number_is_refused(whole: httpx2.AsyncClient, ends: str) -> None:
+async def test_range_with_infinite_width_is_refused(whole: httpx2.AsyncClient, ends: str) -> None:
     path, body = BODIES["validate"]
     response = await whole.post(path, content=json.dumps(body).replace("[0, 9]", ends).encode())
     assert response.status_code == 400
@@ -218,18 +218,18 @@ async def test_a_content_length_of_thousands_of_digits_is_too_large(whole: httpx
 @pytest.mark.parametrize(
     "text", ["1e308", "-1e308", "1e-999", "9" * 308, "1" + "0" * 308, '"1e999"', "1E2", "[1.5, -0]"]
 )
-def test_what_a_double_holds_is_read_as_python_reads_it(text: str) -> None:
+def test_representable_numbers_parse_as_in_python(text: str) -> None:
     assert repr(parse_json(text.encode())) == repr(json.loads(text))
 
 
 @pytest.mark.parametrize(
     "number", ["1e309", "-1E+309", "1e0999", "9" * 309, "1" + "0" * 250 + "e99", "1.5e400", "9" * 9000]
 )
-def test_what_no_double_holds_is_refused_with_its_place(number: str) -> None:
+def test_unrepresentable_number_is_refused_with_its_location(number: str) -> None:
     with pytest.raises(NumberTooLarge) as caught:
         parse_json(f'{{"a": [0, {{"b": {number}}}], "c": {number}}}'.encode())
     assert caught.value.path == ("a", 1, "b")
 
 
-def test_a_number_that_is_given_again_counts_as_it_is_given_last() -> None:
+def test_last_of_duplicate_numbers_counts() -> None:
     assert parse_json(b'{"a": 1e999, "a": 1}') == {"a": 1}

@@ -1,4 +1,4 @@
-"""Each cell of the failure table, over HTTP: what a client of each dialect is told for each reason why there is no score."""
+"""Each cell of the failure table over HTTP: the response of each dialect for each reason of a missing score."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ PAIR = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One request of a dialect with one score to give."""
+    """A request of a dialect with one score."""
 
     path: str
     body: Any
     unreadable: Any = None
-    """The same with nothing to judge in it; None: this dialect has no such request."""
+    """A body without anything to judge; None: this dialect has no such body."""
     told: Callable[[httpx2.Response], None]
-    """Asserts that the answer says that there is no score."""
+    """Asserts that the response reports a missing score."""
     takes_query: bool = True
-    """Whether the query says how to judge; otherwise the body does."""
+    """Whether the judging options are in the URL query; if not, they are in the body."""
 
 
 def openrlhf(response: httpx2.Response) -> None:
@@ -177,7 +177,7 @@ ERRORS: dict[MissingScore, tuple[Exception, int]] = {
     MissingScore.OVERLOADED: (QueueFull("full", retry_after_s=1.0), 429),
     MissingScore.UNAVAILABLE: (SandboxUnavailable("lost its fork-server"), 503),
 }
-"""What is raised inside, and the status that says so where the table says `error`."""
+"""Reason -> the exception that the judge raises, and the HTTP status for style `error`."""
 
 
 def test_every_row_of_the_table_has_an_example() -> None:
@@ -185,7 +185,7 @@ def test_every_row_of_the_table_has_an_example() -> None:
 
 
 async def ask(speak: Speak, example: Example, missing: MissingScore) -> tuple[httpx2.Response, DialectSettings]:
-    """The answer where that is the reason why there is no score."""
+    """Send the example's request to a server where the score is missing for this reason."""
     error = ERRORS[missing][0] if missing in ERRORS else None
     how: dict[str, Any] = {}
     said = PROGRAM
@@ -201,7 +201,7 @@ async def ask(speak: Speak, example: Example, missing: MissingScore) -> tuple[ht
     body = {"requests": [body]} if example.path == "/v1/judge/batch" else body
 
     def script(sequence: str) -> str:
-        # What is unreadable or costs too much must not be judged at all.
+        # Unreadable and too costly requests are never judged.
         assert missing not in (MissingScore.UNREADABLE, MissingScore.TOO_COSTLY)
         return said
 
@@ -219,7 +219,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("dialect", "missing"), CELLS)
-async def test_what_the_client_is_told(speak: Speak, dialect: str, missing: MissingScore) -> None:
+async def test_client_gets_the_response_of_its_table_cell(speak: Speak, dialect: str, missing: MissingScore) -> None:
     example = EXAMPLES[dialect]
     style = FAILURES[dialect].style(missing)
     response, settings = await ask(speak, example, missing)

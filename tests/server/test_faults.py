@@ -1,5 +1,5 @@
-"""What breaks below or around the server: every request is answered all the same, with a judgment or with the reason, and
-what comes back works again."""
+"""Failures of the engine, the sandbox, the clock and the server: every request gets a judgment or an error, and a component
+that works again is used again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -23,6 +20,7 @@ import httpx2
 import pytest
 
 from tests.processes import descendants
+from tests.servers import scripted_service
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxUnavailable
@@ -30,6 +28,7 @@ from tirjudge.judge import Judge
 from tirjudge.opening import open_model
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, StopReason
+from tirjudge_sandbox import SandboxPool
 from tirjudge_server import readiness
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call
@@ -37,12 +36,11 @@ from tirjudge_server.circuit import NUM_FAILURES
 from tirjudge_server.service import JudgeService
 from tirjudge_server.worker import create_worker
 
-MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 SLEEPS = "```python\nimport time\ntime.sleep(8)\n```\n```output"
 PRINTS = "```python\nprint(1)\n```\n```output"
-FOR_EVER = 3600.0
-PATIENCE_S = 60.0
-"""Longest that anything here may take; what does is a hung request."""
+HANGS_S = 3600.0
+TIMEOUT_S = 120.0
+"""Maximum seconds of a request or a wait. A request that takes longer hangs."""
 
 
 def asked(**fields: Any) -> JudgeRequest:
@@ -51,74 +49,51 @@ def asked(**fields: Any) -> JudgeRequest:
     )
 
 
-@pytest.fixture
-def start(random_checkpoint: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
-    """Starts a command; gives its process and, once it is ready, its URL."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(command: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-        options = ["--model", str(random_checkpoint)] if "--engine" not in arguments else []
-        process = subprocess.Popen(
-            [*MAIN, command, *options, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
-        )
-        started.append(process)
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
-        return process, found[0]
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + PATIENCE_S
+    ends_at = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.02)
 
 
-def test_an_engine_killed_mid_turn_fails_the_judgment_and_is_found_again(start) -> None:
-    worker, engine_url = start("worker", "--port", "0")
-    port = engine_url.rpartition(":")[2]
-    _, url = start("serve", "--port", "0", "--engine", engine_url)
+@pytest.mark.slow
+def test_killed_engine_fails_judgment_and_is_used_again_after_restart(start, random_checkpoint: Path) -> None:
+    model = ("--model", str(random_checkpoint))
+    worker = start("worker", *model)
+    url = start("serve", "--engine", worker.url).url
     slow = {"mode": "pointwise", "prompt": "p", "responses": [f"one {i}" for i in range(64)], "votes": 64}
     with ThreadPoolExecutor() as threads:
-        asking = threads.submit(httpx2.post, f"{url}/v1/judge", json=slow, timeout=PATIENCE_S)
+        asking = threads.submit(httpx2.post, f"{url}/v1/judge", json=slow, timeout=TIMEOUT_S)
         wait_for(lambda: httpx2.get(f"{url}/health").json()["running"] == 1)
         worker.kill()
         response = asking.result()
     assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_unavailable")
     assert "retry-after" in response.headers
     wait_for(lambda: httpx2.get(f"{url}/ready").status_code == 503)
-    worker.communicate()
-    start("worker", "--port", port)
+    start("worker", *model, "--port", worker.url.rpartition(":")[2])
     wait_for(lambda: httpx2.get(f"{url}/ready").status_code == 200)
-    again = httpx2.post(f"{url}/v1/judge", json=slow | {"votes": 1, "responses": ["one"]}, timeout=PATIENCE_S)
+    again = httpx2.post(f"{url}/v1/judge", json=slow | {"votes": 1, "responses": ["one"]}, timeout=TIMEOUT_S)
     assert again.status_code == 200
 
 
+def hanging_service(**options: Any) -> JudgeService:
+    """A service whose engine never responds."""
+    return scripted_service(cycle(["never written"]), delay_s=HANGS_S, read_delay_s=HANGS_S, **options)
+
+
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_engine_that_hangs_is_given_up_at_the_deadline(pool, connect, stream: bool) -> None:
-    engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
-    service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]), max_deadline_s=0.4)
-    async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
+async def test_hanging_engine_fails_at_deadline(connect, stream: bool) -> None:
+    service = hanging_service(max_deadline_s=0.4)
+    async with connect(create_app(service)) as client, asyncio.timeout(TIMEOUT_S):
         response = await client.post("/v1/judge", json=asked(stream=stream).model_dump(mode="json"))
     assert "deadline_exceeded" in response.text
     assert response.status_code == (200 if stream else 504)
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_those_who_wait_behind_a_hanging_engine_are_answered_at_their_deadline() -> None:
-    engine = ScriptedEngine(cycle(["never said"]), delay_s=FOR_EVER, read_delay_s=FOR_EVER)
-    service = JudgeService(Judge(engine=engine), max_concurrency=2, max_deadline_s=0.4)
-    async with asyncio.timeout(PATIENCE_S):
+async def test_queued_requests_behind_hanging_engine_fail_at_deadline() -> None:
+    service = hanging_service(max_concurrency=2, max_deadline_s=0.4)
+    async with asyncio.timeout(TIMEOUT_S):
         answers = await asyncio.gather(
             *(service.answer(asked(prompt=str(n)), call=Call()) for n in range(20)), return_exceptions=True
         )
@@ -126,16 +101,15 @@ async def test_those_who_wait_behind_a_hanging_engine_are_answered_at_their_dead
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_an_engine_that_hangs_after_its_first_words_makes_a_forced_verdict(make_service) -> None:
-    service = make_service(["never said"])
-    service.judge.engine._delay_s = FOR_EVER
+async def test_engine_that_hangs_in_a_turn_gets_forced_verdict() -> None:
+    service = scripted_service(["never written"], delay_s=HANGS_S)
     judgment = await service.answer(asked(), call=Call(deadline_s=0.4))
     assert judgment.verdict.forced
     assert judgment.rollouts[0].stop_reason is StopReason.DEADLINE
 
 
 class Corrupting(httpx2.AsyncBaseTransport):
-    """Passes everything on to a worker, and spoils its completions."""
+    """Forwards requests to a worker and corrupts its completions."""
 
     def __init__(self, app: Any, *, spoil: Callable[[bytes], httpx2.Response]) -> None:
         self._transport = httpx2.ASGITransport(app=app)
@@ -157,7 +131,7 @@ def spoiled(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], httpx2
 
 
 def _without_numbers(answer: dict[str, Any]) -> None:
-    """Turns have none, verdicts do."""
+    """Replace all log-probabilities by NaN. Only reads of verdicts have them."""
     logprobs = answer["choices"][0]["logprobs"] or {"top_logprobs": ()}
     for top in logprobs["top_logprobs"]:
         top.update(dict.fromkeys(top, math.nan))
@@ -179,7 +153,7 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
     "no ids": set_choice(token_ids=None),
     "words for ids": set_choice(token_ids=["a", "b"]),
     "negative ids": set_choice(token_ids=[-5]),
-    "logprobs that are no number": spoiled(lambda answer: _without_numbers(answer)),
+    "logprobs that are not numbers": spoiled(lambda answer: _without_numbers(answer)),
     "a number for text": set_choice(text=12),
     "an odd ending": set_choice(finish_reason="because"),
     "words for logprobs": set_choice(logprobs={"tokens": ["a"], "token_logprobs": ["low"], "top_logprobs": [{}]}),
@@ -189,53 +163,54 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_from_the_engine_is_a_failure_of_ours_and_never_a_verdict(
-    pool, connect, random_checkpoint, garbage: str
+async def test_garbage_from_engine_is_server_failure_not_verdict(
+    sandbox, connect, random_checkpoint, garbage: str
 ) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:
         worker = create_worker(model.engine, name="random")
         engine = VLLMEngine("http://worker", transport=Corrupting(worker, spoil=GARBAGE[garbage]))
-        service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)], profile=model.profile))
-        async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
+        service = JudgeService(Judge(engine=engine, tools=[PythonTool(sandbox)], profile=model.profile))
+        async with connect(create_app(service)) as client, asyncio.timeout(TIMEOUT_S):
             response = await client.post("/v1/judge", json=asked().model_dump(mode="json"))
         await engine.aclose()
     assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_unavailable")
 
 
 @pytest.mark.parametrize("text", ["", "\x00" * 50, "�" * 50, "<preference>" * 200, "</preference>", "```output" * 3])
-async def test_a_model_that_writes_garbage_is_forced_to_a_verdict(make_service, text: str) -> None:
+async def test_garbage_from_model_gets_forced_verdict(make_service, text: str) -> None:
     judgment = await make_service(cycle([text])).answer(asked(tools="auto"), call=Call())
     assert judgment.verdict.forced
 
 
-async def test_a_sandbox_killed_under_a_program_leaves_no_request_hanging(make_service, connect, until) -> None:
-    service = make_service(cycle([SLEEPS, "<preference>A</preference>"]))
-    sandbox = service.judge.sandbox
-    async with connect(create_app(service)) as client, asyncio.timeout(PATIENCE_S):
-        body = asked(tools="auto").model_dump(mode="json")
-        asking = asyncio.create_task(client.post("/v1/judge", json=body))
-        await until(lambda: sandbox.stats().num_idle < 2)
-        await asyncio.sleep(0.2)
-        for pid in descendants(os.getpid(), containing="tirjudge_sandbox"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        response = await asking
-        assert response.status_code in (200, 503)
-        if response.status_code == 200:
-            outcomes = [turn["outcome"] for rollout in response.json()["rollouts"] for turn in rollout["turns"]]
-            assert "ok" not in outcomes
-        texts = cycle([PRINTS, "<preference>A</preference>"])
-        service.judge.engine._next_text = lambda sequence: next(texts)
-        for number in range(20):
-            again = await client.post("/v1/judge", json=body | {"prompt": f"again {number}"})
-            if again.status_code == 200 and again.json()["rollouts"][0]["turns"][0]["output"] == "1":
-                return
-            await asyncio.sleep(0.5)
-    raise AssertionError(again.text)
+async def test_killed_sandbox_leaves_no_request_hanging(connect, until) -> None:
+    scripts = [cycle([SLEEPS, "<preference>A</preference>"])]
+    others = descendants(os.getpid(), containing="tirjudge_sandbox")
+    async with SandboxPool(slots=2) as pool, asyncio.timeout(TIMEOUT_S):
+        service = scripted_service(lambda _: next(scripts[-1]), sandbox=pool)
+        async with connect(create_app(service)) as client:
+            body = asked(tools="auto").model_dump(mode="json")
+            asking = asyncio.create_task(client.post("/v1/judge", json=body))
+            await until(lambda: pool.stats().num_idle < 2)
+            for pid in descendants(os.getpid(), containing="tirjudge_sandbox") - others:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            response = await asking
+            assert response.status_code in (200, 503)
+            if response.status_code == 200:
+                outcomes = [turn["outcome"] for rollout in response.json()["rollouts"] for turn in rollout["turns"]]
+                assert "ok" not in outcomes
+            number = 0
+            while True:
+                number += 1
+                scripts.append(cycle([PRINTS, "<preference>A</preference>"]))
+                again = await client.post("/v1/judge", json=body | {"prompt": f"again {number}"})
+                if again.status_code == 200 and again.json()["rollouts"][0]["turns"][0]["output"] == "1":
+                    return
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("jump_s", [-(10**8), 10**8])
-async def test_a_jump_of_the_clock_moves_no_deadline(make_service, monkeypatch, jump_s: int) -> None:
+async def test_clock_jump_does_not_move_deadline(make_service, monkeypatch, jump_s: int) -> None:
     service = make_service(["```python\nprint(1)\n```\n```output", "<preference>A</preference>"])
     clock = time.time
     moved = {"s": 0}
@@ -244,20 +219,23 @@ async def test_a_jump_of_the_clock_moves_no_deadline(make_service, monkeypatch, 
     async def on_turn(order: object, turn: object) -> None:
         moved["s"] = jump_s
 
-    judgment = await service.answer(asked(tools="auto"), call=Call(deadline_s=30.0), on_turn=on_turn)
+    judgment = await service.answer(asked(tools="auto"), call=Call(deadline_s=600.0), on_turn=on_turn)
     assert judgment.rollouts[0].stop_reason is StopReason.VERDICT
-    assert 0 <= judgment.timing.total_s < 30
-    assert 0 <= judgment.timing.queue_s < 30
+    # A duration that contains the jump would be negative or at least 10**8 s.
+    assert 0 <= judgment.timing.total_s < 10**7
+    assert 0 <= judgment.timing.queue_s < 10**7
 
 
-def test_sigterm_under_load_answers_everybody_who_was_taken(start) -> None:
-    process, url = start("serve", "--port", "0", "--grace-s", "0.5", "--max-concurrency", "2")
+@pytest.mark.slow
+def test_sigterm_under_load_answers_accepted_requests(start, random_checkpoint: Path) -> None:
+    model = ("--model", str(random_checkpoint))
+    server = start("serve", *model, "--grace-s", "0.5", "--max-concurrency", "2")
     body = {"mode": "pointwise", "prompt": "p", "votes": 64, "temperature": 1.0}
 
     def ask(number: int) -> int | str:
         try:
             sent = body | {"responses": [f"one {number}"] * 4}
-            return httpx2.post(f"{url}/v1/judge", json=sent, timeout=PATIENCE_S).status_code
+            return httpx2.post(f"{server.url}/v1/judge", json=sent, timeout=TIMEOUT_S).status_code
         except httpx2.TimeoutException:
             return "hung"
         except httpx2.TransportError:
@@ -265,17 +243,17 @@ def test_sigterm_under_load_answers_everybody_who_was_taken(start) -> None:
 
     with ThreadPoolExecutor(max_workers=32) as threads:
         asking = [threads.submit(ask, number) for number in range(64)]
-        wait_for(lambda: httpx2.get(f"{url}/health").json()["waiting"] >= 16)
-        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: httpx2.get(f"{server.url}/health").json()["waiting"] >= 16)
+        server.process.send_signal(signal.SIGTERM)
         answers = [asked.result() for asked in asking]
     assert set(answers) <= {200, 503, "refused"}
     assert 503 in answers
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
+    _, err = server.process.communicate(timeout=TIMEOUT_S)
+    assert server.process.returncode == 0
     assert "Traceback" not in err
 
 
-async def test_a_dead_engine_is_not_asked_by_everybody_and_is_found_again_by_a_trial(connect, monkeypatch) -> None:
+async def test_open_circuit_spares_dead_engine_until_trial_succeeds(connect, monkeypatch) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.05)
     said: list[str] = []
     engine = ScriptedEngine(lambda sequence: said[-1] if said else gone(), label_probs={"A": 0.9})
@@ -285,7 +263,7 @@ async def test_a_dead_engine_is_not_asked_by_everybody_and_is_found_again_by_a_t
             await service.answer(asked(prompt=str(number)), call=Call())
     num_calls = len(engine.calls)
     app = create_app(service)
-    async with connect(app) as client, asyncio.timeout(PATIENCE_S):
+    async with connect(app) as client, asyncio.timeout(TIMEOUT_S):
         for stream in (False, True):
             refused = await client.post("/v1/judge", json=asked(stream=stream).model_dump(mode="json"))
             assert refused.status_code == 503
@@ -304,10 +282,10 @@ def gone() -> str:
     raise EngineUnavailable("gone")
 
 
-async def test_those_in_the_queue_are_told_as_soon_as_the_engine_is_known_to_be_dead() -> None:
+async def test_queued_requests_fail_when_circuit_opens() -> None:
     engine = ScriptedEngine(lambda _: gone(), delay_s=0.05)
     service = JudgeService(Judge(engine=engine), max_concurrency=1)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         answers = await asyncio.gather(
             *(service.answer(asked(prompt=str(n)), call=Call()) for n in range(30)), return_exceptions=True
         )
@@ -315,7 +293,7 @@ async def test_those_in_the_queue_are_told_as_soon_as_the_engine_is_known_to_be_
     assert len(engine.calls) == NUM_FAILURES
 
 
-async def test_without_the_sandbox_requests_without_programs_are_judged(make_service) -> None:
+async def test_requests_without_tools_are_judged_without_sandbox(make_service) -> None:
     service = make_service(cycle(["<preference>A</preference>"]))
     for _ in range(NUM_FAILURES):
         service.readiness.doubt(SandboxUnavailable("gone"))
@@ -324,7 +302,7 @@ async def test_without_the_sandbox_requests_without_programs_are_judged(make_ser
     assert (await service.answer(asked(), call=Call())).verdict.status == "decided"
 
 
-async def test_failures_now_and_then_open_no_circuit(make_service) -> None:
+async def test_occasional_failures_do_not_open_circuit(make_service) -> None:
     texts = cycle(["fails", "<preference>A</preference>"])
     service = make_service(lambda _: gone() if (text := next(texts)) == "fails" else text)
     for number in range(4 * NUM_FAILURES):

@@ -1,4 +1,4 @@
-"""Groups that fill up one by one."""
+"""Groups of rollouts that are compared when they are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = (None, "k")
 
 
 class Comparing:
-    """Gives each value its square."""
+    """A comparison that returns the square of each value."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []
@@ -28,7 +28,7 @@ def gathering(**options: float) -> Gathering[int, int]:
     return Gathering(**({"size": 2, "wait_s": 60.0} | options))  # type: ignore[arg-type]
 
 
-async def test_each_gets_its_own_result_and_the_group_is_compared_once() -> None:
+async def test_each_member_gets_its_result_and_group_is_compared_once() -> None:
     groups, compare = gathering(), Comparing()
     pair = (groups.result(K, value, name=str(value), compare=compare) for value in (3, 5))
     assert await asyncio.gather(*pair) == [9, 25]
@@ -36,7 +36,7 @@ async def test_each_gets_its_own_result_and_the_group_is_compared_once() -> None
     assert groups.num_open == 0
 
 
-async def test_a_retry_of_a_member_takes_no_second_place() -> None:
+async def test_retry_of_member_is_not_counted_twice() -> None:
     groups, compare = gathering(), Comparing()
     first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     retry = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
@@ -46,7 +46,7 @@ async def test_a_retry_of_a_member_takes_no_second_place() -> None:
     assert (await first, await retry) == (9, 9)
 
 
-async def test_a_finished_group_answers_again_and_a_new_value_begins_another() -> None:
+async def test_finished_group_returns_kept_result_and_new_value_starts_new_group() -> None:
     groups, compare = gathering(), Comparing()
     await asyncio.gather(*(groups.result(K, value, name=str(value), compare=compare) for value in (3, 5)))
     assert await groups.result(K, 3, name="3", compare=compare) == 9
@@ -55,7 +55,7 @@ async def test_a_finished_group_answers_again_and_a_new_value_begins_another() -
     assert compare.groups[1] == [7, 8]
 
 
-async def test_a_member_that_hangs_up_keeps_its_place() -> None:
+async def test_member_that_disconnects_stays_in_group() -> None:
     groups, compare = gathering(), Comparing()
     gone = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_a_member_that_hangs_up_keeps_its_place() -> None:
     assert await groups.result(K, 5, name="b", compare=compare) == 25
 
 
-async def test_another_value_under_the_same_name_is_a_conflict() -> None:
+async def test_different_value_for_same_member_is_a_conflict() -> None:
     groups, compare = gathering(), Comparing()
     first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_another_value_under_the_same_name_is_a_conflict() -> None:
     first.cancel()
 
 
-async def test_a_group_that_stays_incomplete_ends() -> None:
+async def test_incomplete_group_expires() -> None:
     groups, compare = gathering(wait_s=0.02), Comparing()
     with pytest.raises(DeadlineExceeded, match="1 of 2"):
         await groups.result(K, 3, name="a", compare=compare)
@@ -81,7 +81,7 @@ async def test_a_group_that_stays_incomplete_ends() -> None:
     assert compare.groups == []
 
 
-async def test_only_so_many_groups_are_open() -> None:
+async def test_number_of_open_groups_is_bounded() -> None:
     groups, compare = gathering(max_open=1), Comparing()
     first = asyncio.create_task(groups.result(K, 3, name="a", compare=compare))
     await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_only_so_many_groups_are_open() -> None:
     first.cancel()
 
 
-async def test_only_so_many_results_are_kept() -> None:
+async def test_number_of_kept_results_is_bounded() -> None:
     groups, compare = gathering(size=1, max_kept=2), Comparing()
     for value in range(4):
         await groups.result((None, str(value)), value, name="a", compare=compare)
@@ -100,7 +100,7 @@ async def test_only_so_many_results_are_kept() -> None:
     assert len(compare.groups) == 5
 
 
-async def test_a_comparison_that_fails_fails_for_everybody() -> None:
+async def test_failed_comparison_fails_for_all_members() -> None:
     async def broken(values: list[int]) -> list[int]:
         raise EngineUnavailable("down")
 
@@ -110,7 +110,7 @@ async def test_a_comparison_that_fails_fails_for_everybody() -> None:
     assert [type(result) for result in results] == [EngineUnavailable, EngineUnavailable]
 
 
-async def test_two_callers_with_one_key_fill_a_group_each() -> None:
+async def test_two_callers_with_one_key_have_separate_groups() -> None:
     groups, compare = gathering(), Comparing()
     works = [
         groups.result((caller, "k"), value, name=str(value), compare=compare)
@@ -120,7 +120,7 @@ async def test_two_callers_with_one_key_fill_a_group_each() -> None:
     assert compare.groups == [[3, 7], [5, 9]]
 
 
-async def test_one_callers_open_groups_leave_room_for_anothers() -> None:
+async def test_open_group_limit_is_per_caller() -> None:
     groups, compare = gathering(max_open=1), Comparing()
     waiting = [
         asyncio.create_task(groups.result((caller, "k"), 3, name="a", compare=compare)) for caller in ("alice", "bob")
@@ -133,7 +133,7 @@ async def test_one_callers_open_groups_leave_room_for_anothers() -> None:
         task.cancel()
 
 
-async def test_open_groups_of_a_caller_hold_only_so_many_characters() -> None:
+async def test_characters_in_open_groups_of_a_caller_are_bounded() -> None:
     groups, compare = gathering(max_open_chars=3), Comparing()
     waiting = asyncio.create_task(groups.result(("alice", "k"), 11, name="a", compare=compare))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Texts that try to break out are judged like any other: programs get them whole, and the model sees them broken."""
+"""Hostile texts are judged like other texts: programs get them unchanged, and the prompt has them escaped."""
 
 from __future__ import annotations
 

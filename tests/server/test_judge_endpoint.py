@@ -1,3 +1,5 @@
+"""`POST /v1/judge`, `/v1/models`, `/health` and the OpenAPI schema."""
+
 from __future__ import annotations
 
 from typing import Any

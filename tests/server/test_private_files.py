@@ -1,4 +1,4 @@
-"""What people sent lies in files that nobody else may read, whatever the umask is."""
+"""Files with request data are readable by the server's user only, for every umask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tirjudge_server.records.database import open_database
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """A umask that shares every file."""
+    """A umask under which new files are readable by all users."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -31,7 +31,7 @@ def open_to_others(folder: Path) -> list[Path]:
     return [path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
-async def test_files_and_batches_are_their_servers_alone(make_service: Any, connect: Any, tmp_path: Path) -> None:
+async def test_files_and_batches_are_private(make_service: Any, connect: Any, tmp_path: Path) -> None:
     folder = tmp_path / "state" / "files"
     body = {"mode": "pointwise", "prompt": "p", "responses": ["r"], "tools": "off"}
     lines = [
@@ -54,7 +54,7 @@ async def test_files_and_batches_are_their_servers_alone(make_service: Any, conn
     assert open_to_others(tmp_path / "state") == []
 
 
-def test_files_that_were_open_to_others_are_closed(tmp_path: Path) -> None:
+def test_world_readable_files_become_private(tmp_path: Path) -> None:
     for name, store in (("files", FileStore), ("batches", BatchStore)):
         (folder := tmp_path / name).mkdir(mode=0o755)
         (folder / "other.txt").touch(0o644)
@@ -62,7 +62,7 @@ def test_files_that_were_open_to_others_are_closed(tmp_path: Path) -> None:
         assert open_to_others(folder) == []
 
 
-def test_a_database_and_its_log_are_closed_to_others(tmp_path: Path) -> None:
+def test_database_and_its_log_are_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "records.db"
     database = open_database(str(path))
     with database.writing() as connection:
@@ -76,14 +76,14 @@ def test_a_database_and_its_log_are_closed_to_others(tmp_path: Path) -> None:
     assert [file for file in open_to_others(path.parent) if file.exists()] == []
 
 
-def test_a_folder_is_made_with_those_above_it_and_one_that_is_there_stays(tmp_path: Path) -> None:
+def test_new_folders_are_private_and_existing_ones_unchanged(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_private_folder(tmp_path / "a" / "b" / "c")
     assert open_to_others(tmp_path / "a") == []
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
-def test_what_cannot_be_closed_is_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_cannot_be_made_private_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o755)
 
     def refused(self: Path, mode: int) -> None:

@@ -1,3 +1,5 @@
+"""`/ready` and `/health`."""
+
 from __future__ import annotations
 
 import asyncio
@@ -29,9 +31,9 @@ async def test_ready_only_after_a_whole_judgment(make_service, connect) -> None:
             assert (await client.get("/ready")).json() == {"ready": True, "problem": None}
 
 
-async def test_an_engine_that_ended_for_good_is_unhealthy(pool, connect, random_checkpoint) -> None:
+async def test_server_with_ended_engine_is_unhealthy(connect, random_checkpoint) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:
-        judge = Judge(engine=model.engine, tools=[PythonTool(pool)], profile=model.profile)
+        judge = Judge(engine=model.engine, profile=model.profile)
         app = create_app(JudgeService(judge, engine_ended=lambda: model.ended))
         async with connect(app) as client:
             assert (await client.get("/health")).json()["status"] == "ok"
@@ -50,7 +52,7 @@ async def test_head_answers_as_get_without_the_body(make_service, listen) -> Non
 
 
 class Flaky:
-    """A sandbox that is out of order while told so."""
+    """A sandbox that fails while `is_broken` is set."""
 
     def __init__(self, sandbox: Any) -> None:
         self.sandbox = sandbox
@@ -62,7 +64,7 @@ class Flaky:
         return await self.sandbox.run(code, bindings=bindings)
 
 
-async def test_a_failure_of_ours_makes_it_unready_until_a_trial_succeeds(
+async def test_server_failure_clears_readiness_until_trial_succeeds(
     make_service, connect, monkeypatch, pairwise
 ) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.01)

@@ -1,4 +1,4 @@
-"""Weights are exchanged under load: everybody is answered, each judgment is one version's alone, and says which."""
+"""Weights are replaced under load: every request is answered, and each judgment is made by one version that it names."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ NUM_JUDGMENTS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
+    """A server with keys."""
+
     client: httpx2.AsyncClient
     admin: dict[str, str]
-    """Headers of a key that may exchange weights."""
+    """Headers with a key that permits reloading."""
     judge: dict[str, str]
     service: JudgeService
     model: Model
@@ -58,7 +60,7 @@ class Server:
 
 
 def request(*, number: int = 0) -> JudgeRequest:
-    """Each number another one; the bundled judge writes a program for it, so a rollout has two turns."""
+    """A request that differs by number. The bundled judge writes a program for it, so a rollout has two turns."""
     prompt = f"Write a note about rivers number {number}. Use at least 4 sentences."
     responses = ["One is here. Two is there.", "One. Two. Three. Four. Five."]
     return JudgeRequest(mode=Mode.PAIRWISE, prompt=prompt, responses=responses, temperature=1.0, seed=number)
@@ -66,8 +68,9 @@ def request(*, number: int = 0) -> JudgeRequest:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled judge after a step in some direction: the same model, and otherwise sure of what it writes. After a longer
-    one it writes hundreds of tokens by chance, and one of them may turn on how sums were rounded.
+    """The bundled judge with slightly moved weights, so that its probabilities differ.
+
+    With a larger step it would sample hundreds of nearly equally likely tokens, which may depend on rounding.
     """
     path = tmp_path_factory.mktemp("other")
     for file in bundled_checkpoint().iterdir():
@@ -98,7 +101,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
     return serving
 
 
-async def test_forty_judgments_in_flight_are_each_made_by_one_version_and_say_which(
+async def test_each_of_forty_judgments_is_made_by_one_version(
     serve: Callable[..., Any], other: Path, pool: SandboxPool
 ) -> None:
     old, new = fingerprint(bundled_checkpoint()), fingerprint(other)
@@ -142,15 +145,17 @@ async def judged_by(folder: Path, *, numbers: Sequence[int], pool: SandboxPool) 
 
 
 def is_same(one: Judgment, other: Judgment) -> bool:
-    """Every rollout is, word for word, and as sure of it: two versions may well write the same. What is computed beside
-    others moves a probability by far less than 0.1 %, other weights by far more.
+    """Whether all rollouts have equal texts and probabilities.
+
+    Two versions may write equal texts, so probabilities are compared too: batching changes them by far less than 0.1 %,
+    other weights by far more.
     """
     sure = [judgment.verdict.probabilities for judgment in (one, other)]
     written = [{(tuple(r.order), *(t.text for t in r.turns)) for r in judgment.rollouts} for judgment in (one, other)]
     return written[0] == written[1] and sure[0] == pytest.approx(sure[1], rel=1e-3)
 
 
-async def test_what_old_weights_judged_does_not_answer_for_the_new_ones(serve: Callable[..., Any], other: Path) -> None:
+async def test_judgments_of_old_weights_are_not_reused(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         first = await server.ask()
         assert (await server.ask()).id == first.id
@@ -164,16 +169,16 @@ async def test_what_old_weights_judged_does_not_answer_for_the_new_ones(serve: C
         assert card["fingerprint"] == first.model_version
 
 
-async def test_only_an_admin_may_exchange_weights(serve: Callable[..., Any], other: Path) -> None:
+async def test_reload_needs_admin_key(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         body = {"checkpoint": str(other)}
         refused = await server.client.post(RELOAD_PATH, json=body, headers=server.judge)
-        nobody = await server.client.post(RELOAD_PATH, json=body)
-        assert (refused.status_code, nobody.status_code) == (403, 401)
+        keyless = await server.client.post(RELOAD_PATH, json=body)
+        assert (refused.status_code, keyless.status_code) == (403, 401)
         assert server.model.fingerprint == fingerprint(bundled_checkpoint())
 
 
-async def test_a_server_without_keys_exchanges_no_weights(serve: Callable[..., Any], other: Path) -> None:
+async def test_server_without_keys_refuses_reload(serve: Callable[..., Any], other: Path) -> None:
     async with serve(guarded=False) as server:
         refused = await server.reload(other)
         assert refused.status_code == 403
@@ -224,30 +229,30 @@ def change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_changes(
+async def test_incompatible_checkpoint_is_refused_and_weights_stay(
     serve: Callable[..., Any], other: Path, tmp_path: Path
 ) -> None:
     wrong: dict[Callable[[Path], None], str] = {
-        of_other_sizes: "config.json: another model",
-        of_another_tokenizer: "tokenizer.json: another tokenizer",
-        with_another_context: "context_tokens is 100",
-        with_other_sizes_shown: "response_chars is 65, and what is served has 64",
-        for_another_loop: "trained for loop version 7",
-        without_numbers: "model.norm.weight holds values that are no numbers",
-        truncated: "model.safetensors: broken",
+        of_other_sizes: "config.json",
+        of_another_tokenizer: "tokenizer.json",
+        with_another_context: "context_tokens",
+        with_other_sizes_shown: "response_chars",
+        for_another_loop: "7",
+        without_numbers: "model.norm.weight",
+        truncated: "model.safetensors",
         missing: "is not a checkpoint folder",
-        one_level_too_high: "one_level_too_high/best would do",
+        one_level_too_high: "one_level_too_high/best",
     }
     async with serve() as server:
         before = await server.ask(number=1)
-        for break_it, said in wrong.items():
+        for break_it, message in wrong.items():
             folder = tmp_path / break_it.__name__
             shutil.copytree(other, folder)
             break_it(folder)
             answer = await server.reload(folder)
             error = answer.json()["error"]
             assert (answer.status_code, error["param"], error["code"]) == (400, "checkpoint", "checkpoint_refused")
-            assert said in error["message"]
+            assert message in error["message"]
             assert "\n" not in error["message"]
         for body in ({}, {"checkpoint": ""}, {"checkpoint": 3}, {"checkpoint": "x", "y": 1}):
             assert (await server.client.post(RELOAD_PATH, json=body, headers=server.admin)).status_code == 400
@@ -255,7 +260,7 @@ async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_ch
         assert after.model_version == before.model_version == fingerprint(bundled_checkpoint())
 
 
-async def test_the_endpoint_is_on_the_openapi_page(serve: Callable[..., Any]) -> None:
+async def test_endpoint_is_in_openapi_schema(serve: Callable[..., Any]) -> None:
     async with serve() as server:
         operation = (await server.client.get("/openapi.json")).json()["paths"][RELOAD_PATH]["post"]
     body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]

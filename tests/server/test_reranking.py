@@ -1,4 +1,4 @@
-"""`POST /v1/rerank` in its own shape."""
+"""`POST /v1/rerank` in its native format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODY = {"prompt": "Say hello.", "responses": ["Hello.", "Hi.", "Hey there."], "t
 
 
 def prefers(text: str) -> Any:
-    """A judge that names the response that holds a text, wherever it is shown."""
+    """A judge that prefers the response that contains a text, in any position."""
 
     def script(sequence: str) -> str:
         shown = [part for part in sequence.split("<response_")[1:] if "</response_" in part]
@@ -25,7 +25,7 @@ def prefers(text: str) -> Any:
     return script
 
 
-async def test_listwise_puts_the_likeliest_first(speak: Speak) -> None:
+async def test_listwise_sorts_by_probability(speak: Speak) -> None:
     async with speak(prefers("Hi.")) as client:
         answer = (await client.post("/v1/rerank", json=BODY | {"return_responses": True})).json()
     scores = [result["detail"]["reward"] for result in answer["results"]]
@@ -45,20 +45,20 @@ async def test_every_method_ranks_all(speak: Speak, method: str) -> None:
     assert answer["method"] == method
 
 
-async def test_top_n_gives_so_many(speak: Speak) -> None:
+async def test_top_n_limits_results(speak: Speak) -> None:
     async with speak(prefers("Hi.")) as client:
         answer = (await client.post("/v1/rerank", json=BODY | {"top_n": 1})).json()
     assert len(answer["results"]) == 1
 
 
-async def test_one_response_is_judged_by_itself(speak: Speak) -> None:
+async def test_single_response_gets_pointwise_score(speak: Speak) -> None:
     async with speak(lambda sequence: "<score>7</score>") as client:
         answer = (await client.post("/v1/rerank", json=BODY | {"responses": ["Hello."]})).json()
     assert answer["best"] == 0
     assert answer["results"][0]["detail"]["score"] == pytest.approx(6.6, abs=1e-3)
 
 
-async def test_what_could_not_be_scored_stands_at_the_end_without_a_rank(speak: Speak) -> None:
+async def test_missing_scores_come_last_without_rank(speak: Speak) -> None:
     def script(sequence: str) -> str:
         return PROGRAM if "Hello." in sequence else "<score>7</score>"
 
@@ -69,7 +69,7 @@ async def test_what_could_not_be_scored_stands_at_the_end_without_a_rank(speak: 
     assert (last["index"], last["rank"], last["detail"]["status"]) == (0, None, "failed")
 
 
-async def test_a_body_with_documents_is_unknown_where_that_dialect_is_off(speak: Speak) -> None:
+async def test_documents_are_unknown_if_the_dialect_is_off(speak: Speak) -> None:
     body = {"query": "q", "documents": ["a"]}
     async with speak(lambda sequence: "<score>7</score>", names=["slime"]) as client:
         response = await client.post("/v1/rerank", json=body)

@@ -73,7 +73,7 @@ async def test_a_response_is_compared_with_the_reference(speak: Speak) -> None:
     assert reward["comparisons"] == 1
 
 
-async def test_both_orders_of_a_judge_that_prefers_the_first_place_leave_even_chances(speak: Speak) -> None:
+async def test_both_orders_cancel_position_bias(speak: Speak) -> None:
     body = ONE | {"mode": "pairwise_vs_reference", "reference": "Hello!", "orders": "both"}
     async with speak(says("<preference>A</preference>")) as client:
         (reward,) = (await post(client, body))["data"][0]["rewards"]
@@ -82,7 +82,7 @@ async def test_both_orders_of_a_judge_that_prefers_the_first_place_leave_even_ch
 
 
 @pytest.mark.parametrize("strategy", ["circular", "all_pairs", "knockout", "listwise"])
-async def test_a_cohort_is_rewarded_relative_to_itself(speak: Speak, strategy: str) -> None:
+async def test_cohort_rewards_are_relative(speak: Speak, strategy: str) -> None:
     async with speak(says("<preference>A</preference>")) as client:
         answer = await post(client, THREE | {"mode": "cohort", "strategy": strategy})
     rewards = answer["data"][0]["rewards"]
@@ -95,7 +95,7 @@ async def test_a_cohort_is_rewarded_relative_to_itself(speak: Speak, strategy: s
         assert sum(reward["reward"] for reward in rewards) == pytest.approx(1.0)
 
 
-async def test_many_items_come_back_in_order_with_their_ids(speak: Speak) -> None:
+async def test_items_are_returned_in_order_with_their_ids(speak: Speak) -> None:
     items = [{"id": f"item-{i}", "prompt": "p", "response": f"r{i}"} for i in range(80)]
     async with speak(says("<score>7</score>")) as client:
         answer = await post(client, {"items": items, "tools": "off"})
@@ -103,7 +103,7 @@ async def test_many_items_come_back_in_order_with_their_ids(speak: Speak) -> Non
     assert answer["counts"]["scored"] == 80
 
 
-async def test_a_list_longer_than_the_queue_waits_for_itself(connect) -> None:
+async def test_list_longer_than_queue_is_judged(connect) -> None:
     service = service_of(says("<score>7</score>"), max_concurrency=1, max_queue=1)
     items = [{"prompt": "p", "response": f"r{i}"} for i in range(5)]
     async with connect(dialect_app(service)) as client:
@@ -111,7 +111,7 @@ async def test_a_list_longer_than_the_queue_waits_for_itself(connect) -> None:
     assert answer["counts"] == {"scored": 5, "abstained": 0, "failed": 0}
 
 
-async def test_an_abstention_is_no_reward_and_says_why(speak: Speak) -> None:
+async def test_abstention_has_no_reward_and_a_reason(speak: Speak) -> None:
     fallbacks = DialectSettings()
     async with speak(says("I cannot say."), settings=fallbacks) as client:
         answer = await client.post("/v1/reward", json=ONE | {"force_verdict": False})
@@ -135,7 +135,7 @@ async def test_an_item_that_fails_does_not_stop_the_others(speak: Speak) -> None
     assert answer["counts"] == {"scored": 1, "abstained": 0, "failed": 1}
 
 
-async def test_where_nothing_could_be_judged_the_client_is_told_to_come_back(speak: Speak) -> None:
+async def test_total_server_failure_is_http_error_with_retry_after(speak: Speak) -> None:
     async with speak(says(PROGRAM), error=EngineUnavailable("no GPU")) as client:
         response = await client.post("/v1/reward", json=ONE | {"tools": "auto"})
     assert response.status_code == 503
@@ -180,13 +180,13 @@ async def test_the_reference_is_shown_to_the_judge(speak: Speak) -> None:
     assert "Politeness counts." in seen[0]
 
 
-async def test_a_deadline_that_is_over_is_a_failure(speak: Speak) -> None:
+async def test_passed_deadline_is_a_failure(speak: Speak) -> None:
     async with speak(says("<score>7</score>")) as client:
         response = await client.post("/v1/reward", json=ONE | {"deadline_s": 1e-9})
     assert response.status_code >= 500
 
 
-async def test_a_reward_rests_on_a_program_that_really_ran(make_service, connect) -> None:
+async def test_reward_uses_output_of_real_program(make_service, connect) -> None:
     def script(sequence: str) -> str:
         counts = "```python\nprint(len(response))\n```\n```output"
         return "<score>7</score>" if "```output\n6\n" in sequence else counts

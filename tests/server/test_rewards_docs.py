@@ -1,4 +1,4 @@
-"""What docs/rewards.md says is what the server does."""
+"""docs/rewards.md matches the server."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EXAMPLES = re.findall(r"```\nPOST (\S+)\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize(("path", "body"), EXAMPLES)
-async def test_examples_are_answered(speak: Speak, path: str, body: str) -> None:
+async def test_examples_return_200(speak: Speak, path: str, body: str) -> None:
     async with speak(lambda sequence: "<score>7</score> <preference>A</preference>") as client:
         response = await client.post(path, json=json.loads(body))
     assert response.status_code == 200, response.text
     assert "x-judge-failed" not in response.headers
 
 
-def test_there_are_examples_of_every_native_path() -> None:
+def test_every_native_path_has_an_example() -> None:
     assert {path for path, _ in EXAMPLES} == {"/v1/reward", "/v1/rerank", "/v1/judge/batch"}
 
 

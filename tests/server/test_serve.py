@@ -1,17 +1,16 @@
-"""`tirjudge serve` as a process: its one line, its signals, and nothing left behind."""
+"""`tirjudge serve` as a process: its ready line, its signals, its errors, and that it leaves no process."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,241 +18,281 @@ import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
-from tirjudge.errors import SandboxUnavailable
+from tests.servers import END_S, ServerProcess, run_command
+from tirjudge.errors import SandboxUnavailable, TirjudgeError
+from tirjudge.kinds import Kinds
+from tirjudge.tools.base import ToolKind
 from tirjudge_sandbox import SandboxPool
-from tirjudge_server.serving import serve_judge
+from tirjudge_server.serving import open_application, serve_judge
 from tirjudge_server.settings import ServerSettings
 from tirjudge_web.process import bind
 
-MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
-SLOW = BODY | {"votes": 64, "temperature": 1.0, "mode": "pointwise", "responses": ["one"] * 12}
-"""Hundreds of rollouts: takes seconds."""
+LONG_BODY = BODY | {"votes": 64, "temperature": 1.0, "mode": "pointwise", "responses": ["one"] * 12}
+"""Hundreds of rollouts, which take seconds."""
 
-Start = Callable[..., subprocess.Popen[str]]
+Serve = Callable[..., ServerProcess]
+Run = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start(random_checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
+def serve(start: Serve, random_checkpoint: Path) -> Serve:
+    """Starts `tirjudge serve` with the random checkpoint and waits until it is ready."""
 
-    def run(*arguments: str, command: str = "serve") -> subprocess.Popen[str]:
-        model = [] if "--judge" in arguments else ["--model", str(random_checkpoint)]
-        process = subprocess.Popen(
-            [*MAIN, command, *model, "--port", "0", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
-        )
-        started.append(process)
-        return process
+    def run(*arguments: str) -> ServerProcess:
+        model = [] if "--judge" in arguments or "--engine" in arguments else ["--model", str(random_checkpoint)]
+        return start("serve", *model, *arguments)
 
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+    return run
 
 
-def url_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    found = re.fullmatch(
-        r"tirjudge is ready at (http://127\.0\.0\.1:\d+) \(model random, sandbox \S+\)\n", process.stdout.readline()
-    )
-    assert found
-    return found[1]
+@pytest.fixture
+def run(random_checkpoint: Path, tmp_path: Path) -> Iterator[Run]:
+    """Starts `tirjudge serve` with the random checkpoint without waiting."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            command = ["serve", "--model", str(random_checkpoint), "--port", "0", *arguments]
+            return stack.enter_context(run_command(*command, state=tmp_path))
+
+        yield start
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_quietly_and_leaves_no_process(start: Start, number: signal.Signals) -> None:
-    process = start()
-    url = url_of(process)
-    assert httpx2.post(f"{url}/v1/judge", json=BODY).status_code == 200
-    assert httpx2.get(f"{url}/ready").status_code == 200
-    below = descendants(process.pid)
+def error_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit status and the error of a command, which must be a single line on stderr."""
+    _, err = process.communicate(timeout=END_S)
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    return process.returncode, err.rstrip("\n")
+
+
+# Signals.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_signal_ends_server_quietly_and_leaves_no_process(serve: Serve, number: signal.Signals) -> None:
+    server = serve()
+    ready = r"tirjudge is ready at http://127\.0\.0\.1:\d+ \(model random, sandbox \S+\)"
+    assert re.fullmatch(ready, server.ready_line)
+    assert httpx2.post(f"{server.url}/v1/judge", json=BODY, timeout=60).status_code == 200
+    assert httpx2.get(f"{server.url}/ready").status_code == 200
+    below = descendants(server.process.pid)
     assert below
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert (out, err) == ("", "")
+    assert server.stop(number) == ("", "")
+    assert server.process.returncode == 0
     assert not [pid for pid in below if is_alive(pid)]
 
 
-def during_a_slow_judgment(process: subprocess.Popen[str], *, url: str) -> Any:
-    """A judgment that was under way when SIGTERM came: its answer."""
+def post_until_sigterm(server: ServerProcess) -> Any:
+    """Send a long request, then SIGTERM while it is being judged; return its response."""
     with ThreadPoolExecutor() as threads:
-        asking = threads.submit(httpx2.post, f"{url}/v1/judge", json=SLOW, timeout=60)
-        while httpx2.get(f"{url}/health").json()["running"] == 0:
+        asking = threads.submit(httpx2.post, f"{server.url}/v1/judge", json=LONG_BODY, timeout=END_S)
+        while httpx2.get(f"{server.url}/health").json()["running"] == 0:
+            assert not asking.done()
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
         return asking.result()
 
 
-def test_what_is_under_way_at_sigterm_is_finished(start: Start) -> None:
-    process = start()
-    response = during_a_slow_judgment(process, url=url_of(process))
-    assert response.status_code == 200
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+@pytest.mark.slow
+def test_running_judgment_is_finished_at_sigterm(serve: Serve) -> None:
+    server = serve("--grace-s", str(END_S))
+    assert post_until_sigterm(server).status_code == 200
+    _, err = server.process.communicate(timeout=END_S)
+    assert (server.process.returncode, err) == (0, "")
 
 
-def test_after_the_grace_what_is_under_way_is_answered_with_503(start: Start) -> None:
-    process = start("--grace-s", "0.1")
-    response = during_a_slow_judgment(process, url=url_of(process))
+@pytest.mark.slow
+def test_running_judgment_gets_503_after_grace_period(serve: Serve) -> None:
+    server = serve("--grace-s", "0.1")
+    response = post_until_sigterm(server)
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "shutting_down"
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+    _, err = server.process.communicate(timeout=END_S)
+    assert (server.process.returncode, err) == (0, "")
 
 
-@pytest.mark.parametrize("hangs_up", [True, False])
-def test_an_upload_that_never_ends_is_dropped_quietly(start: Start, hangs_up: bool) -> None:
-    process = start("--grace-s", "0.2")
-    url = url_of(process)
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as uploading:
+@pytest.mark.slow
+@pytest.mark.parametrize("disconnects", [True, False])
+def test_unfinished_upload_is_dropped_quietly(serve: Serve, disconnects: bool) -> None:
+    server = serve("--grace-s", "0.2")
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as uploading:
         uploading.sendall(b"POST /v1/judge HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{")
-        if hangs_up:
+        if disconnects:
             uploading.close()
-        assert httpx2.get(f"{url}/health").status_code == 200
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+        assert httpx2.get(f"{server.url}/health").status_code == 200
+        _, err = server.stop()
+    assert (server.process.returncode, err) == (0, "")
 
 
-def test_a_signal_before_it_is_ready_ends_it_quietly(start: Start) -> None:
-    process = start()
+@pytest.mark.slow
+def test_signal_during_startup_ends_server_quietly(run: Run) -> None:
+    process = run()
     while not descendants(process.pid) and process.poll() is None:
         time.sleep(0.005)
     below = descendants(process.pid)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=END_S)
     assert (process.returncode, err) == (0, "")
     assert not [pid for pid in below if is_alive(pid)]
 
 
-def test_a_port_in_use_is_one_line(start: Start) -> None:
+# Errors at startup. One process shows the form of an error; the messages are tested without a process.
+
+
+@pytest.mark.slow
+def test_missing_checkpoint_is_reported_in_one_line(run: Run) -> None:
+    status, message = error_of(run("--model", "/nowhere"))
+    assert status == 2
+    assert message.startswith("tirjudge serve: model: /nowhere")
+
+
+@pytest.mark.slow
+def test_port_in_use_is_reported_in_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start("--port", str(taken.getsockname()[1]))
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err.count("\n") == 1
-    assert "use another --host or --port" in err
+        status, message = error_of(run("--port", str(taken.getsockname()[1])))
+    assert status == 2
+    assert "use another --host or --port" in message
 
 
-def test_no_checkpoint_is_one_line(start: Start) -> None:
-    process = start("--model", "/nowhere")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err == "tirjudge serve: model: /nowhere is not a checkpoint folder\n"
-
-
-def test_a_judge_by_its_address_with_its_format_and_its_tool(start: Start, random_checkpoint: Path) -> None:
-    url = url_of(start("--judge", f"embedded:{random_checkpoint}", "--format", "tirjudge/1", "--tool", "python"))
-    assert httpx2.post(f"{url}/v1/judge", json=BODY | {"tools": "on"}).status_code == 200
+async def error_at_start(**settings: Any) -> str:
+    """The message of the error that a server with these settings raises at startup."""
+    with bind("127.0.0.1", port=0) as bound, pytest.raises(TirjudgeError) as raised:
+        await serve_judge(bound, settings=ServerSettings(records="none", files="none", **settings))
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("settings", "message"),
     [
-        (["--judge", "llama:x"], "engine: 'llama' given; known are chat, embedded, vllm"),
-        (["--judge", "vllm:"], "vllm: given without an address"),
-        (["--judge", "embedded:", "--workers", "2"], "--judge: given with --model, --engine"),
-        (["--judge", "embedded:", "--engine", "http://127.0.0.1:9"], "--judge: given with --model, --engine"),
-        (["--judge", "embedded:", "--profile", "/nowhere"], "--profile: given without an engine behind a URL"),
-        (["--format", "riddle/1"], "format: 'riddle/1' given; known are tirjudge/1"),
-        (["--tool", "oracle"], "tool: 'oracle' given; known are python"),
+        ({"model": Path("/nowhere")}, "model: /nowhere"),
+        ({"judge": "llama:x"}, "engine: 'llama' given; known are chat, embedded, vllm"),
+        ({"judge": "vllm:"}, "vllm: given without an address"),
+        ({"judge": "embedded:", "workers": 2}, "--judge: given with --model, --engine"),
+        ({"judge": "embedded:", "engine": ["http://127.0.0.1:9"]}, "--judge: given with --model, --engine"),
+        ({"judge": "embedded:", "profile": Path("/nowhere")}, "--profile: given without an engine behind a URL"),
+        ({"format": "riddle/1"}, "format: 'riddle/1' given; known are tirjudge/1"),
+        ({"tool": ["oracle"]}, "tool: 'oracle' given; known are python"),
+        ({"dialects": "openrlhf,esperanto"}, "--dialects: 'openrlhf,esperanto' given"),
     ],
 )
-def test_a_judge_a_format_or_a_tool_that_is_none_is_one_line(start: Start, arguments: list[str], said: str) -> None:
-    process = start(*arguments)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err.startswith(f"tirjudge serve: {said}")
-    assert err.count("\n") == 1
+async def test_invalid_settings_are_refused_at_start(settings: dict[str, Any], message: str) -> None:
+    assert (await error_at_start(**settings)).startswith(message)
 
 
-def test_no_engine_is_one_line(start: Start) -> None:
-    process = start("--engine", "http://127.0.0.1:9")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert err.startswith("tirjudge serve: ")
-    assert "Traceback" not in err
+async def test_error_for_unknown_dialect_lists_the_known_ones() -> None:
+    assert "openrlhf, rerank_shapes" in await error_at_start(dialects="esperanto")
 
 
-@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"]])
-def test_an_address_that_others_can_reach_wants_keys(start: Start, arguments: list[str]) -> None:
-    process = start(*arguments)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err.count("\n") == 1
-    assert "tirjudge keys create" in err
-    assert "--insecure-open" in err
+async def test_wait_for_an_engine_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "http://127.0.0.1:9" in await error_at_start(engine=["http://127.0.0.1:9"], engine_wait_s=0.1)
+    assert "waiting up to 0.1 s for an engine" in capsys.readouterr().err
 
 
-def test_it_listens_to_everybody_if_told_to(start: Start) -> None:
-    process = start("--host", "0.0.0.0", "--insecure-open", "--records", "none")
-    assert process.stdout is not None
-    assert "ready at http://0.0.0.0:" in process.stdout.readline()
+@pytest.mark.slow
+def test_unreachable_engine_is_reported_in_one_line(tmp_path: Path) -> None:
+    with run_command("serve", "--port", "0", "--engine", "http://127.0.0.1:9", state=tmp_path) as process:
+        status, message = error_of(process)
+    assert status == 1
+    assert message.startswith("tirjudge serve: ")
 
 
-def test_a_dialect_that_does_not_exist_is_one_line(start: Start) -> None:
-    process = start("--dialects", "openrlhf,esperanto")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err.count("\n") == 1
-    assert "openrlhf, rerank_shapes" in err
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_public_address_needs_keys(random_checkpoint: Path, host: str) -> None:
+    message = await error_at_start(model=random_checkpoint, host=host)
+    assert "tirjudge keys create" in message
+    assert "--insecure-open" in message
 
 
-def test_only_the_dialects_that_were_named_are_spoken(start: Start) -> None:
-    url = url_of(start("--dialects", "slime", "--files", "none"))
-    paths = httpx2.get(f"{url}/openapi.json").json()["paths"]
+async def test_missing_isolation_is_reported_with_remedy(random_checkpoint: Path, monkeypatch) -> None:
+    async def start(pool: SandboxPool) -> None:
+        raise SandboxUnavailable("no isolation that is allowed works here:\nlandlock: not in this kernel")
+
+    monkeypatch.setattr(SandboxPool, "start", start)
+    message = await error_at_start(model=random_checkpoint)
+    assert "not in this kernel" in message
+    assert "--allow-unsafe-sandbox" in message
+
+
+# Options.
+
+
+@pytest.mark.slow
+def test_insecure_open_allows_public_address(serve: Serve) -> None:
+    server = serve("--host", "0.0.0.0", "--insecure-open", "--records", "none")
+    assert server.url.startswith("http://0.0.0.0:")
+
+
+class Clock:
+    """A tool that needs no sandbox."""
+
+    name = "clock"
+    description = "Returns the time."
+
+    async def run(self, source: str, *, context: Any) -> Any:
+        raise AssertionError("not called")
+
+
+async def test_server_without_python_tool_opens_no_sandbox(random_checkpoint: Path, monkeypatch) -> None:
+    async def start(pool: SandboxPool) -> None:
+        raise AssertionError("no tool needs the sandbox")
+
+    named = Kinds.named
+    clock = ToolKind(name="clock", open=lambda options: nullcontext(Clock()))
+    monkeypatch.setattr(SandboxPool, "start", start)
+    monkeypatch.setattr(Kinds, "named", lambda kinds, name: clock if name == "clock" else named(kinds, name))
+    settings = ServerSettings(model=random_checkpoint, tool=["clock"], records="none", files="none")
+    async with open_application(settings) as opened:
+        assert [tool.name for tool in opened.service.judge.tools] == ["clock"]
+        assert opened.service.judge.sandbox is None
+        assert opened.service.isolation is None
+
+
+async def test_judge_by_address_with_format_and_tool(random_checkpoint: Path, connect: Callable[..., Any]) -> None:
+    settings = ServerSettings(
+        judge=f"embedded:{random_checkpoint}", format="tirjudge/1", tool=["python"], records="none", files="none"
+    )
+    async with open_application(settings) as opened, connect(opened.app) as client:
+        headers = {"host": "127.0.0.1"}
+        assert (await client.post("/v1/judge", json=BODY | {"tools": "on"}, headers=headers)).status_code == 200
+
+
+async def test_only_selected_dialects_are_served(random_checkpoint: Path) -> None:
+    settings = ServerSettings(model=random_checkpoint, dialects="slime", records="none", files="none")
+    async with open_application(settings) as opened:
+        paths = opened.app.openapi()["paths"]
     assert "/rm" in paths
     assert "/v1/reward" in paths
     assert not {"/get_reward", "/v1/batches"} & set(paths)
 
 
-def test_what_was_judged_is_on_record_and_found_again_after_a_restart(start: Start) -> None:
-    first = start()
-    url = url_of(first)
-    judged = httpx2.post(f"{url}/v1/judge", json=BODY, headers={"idempotency-key": "mine"}, timeout=60).json()
+@pytest.mark.slow
+def test_recorded_judgment_is_reused_after_restart(serve: Serve) -> None:
+    request = {"json": BODY, "headers": {"idempotency-key": "mine"}, "timeout": 60}
+    first = serve()
+    judged = httpx2.post(f"{first.url}/v1/judge", **request).json()
     first.kill()
-    first.communicate()
-    url = url_of(start("--no-cache"))
-    again = httpx2.post(f"{url}/v1/judge", json=BODY, headers={"idempotency-key": "mine"}, timeout=60)
-    assert again.json() == judged
-    assert httpx2.get(f"{url}/v1/judgments/{judged['id']}").status_code == 200
+    second = serve("--no-cache")
+    assert httpx2.post(f"{second.url}/v1/judge", **request).json() == judged
+    assert httpx2.get(f"{second.url}/v1/judgments/{judged['id']}").status_code == 200
 
 
-def test_it_speaks_tls_with_a_certificate_of_its_own(start: Start, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_server_serves_https_with_given_certificate(serve: Serve, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject]
     subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    process = start("--tls-cert", str(certificate), "--tls-key", str(key))
-    assert process.stdout is not None
-    found = re.search(r"https://\S+", process.stdout.readline())
-    assert found
+    server = serve("--tls-cert", str(certificate), "--tls-key", str(key))
     trusted = ssl.create_default_context(cafile=str(certificate))
-    assert httpx2.get(f"{found[0]}/ready", verify=trusted).status_code == 200
+    assert server.url.startswith("https://")
+    assert httpx2.get(f"{server.url}/ready", verify=trusted).status_code == 200
 
 
-def test_it_judges_through_a_worker(start: Start) -> None:
-    worker = start(command="worker")
-    assert worker.stdout is not None
-    found = re.search(r"http://\S+", worker.stdout.readline())
-    assert found
-    server = start("--engine", found[0])
-    response = httpx2.post(f"{url_of(server)}/v1/judge", json=BODY, timeout=60)
+@pytest.mark.slow
+def test_server_judges_through_a_worker(start: Serve, serve: Serve, random_checkpoint: Path) -> None:
+    worker = start("worker", "--model", str(random_checkpoint))
+    server = serve("--engine", worker.url)
+    response = httpx2.post(f"{server.url}/v1/judge", json=BODY, timeout=60)
     assert response.status_code == 200, response.text
     assert response.json()["model"] == "random"
-
-
-async def test_without_isolation_it_refuses_and_says_what_would_do(random_checkpoint: Path, monkeypatch) -> None:
-    async def start(pool: SandboxPool) -> None:
-        raise SandboxUnavailable("no isolation that is allowed works here:\nlandlock: not in this kernel")
-
-    monkeypatch.setattr(SandboxPool, "start", start)
-    with bind("127.0.0.1", port=0) as bound, pytest.raises(SandboxUnavailable) as refused:
-        await serve_judge(bound, settings=ServerSettings(model=random_checkpoint, records="none", files="none"))
-    assert "not in this kernel" in str(refused.value)
-    assert "--allow-unsafe-sandbox" in str(refused.value)

@@ -1,3 +1,5 @@
+"""Judgments as streams of server-sent events."""
+
 from __future__ import annotations
 
 import asyncio
@@ -37,7 +39,7 @@ async def test_events_come_in_order_and_end_with_the_judgment(make_service, list
     assert first.order == judgment.rollouts[0].order
 
 
-async def test_the_stream_is_named_as_one(make_service, connect, pairwise) -> None:
+async def test_stream_has_event_stream_content_type(make_service, connect, pairwise) -> None:
     async with connect(create_app(make_service(["<preference>A</preference>"]))) as client:
         response = await client.post("/v1/judge", json=pairwise | {"stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -45,7 +47,7 @@ async def test_the_stream_is_named_as_one(make_service, connect, pairwise) -> No
     assert names(response.text) == ["judgment.created", "judgment.turn", "judgment.completed"]
 
 
-async def test_what_fails_after_the_first_event_is_the_last_event(make_service, connect, pairwise) -> None:
+async def test_failure_after_first_event_is_last_event(make_service, connect, pairwise) -> None:
     service = make_service([])
     profile = service.judge.profile.model_copy(update={"context_tokens": 100})
     service.judge = replace(service.judge, profile=profile)
@@ -56,7 +58,7 @@ async def test_what_fails_after_the_first_event_is_the_last_event(make_service, 
     assert '"param":"prompt"' in response.text
 
 
-async def test_a_bug_is_an_event_too_and_ends_up_in_the_log(make_service, connect, pairwise) -> None:
+async def test_bug_is_an_event_and_is_logged(make_service, connect, pairwise) -> None:
     def fail(sequence: str) -> str:
         raise RuntimeError("secret/path.py")
 
@@ -66,14 +68,14 @@ async def test_a_bug_is_an_event_too_and_ends_up_in_the_log(make_service, connec
     assert "secret" not in response.text
 
 
-async def test_mistakes_are_plain_http_errors(connect, make_service, pairwise) -> None:
+async def test_invalid_request_is_http_error(connect, make_service, pairwise) -> None:
     async with connect(create_app(make_service([]))) as client:
         response = await client.post("/v1/judge", json=pairwise | {"stream": True, "responses": []})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "responses"
 
 
-async def test_a_quiet_stream_has_heartbeats(make_service) -> None:
+async def test_idle_stream_has_heartbeats(make_service) -> None:
     service = make_service(["```python\nimport time\ntime.sleep(0.3)\n```\n```output", "<preference>A</preference>"])
     request = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"])
     events = [event async for event in judgment_events(service, request, call=Call(), heartbeat_s=0.05)]
@@ -82,7 +84,7 @@ async def test_a_quiet_stream_has_heartbeats(make_service) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_hanging_up_frees_the_place_and_kills_the_program(
+async def test_disconnect_frees_the_slot_and_kills_the_program(
     pool, make_service, listen, until, pairwise, stream
 ) -> None:
     service = make_service([SLEEPS], sandbox=pool)
@@ -93,7 +95,7 @@ async def test_hanging_up_frees_the_place_and_kills_the_program(
         await until(lambda: service.admission.num_running == 0 and pool.stats().num_idle == 2)
 
 
-async def test_leaving_a_stream_early_frees_the_place(make_service, listen, until, pairwise) -> None:
+async def test_leaving_a_stream_early_frees_the_slot(make_service, listen, until, pairwise) -> None:
     service = make_service([SLEEPS])
     request = JudgeRequest.model_validate(pairwise | {"tools": "auto"})
     async with listen(create_app(service)) as url, AsyncClient(url) as client:

@@ -1,4 +1,4 @@
-"""Workers that are started: with which command line; and that the real processes come back and leave nothing behind."""
+"""Started workers: their command lines, and that real processes are restarted and leave no process."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> No
     ]
 
 
-def test_an_open_quote_is_one_line() -> None:
-    with pytest.raises(WorkersRefused, match="use quotes as in a shell"):
+def test_unclosed_quote_is_refused() -> None:
+    with pytest.raises(WorkersRefused, match="quote it as in a shell"):
         worker_command(SERVED, workers=Workers(num_workers=1, arguments="--a 'b"), port=1)
 
 
-def test_a_worker_gets_its_key_and_its_gpus_and_none_of_our_secrets() -> None:
+def test_worker_environment_has_key_and_gpus_but_no_secrets() -> None:
     around = {"PATH": "/bin", "HF_TOKEN": "h", "TIRJUDGE_RECORDS": "postgresql://:secret@db", "VLLM_API_KEY": "old"}
     assert worker_environment(around, key="new", gpus=["2", "3"]) == {
         "PATH": "/bin",
@@ -81,10 +81,10 @@ def test_a_worker_gets_its_key_and_its_gpus_and_none_of_our_secrets() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, key="new", gpus=None)
 
 
-def test_each_worker_has_gpus_of_its_own() -> None:
+def test_each_worker_gets_separate_gpus() -> None:
     assert shares(["0", "1", "4", "5", "6"], Workers(num_workers=2, tensor_parallel=2)) == [["0", "1"], ["4", "5"]]
     assert shares([], Workers(num_workers=2, tensor_parallel=2)) == [None, None]
-    with pytest.raises(WorkersRefused, match="takes 6 GPUs; 4 are visible, use --workers 2"):
+    with pytest.raises(WorkersRefused, match="needs 6 GPUs; 4 are visible, use --workers 2"):
         shares(["0", "1", "2", "3"], Workers(num_workers=3, tensor_parallel=2))
 
 
@@ -99,7 +99,7 @@ def test_the_gpus_are_those_that_are_visible(tmp_path: Path, monkeypatch: pytest
 
 
 def marked(mark: str) -> set[int]:
-    """Processes with that in their environment."""
+    """Ids of the processes with this mark in their environment."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and is_alive(int(entry.name)):
@@ -111,8 +111,8 @@ def marked(mark: str) -> set[int]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], *, patience_s: float = 60.0) -> None:
-    ends_at = time.monotonic() + patience_s
+def wait_for(condition: Callable[[], bool], *, at_most_s: float = 120.0) -> None:
+    ends_at = time.monotonic() + at_most_s
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.02)
@@ -121,7 +121,7 @@ def wait_for(condition: Callable[[], bool], *, patience_s: float = 60.0) -> None
 FAMILY = """
 import os, sys, time
 if os.fork() == 0:
-    os.setsid()  # as far away as a process can go
+    os.setsid()  # a new session: not reached by signals to the process group
     if os.fork() == 0:
         time.sleep(600)
     time.sleep(600)
@@ -132,7 +132,7 @@ time.sleep(600)
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Starts a command under a guard, with a mark; waits until it has its children."""
+    """Starts a command under a guard, with a mark in its environment; waits until the command has its children."""
 
     def start(mark: str, *, parent: int | None = None) -> subprocess.Popen[bytes]:
         begun = tmp_path / mark
@@ -147,16 +147,14 @@ def guarded(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_guard_that_is_told_to_end_leaves_nothing(
-    guarded: Callable[..., subprocess.Popen[bytes]], number: int
-) -> None:
+def test_guard_leaves_no_process_after_sigterm(guarded: Callable[..., subprocess.Popen[bytes]], number: int) -> None:
     process = guarded(f"told{number}")
     process.send_signal(number)
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert marked(f"told{number}") == set()
 
 
-def test_a_guard_whose_command_is_killed_leaves_nothing(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_guard_leaves_no_process_after_command_is_killed(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = guarded("killed")
     worker = min(marked("killed") - {process.pid})
     os.kill(worker, signal.SIGKILL)
@@ -164,7 +162,7 @@ def test_a_guard_whose_command_is_killed_leaves_nothing(guarded: Callable[..., s
     assert marked("killed") == set()
 
 
-def test_a_guard_whose_parent_is_gone_starts_nothing(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_guard_without_parent_starts_nothing(guarded: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = guarded("orphan", parent=2**22 + 1)
     assert process.wait(timeout=60) == 0
     assert marked("orphan") == set()
@@ -178,7 +176,7 @@ async def is_healthy(url: str) -> bool:
             return False
 
 
-async def test_no_proxy_is_asked_about_this_machine(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_check_ignores_proxies(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy"):
@@ -193,7 +191,7 @@ async def test_no_proxy_is_asked_about_this_machine(random_checkpoint: Path, mon
         await engine.aclose()
 
 
-async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
+async def test_killed_worker_is_restarted_and_all_end_with_the_server(
     random_checkpoint: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -217,14 +215,14 @@ async def test_a_worker_that_is_killed_is_started_again_and_all_end_with_us(
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert f"ended with status {128 + signal.SIGKILL}; it is started again in 0.1 s" in caplog.text
+        assert f"ended with status {128 + signal.SIGKILL}; restarting in 0.1 s" in caplog.text
         again = descendants(os.getpid(), containing=started.urls[0].rpartition(":")[2])
         assert len(again) == 2
     assert not any(map(is_alive, again))
     assert started.key not in caplog.text
 
 
-async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
+async def test_healthy_worker_without_steps_is_restarted(
     random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_workers, "RESTART_S", (0.1, 1.0))
@@ -245,7 +243,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_is_started_again(
                 await asyncio.sleep(0.1)
 
 
-async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_line() -> None:
+async def test_worker_that_ends_before_ready_is_reported_with_last_line() -> None:
     served = WorkerModel(model="/nowhere", name="random", context_tokens=4096)
     with pytest.raises(
         EngineUnavailable,
@@ -255,8 +253,8 @@ async def test_a_worker_that_ends_before_it_is_ready_is_told_of_with_its_last_li
             pass
 
 
-async def test_a_command_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(WorkersRefused, match="no command 'vllm' here; use pip install vllm"):
+    with pytest.raises(WorkersRefused, match="command not found: 'vllm'; use pip install vllm"):
         async with open_workers(SERVED, workers=Workers(num_workers=1)):
             pass

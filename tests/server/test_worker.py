@@ -1,10 +1,7 @@
-"""The mini worker's wire: vLLM's fields, vLLM's refusals, and a client that leaves."""
+"""The HTTP API of the mini worker: vLLM's fields, vLLM's errors, and disconnecting clients."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,19 +10,23 @@ import numpy as np
 import openai
 import pytest
 import pytest_asyncio
+import typer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from typer.testing import CliRunner
 
 from tirjudge.engines.checkpoint import Qwen3Config
 from tirjudge.engines.embedded import EmbeddedEngine, Qwen3
 from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge_server.cli import worker
 from tirjudge_server.worker import create_worker
+from tirjudge_web.binding import OpenBind
 
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, CONTEXT = 32, 4, 8, 48, 256
 A, NEWLINES = 65, 256
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A token for each byte, in byte order, then "\\n\\n" and the two of ChatML."""
+    """One token per byte, in byte order, then "\\n\\n" and ChatML's two control tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     vocab = {chr(0x100 + others.index(byte)) if byte in others else chr(byte): byte for byte in range(256)}
@@ -89,7 +90,7 @@ async def complete(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
     return response.json()
 
 
-async def test_an_answer_has_vllms_fields(client: httpx2.AsyncClient):
+async def test_response_has_vllms_fields(client: httpx2.AsyncClient):
     answer = await complete(client, model="tiny", temperature=0, logprobs=0, return_token_ids=True)
     assert set(answer) == {"id", "object", "created", "model", "choices", "usage"}
     (choice,) = answer["choices"]
@@ -110,7 +111,7 @@ async def test_an_answer_has_vllms_fields(client: httpx2.AsyncClient):
     }
 
 
-async def test_text_and_ids_prompt_alike_and_a_seed_repeats(client: httpx2.AsyncClient):
+async def test_text_and_ids_are_equivalent_prompts_and_seed_repeats(client: httpx2.AsyncClient):
     first = await complete(client, seed=5)
     second = await complete(client, prompt=list(b"Which?"), seed=5)
     assert first["choices"][0]["text"] == second["choices"][0]["text"]
@@ -128,7 +129,7 @@ async def test_text_is_cut_at_the_stop_string_and_ids_keep_the_whole_last_token(
 
 
 @pytest.mark.parametrize(("skip", "text"), [(True, ""), (False, "<|im_end|>")])
-async def test_the_end_of_turn_shows_when_nothing_hides_it(client, engine, skip, text):
+async def test_end_of_turn_token_is_shown_unless_skipped(client, engine, skip, text):
     body = {"allowed_token_ids": list(engine.eos_token_ids), "include_stop_str_in_output": True}
     (choice,) = (await complete(client, **body, skip_special_tokens=skip))["choices"]
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (text, "stop", None)
@@ -142,11 +143,19 @@ async def test_label_logprobs_are_named_by_id(client: httpx2.AsyncClient):
 
 
 @pytest.mark.parametrize("where", ["header", "body"])
-async def test_a_session_is_named_in_the_header_or_in_the_body(client, engine, where):
+async def test_session_id_is_read_from_header_or_body(client, engine, monkeypatch, where):
+    sample, sessions = engine.sample, []
+
+    async def record(prompt_ids, *, session, **options):
+        sessions.append(session)
+        return await sample(prompt_ids, session=session, **options)
+
+    monkeypatch.setattr(engine, "sample", record)
     headers = {"X-Session-ID": "rollout"} if where == "header" else {}
     body = {"prompt": "turn", "max_tokens": 1} | ({"session_id": "rollout"} if where == "body" else {})
-    await client.post("/v1/completions", json=body, headers=headers)
-    assert "rollout" in engine._cache.sessions()
+    response = await client.post("/v1/completions", json=body, headers=headers)
+    assert response.status_code == 200
+    assert sessions == ["rollout"]
 
 
 async def test_tokenize_and_detokenize_undo_each_other(client: httpx2.AsyncClient):
@@ -169,7 +178,7 @@ async def test_tokenize_renders_a_conversation(client: httpx2.AsyncClient):
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_models_health_and_metrics_say_what_routers_read(client: httpx2.AsyncClient):
+async def test_models_health_and_metrics_have_what_routers_read(client: httpx2.AsyncClient):
     (model,) = (await client.get("/v1/models")).json()["data"]
     assert (model["id"], model["max_model_len"]) == ("tiny", CONTEXT)
     assert (await client.get("/health")).status_code == 200
@@ -197,7 +206,7 @@ async def test_models_health_and_metrics_say_what_routers_read(client: httpx2.As
         ("/v1/chat/completions", {}, 404, None),
     ],
 )
-async def test_what_cannot_be_done_is_refused_in_vllms_shape(client, path, body, status, param):
+async def test_unsupported_parameters_are_refused_in_vllms_format(client, path, body, status, param):
     response = await client.post(path, json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (status, status, param)
@@ -205,7 +214,7 @@ async def test_what_cannot_be_done_is_refused_in_vllms_shape(client, path, body,
     assert error["message"]
 
 
-async def test_an_engine_that_ended_is_unhealthy():
+async def test_closed_engine_is_unhealthy():
     tokenizer = byte_tokenizer()
     engine = EmbeddedEngine(random_model(260), tokenizer=LocalTokenizer(tokenizer), eos_token_ids=frozenset())
     engine.close()
@@ -217,7 +226,7 @@ async def test_an_engine_that_ended_is_unhealthy():
         assert "closed" in response.json()["error"]["message"]
 
 
-async def test_a_client_that_leaves_takes_its_request_along(engine: EmbeddedEngine):
+async def test_disconnect_cancels_the_request(engine: EmbeddedEngine):
     app, sent = create_worker(engine, name="tiny"), []
     body = b'{"prompt": "endless", "max_tokens": 200, "allowed_token_ids": [65]}'
     messages = iter([{"type": "http.request", "body": body}])
@@ -234,7 +243,7 @@ async def test_a_client_that_leaves_takes_its_request_along(engine: EmbeddedEngi
     assert sent[0]["status"] == 499
 
 
-async def test_the_openai_client_is_understood(engine: EmbeddedEngine):
+async def test_openai_client_works(engine: EmbeddedEngine):
     transport = httpx2.ASGITransport(create_worker(engine, name="tiny"))
     async with httpx2.AsyncClient(transport=transport) as http_client:
         client = openai.AsyncOpenAI(base_url="http://worker/v1", api_key="none", http_client=http_client)
@@ -245,22 +254,12 @@ async def test_the_openai_client_is_understood(engine: EmbeddedEngine):
 
 
 @pytest.mark.parametrize(("host", "key"), [("0.0.0.0", []), ("::", []), ("judge.example", ["--api-key", ""])])
-def test_a_worker_that_others_can_reach_wants_a_key(host: str, key: list[str]) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from tirjudge.cli import main; main()",
-        "worker",
-        "--host",
-        host,
-        "--port",
-        "0",
-        *key,
-    ]
-    unset = ("VLLM_API_KEY", "TIRJUDGE_INSECURE_OPEN")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "--api-key" in done.stderr
-    assert "--insecure-open" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_worker_on_public_address_needs_key(monkeypatch, host: str, key: list[str]) -> None:
+    for name in ("VLLM_API_KEY", "TIRJUDGE_INSECURE_OPEN"):
+        monkeypatch.delenv(name, raising=False)
+    app = typer.Typer(add_completion=False)
+    app.command()(worker)
+    result = CliRunner().invoke(app, ["--host", host, "--port", "0", *key])
+    assert isinstance(result.exception, OpenBind)
+    assert "--api-key" in str(result.exception)
+    assert "--insecure-open" in str(result.exception)

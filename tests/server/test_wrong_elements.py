@@ -1,4 +1,4 @@
-"""A list full of wrong elements costs one error, in every format."""
+"""A list of invalid elements gets one error, not one per element, in every format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tirjudge_server.openai.graders import RunRequest, ScoreModel
 
 NUM_WRONG = 5000
 MAX_DESCRIBED = 50
-"""One or two for each branch of a union."""
+"""Maximum number of described errors: one or two for each branch of a union."""
 
 
 def bodies() -> Iterator[tuple[type[BaseModel], str]]:
-    """Every field of every request that is posted to a dialect, and of some others."""
+    """Yield every field of every dialect's request models, and of some other models."""
     ours = [JudgeRequest, RunCodeRequest, ObservationRequest, ProgramBatchRequest]
     openai = [CompletionRequest, DecisionRequest, ChoiceQuestion, RunRequest, ScoreModel]
     posted = [model for name in DIALECTS for model in requests_of([name]).values()]

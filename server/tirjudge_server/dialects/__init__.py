@@ -1,6 +1,6 @@
-"""Reward and scoring protocols of other projects: one file a dialect, found by the entry points `tirjudge.dialects`.
+"""Reward and scoring protocols of other projects: one file per dialect, registered as entry points `tirjudge.dialects`.
 
-What an outside package needs to add one is exported here; `docs/rewards.md` has an example.
+This module exports the names that an outside package needs to define a dialect. `docs/rewards.md` has an example.
 """
 
 from __future__ import annotations
@@ -42,13 +42,19 @@ __all__ = [
 ]
 
 DIALECTS: Kinds[Dialect] = Kinds("tirjudge.dialects", what="dialect")
+"""All installed dialects, by name."""
 
 
 def routers(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> list[APIRouter]:
-    """The endpoints of some dialects, and the native reranking whose path one of them may share.
+    """The endpoints of the named dialects, and native reranking, whose path a dialect may share.
+
+    Args:
+        service: judges the requests.
+        names: names of the dialects.
+        settings: settings of the dialects.
 
     Raises:
-        ValueError: there is no such dialect.
+        ValueError: a dialect does not exist.
     """
     made: list[APIRouter] = []
     foreign: Handler | None = None
@@ -67,6 +73,6 @@ def routers(service: JudgeService, *, names: Collection[str], settings: DialectS
 
 
 def requests_of(names: Collection[str]) -> dict[str, type[BaseModel]]:
-    """Path -> what is posted there, for the OpenAPI page; the shared path is described by its native endpoint."""
+    """Path -> model of its request body, for the OpenAPI schema. The native endpoint describes the shared path."""
     endpoints = [endpoint for name in names for endpoint in DIALECTS.named(name).endpoints]
     return {endpoint.path: endpoint.body for endpoint in endpoints if endpoint.path != RERANK_PATH}

@@ -1,6 +1,6 @@
-"""A dialect: the endpoints of one reward protocol, as data, and how the server answers them.
+"""A dialect: the endpoints of one reward protocol, as data, and the handlers that the server creates for them.
 
-A dialect is a file that defines `DIALECT`, and a line of `pyproject.toml`:
+To add a dialect, define `DIALECT` in a module and register it in `pyproject.toml`:
 
     [project.entry-points."tirjudge.dialects"]
     toy = "tirjudge_toy.dialect:DIALECT"
@@ -31,21 +31,21 @@ from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
 
 Reply = Callable[[Any, DialectContext], Coroutine[Any, Any, Any]]
-"""Turns a body into the answer, a JSON value."""
+"""Returns the response to a body, as a JSON value."""
 
 Read = Callable[[Any, DialectContext], Sequence[ResponseGroup | ResponseScore | None]]
-"""The responses in a body, grouped by prompt. None in the place of a group: it has no single reading. A score: no judgment
-is needed. Runs in a thread, and may change `context.scoring`."""
+"""Returns the responses in a body, grouped by prompt. None: the text of this group cannot be parsed, or is ambiguous. A
+`ResponseScore`: a known score, no judgment is needed. The function runs in a thread and may change `context.scoring`."""
 
 Write = Callable[[Any, list[ResponseScore], DialectContext], Any]
-"""The answer to a body, from one score for each response, in order."""
+"""Returns the response to a body, as a JSON value, from one score for each response, in order."""
 
 Handler = Callable[[Request, bytes | None], Awaitable[Response]]
-"""Answers a request; its body, or None if it was not read yet."""
+"""Handles a request, given its body; None: the body was not read yet."""
 
 
 def scored(read: Read, write: Write) -> Reply:
-    """The reply that reads responses, has them scored, and writes the scores."""
+    """A reply that reads the responses of a body, scores them, and writes the scores."""
 
     async def reply(body: Any, context: DialectContext) -> Any:
         groups = await asyncio.to_thread(read, body, context)
@@ -56,14 +56,16 @@ def scored(read: Read, write: Write) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectEndpoint:
-    """A path that clients post to."""
+    """One POST endpoint of a dialect."""
 
     path: str
-    """`/v1/rerank` gets only the bodies there that have `documents` or `texts`; the others are native."""
+    """Path of the endpoint. At `/v1/rerank`, a dialect receives only bodies with `documents` or `texts`."""
     body: type[BaseModel]
+    """Model of the request body."""
     reply: Reply
+    """Computes the response."""
     summary: str
-    """For the OpenAPI page."""
+    """Description for the OpenAPI schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,33 +73,35 @@ class Dialect:
     """A reward protocol."""
 
     name: str
+    """Name of the dialect, as in `--dialects`."""
     endpoints: Sequence[DialectEndpoint]
+    """The endpoints."""
     deadline_s: float | None
-    """Seconds for an answer, below the client's own time-out; None: it has none."""
+    """Deadline of a request in seconds, less than the client's timeout; None: the client has no timeout."""
     failures: FailureRow
-    """What clients are told where there is no score."""
+    """How missing scores are reported."""
     failures_at: Mapping[str, FailureRow] = field(default_factory=dict)
-    """Other rows: of a path (`/compare`), or of requests with an option (`?reward_key`)."""
+    """Rows for a path (`/compare`) or for requests with an option (`?reward_key`) that differ from `failures`."""
     options: type[DialectOptions] = DialectOptions
-    """What the query of a URL may say."""
+    """Model of the URL query."""
     open_state: Callable[[DialectSettings], Any] | None = None
-    """Makes what a server keeps between requests, `context.state`; None: nothing is kept."""
+    """Creates the state that a server keeps between requests, `context.state`; None: no state."""
     routes: Callable[[DialectSettings], APIRouter] | None = None
-    """Endpoints that take no body; None: there are none."""
+    """Creates the endpoints without a request body; None: no such endpoints."""
 
     @property
     def rows(self) -> dict[str, FailureRow]:
-        """Label -> row of the failure table."""
+        """Label of the row -> row of the failure table."""
         return {self.name: self.failures, **{self.name + key: row for key, row in self.failures_at.items()}}
 
     def label(self, request: Request) -> str:
-        """The label of a request's row."""
+        """The label of the failure row that applies to a request."""
         keys = (request.url.path, *(f"?{name}" for name in request.query_params))
         return self.name + next((key for key in keys if key in self.failures_at), "")
 
 
 def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettings) -> dict[str, Handler]:
-    """Path -> what answers it."""
+    """Path -> handler, for all endpoints of a dialect."""
     state = None if dialect.open_state is None else dialect.open_state(settings)
 
     def handler(endpoint: DialectEndpoint) -> Handler:
@@ -122,7 +126,7 @@ def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettin
             )
             value = await while_connected(request.receive, endpoint.reply(asked, context))
             headers = answer_headers(context.rewards, judgment_ids=batch.judgment_ids)
-            # In ASCII: what is echoed may hold half a surrogate pair.
+            # As ASCII, because an echoed text may contain an unpaired surrogate.
             return Response(json.dumps(value, allow_nan=False), headers=headers, media_type="application/json")
 
         return answer
@@ -131,7 +135,7 @@ def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettin
 
 
 def add_endpoint(routes: APIRouter, endpoint: DialectEndpoint, handler: Handler) -> None:
-    """Let a router answer an endpoint."""
+    """Add an endpoint to a router."""
 
     async def answer(request: Request) -> Response:
         return await handler(request, None)

@@ -1,4 +1,4 @@
-"""What the bodies of dialects have in common: messages of a chat, labels of any shape, and fields that may be unknown."""
+"""Shared parts of dialect bodies: chat messages, labels of any JSON type, and models that ignore unknown fields."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from tirjudge.types import ChatMessage, Received, Text
 
 
 class ForeignRequest(Received):
-    """A body in another project's format, which may get new fields at any time."""
+    """A body in another project's format. Unknown fields are ignored, because the project may add fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class ForeignMessage(ForeignRequest):
-    """A message of a chat: content is text, or parts with text in them."""
+    """A chat message."""
 
     role: Text
+    """Role of the author, in the other project's terms."""
     content: Text | list[dict[str, Any]] | None = None
+    """Text, or a list of parts with a `text` field; None: empty."""
 
 
 def one_of(*names: str) -> dict[str, JsonValue]:
-    """JSON Schema: at least one of these fields must be given."""
+    """A JSON Schema that requires at least one of these fields."""
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
 
 
 def text_of(value: Any) -> str | None:
-    """A label or a state of any shape as text; None for nothing, and for the empty text that some send instead."""
+    """A label or state of any JSON type as text; None for a missing or empty value."""
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def chat_message(message: ForeignMessage) -> ChatMessage:
-    """The message in our own words; other kinds of parts than text are left out."""
+    """Convert a message to the judge's format. Parts other than text are dropped."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if isinstance(part.get("text"), str))

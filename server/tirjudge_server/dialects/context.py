@@ -1,4 +1,4 @@
-"""What a dialect has at hand while it answers one request: its options, the judge, and the scores so far."""
+"""The context of one dialect request: its options, the judge, and its scores so far."""
 
 from __future__ import annotations
 
@@ -27,46 +27,48 @@ from tirjudge_web.errors import Refused
 
 TOO_COSTLY = no_score(
     MissingScore.TOO_COSTLY,
-    reason="its request asks for more work than one may; send fewer samples, or ask for fewer votes",
+    reason="the request costs more than the server allows; send fewer samples or use fewer votes",
 )
-"""The reward of a sample that costs more than its share of the request."""
+"""The missing score of a sample that costs more than its share of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectSettings:
-    """What all dialects of a server have in common."""
+    """The settings that all dialects of a server share."""
 
     scoring: Scoring = field(default_factory=Scoring)
-    """How responses become rewards, where the query says nothing."""
+    """How responses become rewards, unless the URL query says otherwise."""
     fallback: float | None = None
-    """What stands in for a score that is missing, where the protocol needs a number; None: the middle of the scale."""
+    """Score for missing scores in protocols that require a number; None: the middle of the scale."""
     response_view: ResponseView = "final"
-    """Whether the judge sees the reasoning before an answer."""
+    """Whether the judge sees a response's reasoning."""
     patience_s: float = 30.0
-    """How long a full queue or a broken engine is waited for, where the client does not ask again by itself."""
+    """Maximum seconds that a request waits while the queue is full or the engine is down, if its client does not retry."""
     cohort_size: int = 1
-    """NeMo Gym's `/verify`: how many rollouts of one prompt are compared; 1 judges each by itself."""
+    """NeMo Gym's `/verify`: number of rollouts of one prompt to compare; 1: rollouts are judged separately."""
     cohort_wait_s: float = 1500.0
-    """How long the first of them waits for the last."""
+    """Maximum seconds that the first rollout waits for the last one."""
     max_body_bytes: int = MAX_BODY_BYTES
-    """The largest request that is read."""
+    """Maximum size of a request body."""
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
-    """Counts the scores that are missing."""
+    """Counts missing scores."""
 
 
 class DialectContext:
     """One request of a dialect.
 
     Attributes:
-        label: of its row in the failure table.
-        failures: that row.
-        path: of the request.
-        options: of its query.
-        state: what the dialect keeps between requests; None: nothing.
-        scoring: by the server's settings and the options.
-        view: of responses that come with their reasoning.
-        batch: asks the judge.
-        rewards: that were given so far.
+        label: label of the row in the failure table.
+        failures: the row of the failure table.
+        path: path of the request.
+        options: the parsed URL query.
+        settings: settings of all dialects.
+        state: state of the dialect between requests; None: no state.
+        scoring: how responses become rewards, from the server's settings and the options.
+        fallback: score for missing scores.
+        view: whether the judge sees a response's reasoning.
+        batch: judges the requests.
+        rewards: the scores so far.
     """
 
     def __init__(
@@ -80,17 +82,17 @@ class DialectContext:
         state: Any,
         batch: RequestBatch,
     ) -> None:
-        usual = settings.scoring
+        default = settings.scoring
         self.label = label
         self.failures = failures
         self.path = path
         self.options: Any = options
         self.state = state
         self.scoring = Scoring(
-            mode=options.mode or usual.mode,
-            strategy=options.strategy or usual.strategy,
-            scale=usual.scale if options.scale is None else (float(options.scale[0]), float(options.scale[1])),
-            judging={**usual.judging, **options.judging},
+            mode=options.mode or default.mode,
+            strategy=options.strategy or default.strategy,
+            scale=default.scale if options.scale is None else (float(options.scale[0]), float(options.scale[1])),
+            judging={**default.judging, **options.judging},
         )
         fallback = settings.fallback if options.fallback is None else float(options.fallback)
         self.fallback = self.scoring.middle if fallback is None else fallback
@@ -106,21 +108,21 @@ class DialectContext:
 
     @property
     def cost_limits(self) -> CostLimits:
-        """Of one request."""
+        """Maximum cost of one request."""
         return self.batch.service.cost_limits
 
     def cost_of(self, group: ResponseGroup | ResponseScore | None, *, scoring: Scoring) -> Cost:
-        """The cost of the rewards of one group; nothing where there is none to judge."""
+        """The cost of the rewards of one group; zero if `group` is not a group."""
         if not isinstance(group, ResponseGroup):
             return Cost()
         return group_cost(group, scoring=scoring, group_size=self.batch.service.judge.profile.group_size)
 
     def affordable(self, costs: Sequence[Cost]) -> list[bool]:
-        """Which samples of the request are judged, by what each costs.
+        """Which samples of the request are judged, from the cost of each.
 
         Raises:
-            Refused: 413, the request costs too much, and this dialect says so by HTTP; or it has more samples than one
-                request has rollouts.
+            Refused: 413, the request has more samples than the maximum number of rollouts; or its total cost is too high
+                and this dialect reports that as an HTTP error.
         """
         self.check_samples(len(costs))
         if self.failures.style(MissingScore.TOO_COSTLY) is FailureStyle.ERROR:
@@ -128,19 +130,20 @@ class DialectContext:
         return self.cost_limits.affordable(costs)
 
     def check_samples(self, num_samples: int) -> None:
-        """
+        """Check the number of samples.
+
         Raises:
-            Refused: 413, there are more than one request has rollouts, so that none could be judged.
+            Refused: 413, there are more samples than the maximum number of rollouts of a request.
         """
         self.cost_limits.check(Cost(rollouts=num_samples))
 
     def read_chat(self, text: str, *, prompt: str | None = None, reference: str | None = None) -> ResponseGroup | None:
-        """The prompt and the last answer in a chat that a template rendered; None: it has no single reading.
+        """Parse a rendered chat into its prompt and last response; None: not possible, or ambiguous.
 
         Args:
-            text: the whole chat.
-            prompt: its beginning, if the client sends that too; the answer is what follows.
-            reference: an answer known to be good.
+            text: the whole chat, rendered by a chat template.
+            prompt: the rendered prompt, if the client sends it separately; None: the client does not.
+            reference: a reference answer; None: no reference.
         """
         exchange = detemplate(text, prompt=prompt, view=self.view)
         if exchange is None:
@@ -148,39 +151,49 @@ class DialectContext:
         return ResponseGroup(prompt=exchange.prompt, responses=(exchange.response,), reference=reference)
 
     def read_chats(self, texts: Sequence[str]) -> list[ResponseGroup | None]:
-        """The same for many chats, each a sample of the request."""
+        """Parse many rendered chats, each a sample of the request.
+
+        Raises:
+            Refused: 413, as for `check_samples`.
+        """
         self.check_samples(len(texts))
         return [self.read_chat(text) for text in texts]
 
     async def score(
         self, groups: Iterable[ResponseGroup | ResponseScore | None], *, scoring: Scoring | None = None
     ) -> list[ResponseScore]:
-        """One reward for each response, group after group; logged and counted where there is none.
+        """Score all responses; return the scores in order, group after group. Missing scores are logged and counted.
+
+        Args:
+            groups: the groups; None: a group that cannot be parsed. A `ResponseScore`: a known score.
+            scoring: how responses become rewards; None: `self.scoring`.
 
         Raises:
-            Refused: the judge takes no such request, or the mode compares responses and each group has one alone.
-            QueueFull, EngineUnavailable, ...: nothing could be judged, and this dialect says so by HTTP.
+            Refused: the request is invalid, or the mode compares responses but every group has one response.
+            QueueFull, EngineUnavailable, ...: every score failed because of the server, and this dialect reports that as an
+                HTTP error.
         """
         groups, scoring = list(groups), scoring or self.scoring
         is_single = all(not isinstance(group, ResponseGroup) or len(group.responses) == 1 for group in groups)
         if scoring.mode is RewardMode.COHORT and is_single:
-            message = "mode: cohort given, but this protocol sends one response at a time; choose another mode"
+            message = "mode: cohort given, but this protocol sends one response per request; use another mode"
             raise Refused(invalid(message, param="mode", code="invalid_value"))
         affordable = self.affordable([self.cost_of(group, scoring=scoring) for group in groups])
-        judged = [group if may_be else None for group, may_be in zip(groups, affordable, strict=True)]
+        judged = [group if is_affordable else None for group, is_affordable in zip(groups, affordable, strict=True)]
         results = await score_groups(judged, scoring=scoring, ask=self.batch.ask)
         rewards: list[ResponseScore] = []
-        for found, group, may_be in zip(results, groups, affordable, strict=True):
+        for found, group, is_affordable in zip(results, groups, affordable, strict=True):
             num = len(group.responses) if isinstance(group, ResponseGroup) else 1
-            rewards += found if may_be else [TOO_COSTLY] * num
+            rewards += found if is_affordable else [TOO_COSTLY] * num
         self.note(rewards)
         return rewards
 
     def note(self, rewards: Sequence[ResponseScore]) -> None:
-        """Keep rewards for the headers; log and count those that are missing.
+        """Record scores for the response headers; log and count missing scores.
 
         Raises:
-            QueueFull, EngineUnavailable, ...: they are all missing, and this dialect says so by HTTP.
+            QueueFull, EngineUnavailable, ...: every score failed because of the server, and this dialect reports that as an
+                HTTP error.
         """
         error = only_failures(rewards)
         if error is not None and self.failures.server is FailureStyle.ERROR:
@@ -189,10 +202,10 @@ class DialectContext:
         self.rewards += rewards
 
     def number(self, reward: ResponseScore) -> float:
-        """The reward, or what stands in for it."""
+        """The reward, or the fallback for a missing one."""
         return self.fallback if reward.value is None else reward.value
 
     def usage(self) -> dict[str, int]:
-        """In vLLM's words."""
+        """Token counts in vLLM's format."""
         prompt, written = self.batch.input_tokens, self.batch.output_tokens
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}

@@ -1,7 +1,7 @@
 """eval-protocol and Fireworks: `RewardFunction(mode="remote", endpoint="http://host:8400/reward")`, and `/evaluate`.
 
-The last message is judged. Without a score, `is_score_valid` is false and `error` says why; the remote mode of the client
-drops both and reads `success` of each metric instead, so that is false as well.
+The last message is judged. If the score is missing, `is_score_valid` is false and `error` gives the reason. The client's
+remote mode ignores both and reads `success` of each metric, so `success` is false as well.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class EvalProtocolRequest(ForeignRequest):
+    """A conversation to evaluate."""
+
     messages: list[ForeignMessage] = Field(min_length=1)
     """The conversation; its last message is the response."""
     ground_truth: Any = None
-    """Reference answer, as text or as messages; None if there is none."""
+    """Reference answer, as text or as messages; None: no reference."""
 
 
 def read(asked: EvalProtocolRequest, context: DialectContext) -> list[ResponseGroup | None]:
+    """The last message as a response to the messages before."""
     *before, last = [chat_message(message) for message in asked.messages]
     if last.role != "assistant" or not before:
         return [None]
@@ -37,16 +40,17 @@ def read(asked: EvalProtocolRequest, context: DialectContext) -> list[ResponseGr
 
 
 def write(asked: EvalProtocolRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    """An `EvaluateResult` of eval-protocol."""
     (reward,) = rewards
-    said = reward.reason or ("judged" if reward.is_scored else "no score")
+    reason = reward.reason or ("judged" if reward.is_scored else "no score")
     score, valid = context.number(reward), reward.is_scored
     return {
         "score": score,
         "is_score_valid": valid,
-        "reason": said,
-        "metrics": {"judge": {"score": score, "is_score_valid": valid, "success": valid, "reason": said}},
+        "reason": reason,
+        "metrics": {"judge": {"score": score, "is_score_valid": valid, "success": valid, "reason": reason}},
         "step_outputs": None,
-        "error": None if reward.missing is None else f"{reward.missing}: {said}",
+        "error": None if reward.missing is None else f"{reward.missing}: {reason}",
     }
 
 

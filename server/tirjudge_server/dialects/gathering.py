@@ -1,8 +1,8 @@
-"""Rollouts of one prompt arrive one by one, are compared once all are there, and each gets its own result.
+"""Collects rollouts of one prompt that arrive one by one, and compares them when the group is complete.
 
-A group belongs to one caller: another caller with the same key fills a group of its own. The number of open groups of one
-caller, their characters and their waiting time are bounded. The results of the latest finished groups are kept, so that a
-client who asks again for a rollout gets the same result. A group lives in one process: send all its rollouts to one server.
+A group belongs to one caller: two callers with the same key have separate groups. The number of open groups per caller,
+their characters and their waiting time are bounded. The results of the most recent finished groups are kept, so that a
+client that retries a rollout gets the same result. A group exists in one process: send all its rollouts to one server.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tirjudge.http.protocol import invalid
 from tirjudge_web.errors import QueueFull, Refused
 
 MAX_OPEN = 1024
-"""Most groups of one caller that are not complete."""
+"""Maximum number of incomplete groups per caller."""
 
 MAX_OPEN_CHARS = 64 * 1024 * 1024
-"""Most characters that these hold, of one caller."""
+"""Maximum characters in the incomplete groups of one caller."""
 
 MAX_KEPT = 4096
-"""Most groups of which the results are kept, of all callers."""
+"""Maximum number of finished groups whose results are kept, for all callers together."""
 
 GroupKey = tuple[str | None, str]
-"""The caller, and its name for the group."""
+"""The caller (None: no API key) and the name of the group."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -37,32 +37,32 @@ Result = TypeVar("Result")
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Group(Generic[Value, Result]):
     members: dict[str, bytes] = field(default_factory=dict)
-    """Name -> digest of what it brought, in the order of arrival."""
+    """Name of the member -> digest of its value, in order of arrival."""
     values: list[Value] = field(default_factory=list)
-    """In the same order; none once they are compared."""
+    """Values of the members, in the same order; empty once the comparison has started."""
     num_chars: int = 0
-    """Of the values."""
+    """Characters of all values."""
     results: asyncio.Future[list[Result]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """In the same order."""
+    """Results of the members, in the same order."""
     comparing: asyncio.Task[None] | None = None
-    """None while it is not complete."""
+    """The comparison; None: the group is incomplete."""
 
     def fail(self, error: Exception) -> None:
         if not self.results.done():
             self.results.set_exception(error)
-            # Every caller may have disconnected: mark the exception as retrieved.
+            # All callers may have disconnected: mark the exception as retrieved.
             self.results.exception()
 
 
 class Gathering(Generic[Value, Result]):
-    """Groups that fill up.
+    """All groups of one server.
 
     Args:
-        size: members of a group.
-        wait_s: how long a group may take to be complete.
-        max_open: most groups of one caller that are not complete.
-        max_open_chars: most characters that these hold.
-        max_kept: most finished groups that are remembered.
+        size: number of members of a group.
+        wait_s: maximum seconds until a group is complete.
+        max_open: maximum number of incomplete groups per caller.
+        max_open_chars: maximum characters in the incomplete groups of one caller.
+        max_kept: maximum number of finished groups whose results are kept.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Gathering(Generic[Value, Result]):
 
     @property
     def num_open(self) -> int:
+        """Number of incomplete groups of all callers."""
         return len(self._open)
 
     async def result(
@@ -94,18 +95,18 @@ class Gathering(Generic[Value, Result]):
         name: str,
         compare: Callable[[list[Value]], Coroutine[Any, Any, list[Result]]],
     ) -> Result:
-        """The result of one member, once all of its group are there.
+        """Add a member to its group, wait until the group is complete, and return the member's result.
 
         Args:
-            key: of the group.
-            value: what the member brings; equal ones have the same `repr`.
-            name: of the member, unique in its group.
-            compare: called once a group, with the values in the order of arrival.
+            key: key of the group.
+            value: value of the member. Equal values must have equal `repr`s.
+            name: name of the member, unique in its group.
+            compare: computes all results of a group from its values, in order of arrival; called once per group.
 
         Raises:
-            QueueFull: too many groups of this caller are open, or they hold too much.
-            DeadlineExceeded: the others did not come in time.
-            Refused: 409, another value under this name.
+            QueueFull: this caller has too many incomplete groups, or they have too many characters.
+            DeadlineExceeded: the group was not complete in time.
+            Refused: 409, the group already has a member with this name and another value.
         """
         shown = repr(value).encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(shown).digest()
@@ -128,22 +129,27 @@ class Gathering(Generic[Value, Result]):
             group.values.append(value)
             group.num_chars += num_chars
         elif group.members[name] != digest:
-            message = f"response: another one given for {name!r}, which is in this group already"
+            message = f"response: {name!r} is already in this group with another response; use a new name"
             raise Refused(invalid(message, param="response", code="conflict"), status=409)
 
     def _group(self, key: GroupKey, *, num_chars: int) -> _Group[Value, Result]:
-        """The open group of a key, begun if there is none, with room for `num_chars` more characters."""
+        """Return the incomplete group of a key; create it if needed.
+
+        Raises:
+            QueueFull: as for `result`.
+        """
         own = [group for (caller, _), group in self._open.items() if caller == key[0]]
         group, held = self._open.get(key), sum(group.num_chars for group in own)
         if held + num_chars > self._max_open_chars:
             message = (
-                f"{len(own)} groups are open already and hold {held:,} characters, at most {self._max_open_chars:,}"
+                f"{len(own)} incomplete groups have {held:,} characters; {num_chars:,} more exceed the limit of "
+                f"{self._max_open_chars:,}"
             )
             raise QueueFull(message, retry_after_s=1.0)
         if group is not None:
             return group
         if len(own) >= self._max_open:
-            raise QueueFull(f"{len(own)} groups are open already", retry_after_s=1.0)
+            raise QueueFull(f"{len(own)} groups are incomplete, which is the limit", retry_after_s=1.0)
         group = _Group()
         self._open[key] = group
         asyncio.get_running_loop().call_later(self.wait_s, self._expire, key, group)
@@ -152,8 +158,9 @@ class Gathering(Generic[Value, Result]):
     def _expire(self, key: GroupKey, group: _Group[Value, Result]) -> None:
         if self._open.get(key) is group:
             del self._open[key]
-            came = len(group.members)
-            group.fail(DeadlineExceeded(f"{came} of {self.size} rollouts of this prompt came in {self.wait_s:g} s"))
+            num = len(group.members)
+            message = f"{num} of {self.size} rollouts of this prompt arrived within {self.wait_s:g} s"
+            group.fail(DeadlineExceeded(message))
 
     def _keep(self, key: GroupKey, group: _Group[Value, Result]) -> None:
         self._finished[key] = group

@@ -1,7 +1,7 @@
-"""LLaMA-Factory's PPO: `reward_model_type: api`, `reward_model: http://host:8400/v1/score/evaluation`. A batch a request.
+"""LLaMA-Factory's PPO: `reward_model_type: api`, `reward_model: http://host:8400/v1/score/evaluation`. One batch per request.
 
-Its client has no time-out and looks at no status: whatever lacks `scores` is a KeyError. So all scores are always there,
-and `judge_failed` beside them, which it ignores, says which of them stand in.
+The client has no timeout and ignores the HTTP status; a response without `scores` is a KeyError. So the response always has
+all scores. The field `judge_failed`, which the client ignores, marks the fallbacks.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class LlamaFactoryRequest(ForeignRequest):
+    """Rendered chats to score."""
+
     messages: list[Text]
-    """Whole chats, rendered, one a string."""
+    """The chats, each rendered as one string."""
 
 
 def read(asked: LlamaFactoryRequest, context: DialectContext) -> list[ResponseGroup | None]:
+    """The last response of each chat."""
     return context.read_chats(asked.messages)
 
 
 def write(asked: LlamaFactoryRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    """One score per chat."""
     return {
         "id": f"scoreval-{uuid.uuid4().hex}",
         "object": "score.evaluation",

@@ -1,8 +1,8 @@
-"""NeMo Gym: a resources server for `/verify`, one rollout a request, and `/compare`, the whole group in one.
+"""NeMo Gym: a resources server with `/verify`, one rollout per request, and `/compare`, one group per request.
 
-A rollout without a score carries `_ng_failure_class: judge_failed` and `mask_sample`; its zero is a placeholder that the
-collector leaves out of every mean, and verifies again on demand. With a cohort size, `/verify` holds rollouts of one prompt
-until the group is complete, and rewards them by comparison.
+A rollout without a score has `_ng_failure_class: judge_failed` and `mask_sample`. Its reward of zero is a placeholder: the
+collector excludes it from every mean and verifies the rollout again on demand. With a cohort size above 1, `/verify` holds
+the rollouts of one prompt until the group is complete, and rewards them by comparison.
 """
 
 from __future__ import annotations
@@ -35,38 +35,53 @@ from tirjudge_server.failure import FailureRow, FailureStyle, MissingScore, miss
 from tirjudge_server.scoring import ResponseGroup, ResponseScore, failed, judge_request, no_score
 
 MAX_REASON_CHARS = 2000
+"""Maximum length of a failure reason in a response."""
 
 WORST, BEST, NEUTRAL = 1.0, 5.0, 3.0
-"""The scores of `/compare`, and what its protocol gives where nothing could be compared."""
+"""The range of scores of `/compare`, and its score for responses that could not be compared."""
 
 REFERENCES = ("reference", "expected_answer", "ground_truth", "answer")
-"""Under which names datasets have a reference answer."""
+"""Names of the field with the reference answer, in order of precedence."""
 
 
 class _Echoed(Received):
-    """A body that comes back in its answer, with whatever else the dataset has in it."""
+    """A body that is returned in the response, including unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class NemoVerify(_Echoed):
+    """A rollout to reward."""
+
     responses_create_params: dict[str, Any]
+    """Parameters of the Responses API call, with the prompt."""
     response: dict[str, Any]
+    """The response object of that call."""
 
 
 class NemoCompare(ForeignRequest):
+    """The responses to one prompt, to reward by comparison."""
+
     conversation_history: list[ForeignMessage]
+    """The prompt."""
     response_objs: list[dict[str, Any]]
+    """Response objects of the Responses API."""
     principle: Text | None = None
-    """How to judge; None leaves it to the judge."""
+    """The rubric; None: no rubric."""
 
 
 class NemoSession(ForeignRequest):
+    """Start or end of a session."""
+
     resources_session_id: Text | None = None
+    """Id of the session; it is returned."""
 
 
 class NemoMetrics(ForeignRequest):
+    """Rewarded rollouts to aggregate."""
+
     verify_responses: list[dict[str, Any]]
+    """Responses of `/verify`."""
 
     @model_validator(mode="after")
     def _rewards_can_be_averaged(self) -> NemoMetrics:
@@ -74,27 +89,30 @@ class NemoMetrics(ForeignRequest):
             reward = row.get("reward")
             if isinstance(reward, int | float) and abs(reward) > MAX_NUMBER:
                 raise ValueError(
-                    f"verify_responses.{index}.reward: {shown(reward)} given; at most {MAX_NUMBER:g} is taken"
+                    f"verify_responses.{index}.reward: {shown(reward)} given; the maximum is {MAX_NUMBER:g}"
                 )
         return self
 
 
 def open_gathering(settings: DialectSettings) -> Gathering[ResponseGroup, ResponseScore]:
+    """The state of the dialect: groups of rollouts that are not complete yet."""
     return Gathering(size=settings.cohort_size, wait_s=settings.cohort_wait_s)
 
 
 def routes(settings: DialectSettings) -> APIRouter:
+    """The endpoints without a request body."""
     made = APIRouter()
 
     @made.get("/reverify_mode")
     async def reverify_mode() -> str:
-        """Whether one rollout can be verified again by itself."""
+        """Whether one rollout can be verified again separately."""
         return "stateless" if settings.cohort_size == 1 else "unsupported"
 
     return made
 
 
 async def verify(asked: NemoVerify, context: DialectContext) -> dict[str, Any]:
+    """Reward one rollout, judged separately or compared with the other rollouts of its group."""
     gathering: Gathering[ResponseGroup, ResponseScore] = context.state
     async with context.batch.service.draining.limit():
         group = await asyncio.to_thread(_group, asked, context=context)
@@ -112,7 +130,7 @@ async def verify(asked: NemoVerify, context: DialectContext) -> dict[str, Any]:
 
 
 async def _compare_gathered(groups: list[ResponseGroup], *, context: DialectContext) -> list[ResponseScore]:
-    """The rewards of rollouts that were gathered; the context is that of the last of them."""
+    """Reward the rollouts of a complete group by comparison. The context is that of the rollout that arrived last."""
     responses = tuple(response for group in groups for response in group.responses)
     whole = ResponseGroup(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
     scoring = context.scoring.on(context.scoring.ends, mode=RewardMode.COHORT)
@@ -137,7 +155,7 @@ def _reference(extras: Mapping[str, Any]) -> str | None:
 
 
 def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
-    """The caller's name of the group and its attempt, or what is asked in it. It says nothing of who the caller is."""
+    """Hash of the group id and attempt, or of the prompt without a group id. It does not identify the caller."""
     extras = asked.model_extra or {}
     named = [extras.get("_ng_group_id"), extras.get("_ng_group_attempt")]
     asked_for = asked.responses_create_params.get("input"), extras.get("principle"), group.reference
@@ -146,7 +164,7 @@ def _group_key(asked: NemoVerify, group: ResponseGroup) -> str:
 
 
 def _member_name(asked: NemoVerify) -> str:
-    """The caller's number of the rollout, or the id of the response; one without either is never a retry."""
+    """The index of the rollout, or the id of the response. A rollout without either is never treated as a retry."""
     extras = asked.model_extra or {}
     for name in (extras.get("_ng_rollout_index"), asked.response.get("id")):
         if name is not None:
@@ -158,31 +176,31 @@ def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     echoed = asked.model_dump()
     config = echoed.get("instance_config")
     if reward.missing is None:
-        # A row that is verified again brings the marks of its last failure with it.
+        # A row that is verified again still has the marks of its last failure.
         stale = ("_ng_failure_class", "_ng_failure_judge_error", "failure_kind", "failure_reason")
         kept = {name: value for name, value in echoed.items() if name not in stale}
         if isinstance(config, dict) and "mask_sample" in config:
             kept["instance_config"] = {**config, "mask_sample": False}
         return {**kept, "reward": reward.value, "mask_sample": False}
-    said = f"{reward.missing}: {reward.reason}"[:MAX_REASON_CHARS]
+    reason = f"{reward.missing}: {reward.reason}"[:MAX_REASON_CHARS]
     return {
         **echoed,
         "reward": 0.0,
         "mask_sample": True,
         "failure_kind": "judge_failed",
-        "failure_reason": said,
+        "failure_reason": reason,
         "_ng_failure_class": "judge_failed",
-        "_ng_failure_judge_error": said,
+        "_ng_failure_judge_error": reason,
         "instance_config": {**(config if isinstance(config, dict) else {}), "mask_sample": True},
     }
 
 
 async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]:
-    """Rewards from 1 to 5: the mean over a response's comparisons.
+    """Reward responses from 1 to 5: the mean over each response's comparisons.
 
     Raises:
         Refused: 413, the comparisons cost too much.
-        QueueFull, EngineUnavailable, ...: a response could not be compared with any other, and not by its own fault.
+        QueueFull, EngineUnavailable, ...: all comparisons of a response failed, at least one because of the server.
     """
     context.scoring = context.scoring.on((WORST, BEST), mode=RewardMode.COHORT)
     if asked.principle is not None:
@@ -219,7 +237,7 @@ async def compare(asked: NemoCompare, context: DialectContext) -> dict[str, Any]
         rows.append(_row(i, j, NEUTRAL, NEUTRAL, 3.5, failed=True))
     rewards = []
     for own, missing in zip(points, undecided, strict=True):
-        # Without any comparison it is our failure if there is one, since asking again may help.
+        # Without any comparison, report a server failure if there is one, because a retry may help.
         reward = ResponseScore(value=fmean(own)) if own else next(filter(attrgetter("is_ours"), missing), missing[0])
         if reward.is_ours and reward.error is not None:
             raise reward.error
@@ -258,10 +276,12 @@ def _row(i: int, j: int, first: float, second: float, ranking: float, *, failed:
 
 
 async def session(asked: NemoSession, context: DialectContext) -> dict[str, Any]:
+    """Accept the start or end of a session; the server keeps no sessions."""
     return asked.model_dump(exclude_none=True)
 
 
 async def aggregate(asked: NemoMetrics, context: DialectContext) -> dict[str, Any]:
+    """Mean rewards per task and over all tasks, without rollouts that have no score."""
     by_task: dict[Any, list[float]] = {}
     num_failed = 0
     for row in asked.verify_responses:
@@ -297,22 +317,22 @@ DIALECT = Dialect(
         DialectEndpoint(path="/verify", body=NemoVerify, reply=verify, summary="Reward one rollout."),
         DialectEndpoint(path="/compare", body=NemoCompare, reply=compare, summary="Reward the rollouts of one prompt."),
         DialectEndpoint(
-            path="/seed_session", body=NemoSession, reply=session, summary="Nothing is kept for a rollout."
+            path="/seed_session", body=NemoSession, reply=session, summary="Start a session; no state is kept."
         ),
         DialectEndpoint(
-            path="/close_session", body=NemoSession, reply=session, summary="Nothing was kept for a rollout."
+            path="/close_session", body=NemoSession, reply=session, summary="End a session; no state is kept."
         ),
         DialectEndpoint(
             path="/aggregate_metrics",
             body=NemoMetrics,
             reply=aggregate,
-            summary="Mean rewards, without the rollouts that have none.",
+            summary="Mean rewards, without rollouts that have no score.",
         ),
     ],
     deadline_s=1500.0,
-    # Rows with the tag go to a file of failures, are left out of every mean, and can be verified again.
+    # NeMo Gym writes rows with `_ng_failure_class` to a failure file, excludes them from means, and can verify them again.
     failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.MARKED),
-    # Its own server gives the neutral score where a comparison cannot be parsed, and 503 where the judge is down.
+    # NeMo Gym's own server returns the neutral score if a comparison cannot be parsed, and 503 if the judge is down.
     failures_at={"/compare": FailureRow(judge=FailureStyle.FALLBACK, server=FailureStyle.ERROR)},
     open_state=open_gathering,
     routes=routes,

@@ -1,7 +1,7 @@
-"""OpenRLHF: `--reward.remote_url http://host:8400/get_reward`. One rollout a request, decoded with its special tokens.
+"""OpenRLHF: `--reward.remote_url http://host:8400/get_reward`. One rollout per request, decoded with special tokens.
 
-Its client waits 180 s and tries five times. Without an answer the reward is None, and the run ends with a ValueError: so
-it is always answered, and `extra_logs.judge_failed` says where a number stands in.
+The client has a timeout of 180 s and makes five attempts. If all fail, the reward is None and the run ends with a
+ValueError. So every request gets a number, and `extra_logs.judge_failed` marks the fallbacks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class OpenRlhfRequest(ForeignRequest):
+    """Rendered rollouts to reward."""
+
     query: Text | list[Text]
-    """Prompt and response, rendered."""
+    """Rendered prompts with their responses."""
     prompts: Text | list[Text] | None = None
-    """The rendered prompts alone."""
+    """The rendered prompts alone; None: not sent."""
     labels: list[Any] | Any = None
-    """Reference answers; nothing or the empty text if there are none."""
+    """Reference answers; None or the empty text: no reference."""
 
     @model_validator(mode="after")
-    def _lists_are_of_one_length(self) -> OpenRlhfRequest:
+    def _lists_have_one_length(self) -> OpenRlhfRequest:
         for name, given in (("prompts", self.prompts), ("labels", self.labels)):
             if isinstance(given, list) and len(given) != len(self.queries):
                 raise ValueError(f"{name}: {len(given)} given for {len(self.queries)} in `query`")
@@ -36,29 +38,31 @@ class OpenRlhfRequest(ForeignRequest):
 
     @property
     def queries(self) -> list[str]:
+        """The queries as a list."""
         return [self.query] if isinstance(self.query, str) else self.query
 
 
 def read(asked: OpenRlhfRequest, context: DialectContext) -> list[ResponseGroup | ResponseScore | None]:
+    """The last response of each query. Queries that cost too much are not parsed."""
     queries, num = asked.queries, len(asked.queries)
     prompts = asked.prompts if isinstance(asked.prompts, list) else [asked.prompts] * num
-    # A label that all samples share is spelled once.
+    # Convert a label that all samples share only once.
     labels = map(text_of, asked.labels) if isinstance(asked.labels, list) else [text_of(asked.labels)] * num
-    # A prompt that all queries share is looked for in each of them.
+    # A prompt that all queries share costs time in each query, because each query is searched for it.
     costs = [Cost(rollouts=1, chars=len(q) + len(p or "")) for q, p in zip(queries, prompts, strict=True)]
     return [
-        context.read_chat(query, prompt=prompt, reference=label) if may_be else TOO_COSTLY
-        for query, prompt, label, may_be in zip(queries, prompts, labels, context.affordable(costs), strict=True)
+        context.read_chat(query, prompt=prompt, reference=label) if is_affordable else TOO_COSTLY
+        for query, prompt, label, is_affordable in zip(queries, prompts, labels, context.affordable(costs), strict=True)
     ]
 
 
 def write(asked: OpenRlhfRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
-    """Every value is a number, and every answer has the same keys: the client stacks them into tensors."""
+    """Rewards and logs. All values are numbers and all responses have the same keys, because the client stacks them."""
     numbers = [context.number(reward) for reward in rewards]
     worst, best = context.scoring.ends
     return {
         "rewards": numbers,
-        # Between 0 and 1 whatever the scale: the client's dynamic filtering expects that.
+        # Between 0 and 1 for every scale, as the client's dynamic filtering expects.
         "scores": [(number - worst) / (best - worst) if best != worst else 0.5 for number in numbers],
         "extra_logs": {
             "judge_failed": [float(not reward.is_scored) for reward in rewards],

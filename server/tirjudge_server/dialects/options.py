@@ -1,7 +1,7 @@
-"""The query of a dialect's URL: how to judge.
+"""Options in the query of a dialect's URL.
 
-Clients of a dialect cannot send fields of ours, but they all take a URL:
-`http://host:8400/get_reward?mode=pointwise&tools=on&fallback=0.5`. An option that does not exist is an error that names it.
+Clients of a dialect cannot send additional fields, but their users configure a URL:
+`http://host:8400/get_reward?mode=pointwise&tools=on&fallback=0.5`. An unknown option is an error that names it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _NO_TEXT = re.compile(r"-?\d|true$|false$|null$|\[|\{")
 
 
 class DialectOptions(JudgingOptions):
-    """What a query may say. A dialect with options of its own has a subclass."""
+    """The options of every dialect. A dialect with more options defines a subclass."""
 
     texts: ClassVar[frozenset[str]] = frozenset({"rubric", "model"})
-    """Options that are text, even where they look like a number."""
+    """Names of options that are text, even if the value looks like a number."""
 
     mode: RewardMode | None = None
-    """None: as the server was started."""
+    """Reward mode; None: the server's setting."""
     strategy: ComparingStrategy | None = None
-    """The same."""
+    """Strategy of mode `cohort`; None: the server's setting."""
     scale: tuple[Number, Number] | None = None
-    """The same; `0,5` are the worst and the best reward."""
-    fallback: Annotated[Number | None, Field(description="Stands in for a score that is missing.")] = None
-    """The same."""
+    """Worst and best reward, such as `0,5`; None: the server's setting."""
+    fallback: Annotated[Number | None, Field(description="Score for missing scores.")] = None
+    """Score for missing scores; None: the server's setting."""
     response_view: ResponseView | None = None
-    """The same."""
+    """Whether the judge sees a response's reasoning; None: the server's setting."""
 
     @field_validator("scale", mode="before")
     @classmethod
@@ -49,10 +49,14 @@ Options = TypeVar("Options", bound=DialectOptions)
 
 
 def options_of(query: Mapping[str, str], *, model: type[Options] = DialectOptions) -> Options:
-    """The options in a query.
+    """Parse the options of a query.
+
+    Args:
+        query: name -> value, as in the URL.
+        model: the options of the dialect.
 
     Raises:
-        Refused: there is no such option, or not with this value.
+        Refused: 400, an option is unknown or has an invalid value.
     """
     try:
         return model.model_validate({n: text if n in model.texts else _value(text) for n, text in query.items()})
@@ -61,7 +65,7 @@ def options_of(query: Mapping[str, str], *, model: type[Options] = DialectOption
 
 
 def _value(text: str) -> Any:
-    """`3`, `true` and `[...]` as JSON, everything else as text."""
+    """Parse `3`, `true` and `[...]` as JSON; return every other value as text."""
     if not _NO_TEXT.match(text):
         return text
     try:

@@ -1,8 +1,8 @@
-"""Reranking as Cohere's and Jina's clients ask for it (`documents`), and those of text-embeddings-inference (`texts`).
+"""Reranking in the formats of Cohere and Jina (`documents`) and of text-embeddings-inference (`texts`).
 
-One judgment over all documents, by default; `?method=expected_score` judges each by itself. A document without a score is
-left out, as by `top_n`. If nothing could be judged for a reason of ours, the answer is an HTTP error, which these
-clients retry or raise.
+By default one judgment compares all documents; `?method=expected_score` scores each document separately. A document without
+a score is omitted from the results. If every score failed because of the server, the response is an HTTP error, which
+these clients retry or raise.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from tirjudge_web.errors import Refused
 
 
 class ForeignDocument(ForeignRequest):
+    """A document as an object."""
+
     text: Text
 
 
 class ForeignRerank(ForeignRequest):
-    """Cohere, Jina, vLLM: `documents`. text-embeddings-inference: `texts`."""
+    """A query with the documents to rank. Cohere, Jina and vLLM send `documents`, text-embeddings-inference `texts`."""
 
     model_config = ConfigDict(json_schema_extra=one_of("documents", "texts"))
 
@@ -39,29 +41,34 @@ class ForeignRerank(ForeignRequest):
     documents: list[Text | ForeignDocument] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
     texts: list[Text] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
     top_n: Integer | None = None
-    """How many results to give; None or 0: all."""
+    """Maximum number of results; None or 0: all."""
     return_documents: bool = True
     return_text: bool = False
 
     @property
     def candidates(self) -> list[str]:
-        """Raises:
-        Refused: there are none.
+        """The texts to rank.
+
+        Raises:
+            Refused: 400, the request has neither `documents` nor `texts`.
         """
         if self.texts is not None:
             return self.texts
         if self.documents is None:
-            message = "documents: not given, and neither is `texts`"
+            message = "documents: missing; give `documents` or `texts`"
             raise Refused(invalid(message, param="documents", code="missing"))
         return [document if isinstance(document, str) else document.text for document in self.documents]
 
 
 class RerankOptions(DialectOptions):
+    """Options with a ranking method."""
+
     method: RankingStrategy = "listwise"
-    """How documents are set in order."""
+    """How documents are ranked."""
 
 
 async def reply(asked: ForeignRerank, context: DialectContext) -> Any:
+    """Rank the documents; respond in the format of the request."""
     texts = asked.candidates
     group = ResponseGroup(prompt=asked.query, responses=tuple(texts))
     judging = dict(context.scoring.judging)
@@ -71,7 +78,7 @@ async def reply(asked: ForeignRerank, context: DialectContext) -> Any:
     if asked.texts is not None:
         shown = [{"text": text} if asked.return_text else {} for text in texts]
         return [{"index": index, "score": rewards[index].value, **shown[index]} for index in order]
-    # Cohere's second version has no documents in its results.
+    # Version 2 of Cohere's API returns no documents.
     has_documents = asked.return_documents and context.path != "/v2/rerank"
     shown = [{"document": {"text": text}} if has_documents else {} for text in texts]
     results = [{"index": index, "relevance_score": rewards[index].value, **shown[index]} for index in order]

@@ -1,4 +1,4 @@
-"""The texts in OpenAI's Responses objects: what was asked, and what was answered."""
+"""Extracts the prompt and the response text from objects of OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tirjudge_server.dialects.bodies import ForeignMessage, chat_message, text_o
 
 
 def prompt_in(params: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
-    """The conversation in the parameters of a response; empty if they hold no text."""
+    """The conversation in the parameters of a response; empty if the parameters have no text."""
     given = params.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages = [_message(item) for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
@@ -22,14 +22,14 @@ def prompt_in(params: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
 
 
 def response_in(response: Mapping[str, Any], *, view: ResponseView) -> str | None:
-    """What the model answered; in the full view with its reasoning and its calls before it. None if it is no response."""
+    """The text of a response object; in the full view with reasoning and tool calls. None: not a response object."""
     output = response.get("output")
     if not isinstance(output, list):
         return None
     items = [item for item in output if isinstance(item, Mapping)]
-    said = "".join(_content(item.get("content")) for item in items if item.get("type", "message") == "message")
+    text = "".join(_content(item.get("content")) for item in items if item.get("type", "message") == "message")
     if view == "final":
-        return view_of(said, view=view)
+        return view_of(text, view=view)
     return "\n".join(text for text in map(_whole, items) if text)
 
 
@@ -59,7 +59,7 @@ def _whole(item: Mapping[str, Any]) -> str:
 
 
 def _content(content: Any) -> str:
-    """A content that is text, or parts with text in them. Goes through a message, which makes it sound Unicode."""
+    """The text of a content, which is a string or a list of parts. `ChatMessage` replaces invalid Unicode."""
     if isinstance(content, list):
         content = "".join(
             part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)

@@ -1,7 +1,7 @@
 """RewardAnything: `rewardanything.Client("http://host:8400")`. Named responses are scored from 1 to 5 by a principle.
 
-The client waits 30 s and tries four times. A response without a score is left out; if that is all of them for a reason of
-ours, the answer is an HTTP error.
+The client has a timeout of 30 s and makes four attempts. A response without a score is omitted. If every score failed
+because of the server, the response is an HTTP error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class RewardAnythingRequest(ForeignRequest):
+    """Responses to score by a principle."""
+
     principle: Text
+    """The rubric."""
     prompt: Text
+    """The prompt."""
     responses: dict[Text, Text] = Field(min_length=1, max_length=MAX_RESPONSES)
     """Name -> text; names are never shown to the judge."""
 
 
 def read(asked: RewardAnythingRequest, context: DialectContext) -> list[ResponseGroup]:
+    """The responses, with the principle as rubric and a scale of 1 to 5."""
     mode = RewardMode.POINTWISE if context.scoring.mode is RewardMode.POINTWISE else RewardMode.EXPECTED_SCORE
     context.scoring = context.scoring.judged_with(rubric=asked.principle).on((1.0, 5.0), mode=mode)
     texts = [view_of(text, view=context.view) for text in asked.responses.values()]
@@ -36,6 +41,7 @@ def read(asked: RewardAnythingRequest, context: DialectContext) -> list[Response
 
 
 def write(asked: RewardAnythingRequest, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
+    """Scores and ranking of the responses that have a score."""
     names = list(asked.responses)
     named = list(zip(names, rewards, strict=True))
     missing = [f"{name}: no score, {reward.reason}" for name, reward in named if not reward.is_scored]

@@ -1,8 +1,8 @@
-"""slime and its forks: `--rm-type remote_rm --rm-url http://host:8400/rm`. One sample a request; the body is the reward.
+"""slime and its forks: `--rm-type remote_rm --rm-url http://host:8400/rm`. One sample per request.
 
-The answer is a bare number. With `?reward_key=score` in the URL, and `--reward-key score` beside it, it is an object with
-that key, and with `judge_failed` to tell where a number stands in. The client waits 120 s, tries ten times over two and a
-half minutes, and then ends the run: so it is always answered.
+The response body is the reward, a bare number. With `?reward_key=score` in the URL and `--reward-key score` in slime, it is
+an object with that key and with `judge_failed`, which marks fallbacks. The client has a timeout of 120 s, makes ten attempts
+over two and a half minutes, and then ends the run. So every request gets a number.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 
 
 class SlimeSample(ForeignRequest):
+    """A sample to reward."""
+
     prompt: Text | list[ForeignMessage]
-    """Text, rendered or not, or a conversation."""
+    """A plain or rendered text, or a conversation."""
     response: Text
+    """The response."""
     label: Any = None
-    """Reference answer; None if there is none."""
+    """Reference answer; None: no reference."""
 
 
 class SlimeOptions(DialectOptions):
+    """Options with the name of the reward."""
+
     texts = DialectOptions.texts | {"reward_key"}
 
     reward_key: Text | None = None
-    """Where the reward stands in the answer; None: it is the answer."""
+    """Name of the reward in the response object; None: the response is the bare reward."""
 
 
 def read(asked: SlimeSample, context: DialectContext) -> list[ResponseGroup | None]:
+    """The response to the prompt."""
     if isinstance(asked.prompt, str):
         prompt = conversation_of(asked.prompt) or asked.prompt
     else:
@@ -46,6 +52,7 @@ def read(asked: SlimeSample, context: DialectContext) -> list[ResponseGroup | No
 
 
 def write(asked: SlimeSample, rewards: list[ResponseScore], context: DialectContext) -> Any:
+    """The reward as a number, or as an object if `reward_key` is given."""
     (reward,) = rewards
     if context.options.reward_key is None:
         return context.number(reward)

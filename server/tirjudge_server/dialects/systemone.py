@@ -1,7 +1,7 @@
-"""System One: `POST /v1/systemone`, named questions about a state. Each is one judgment of which of its answers is right.
+"""System One: `POST /v1/systemone`, named questions about a state. Each question is one judgment over its possible answers.
 
-Its schema has no word for an abstention; an answer of type `refusal`, as in OpenAI's Decisions, is dropped by its client,
-which skips types that it does not know. If nothing at all could be answered for a reason of ours, that is an HTTP error.
+The protocol has no answer type for an abstention. An answer of type `refusal`, as in OpenAI's Decisions, is skipped by the
+client, which ignores unknown types. If every question failed because of the server, the response is an HTTP error.
 """
 
 from __future__ import annotations
@@ -28,20 +28,26 @@ from tirjudge_server.markers import Ambiguous, check_line, line_between
 from tirjudge_server.scoring import ResponseGroup, ResponseScore, failed, judge_request, no_score
 
 MAX_QUESTIONS = 400
+"""Maximum number of questions in a request."""
+
 MAX_ANSWERS = 255
+"""Maximum number of possible answers to a question."""
 
 Content = Text | dict[str, Any] | list[Any]
+"""A text, or JSON that is shown to the judge as text."""
 
 YES, NO = "Yes", "No"
 
 
 class SystemOneOutcomes(ForeignRequest):
+    """Descriptions of the two answers to a yes-or-no question."""
+
     true: Content | None = None
     false: Content | None = None
 
 
 class SystemOneNoul(ForeignRequest):
-    """Yes or no."""
+    """A yes-or-no question."""
 
     type: Literal["noul"]
     instructions: Content | None = None
@@ -49,7 +55,7 @@ class SystemOneNoul(ForeignRequest):
 
 
 class SystemOneChoice(ForeignRequest):
-    """One of several names."""
+    """A question whose answer is one of several names."""
 
     type: Literal["choice"]
     instructions: Content | None = None
@@ -57,7 +63,7 @@ class SystemOneChoice(ForeignRequest):
 
 
 class SystemOneScore(ForeignRequest):
-    """One of several levels, from zero."""
+    """A question whose answer is one of several levels, numbered from 0."""
 
     type: Literal["score"]
     instructions: Content | None = None
@@ -68,33 +74,39 @@ Question = Annotated[SystemOneNoul | SystemOneChoice | SystemOneScore, Field(dis
 
 
 class SystemOne(ForeignRequest):
+    """Questions about a state."""
+
     state: Content
+    """The text that the questions are about."""
     questions: dict[Text, Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
+    """Name -> question."""
     model: Text | None = None
-    """Not looked at: a server has one judge."""
+    """Ignored: a server has one judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """How the judge's probability is spread over the answers."""
+    """The judge's probabilities of the answers to one question."""
 
-    chances: Sequence[float]
+    probabilities: Sequence[float]
     label_mass: float
+    """Total probability of the answers' labels."""
 
     @property
     def top(self) -> int:
-        return max(range(len(self.chances)), key=lambda index: self.chances[index])
+        return max(range(len(self.probabilities)), key=lambda index: self.probabilities[index])
 
     @property
     def confidence(self) -> float:
-        return self.chances[self.top] * self.label_mass
+        return self.probabilities[self.top] * self.label_mass
 
 
-CERTAIN = _Found(chances=(1.0,), label_mass=1.0)
-"""Where there is one answer to choose from."""
+CERTAIN = _Found(probabilities=(1.0,), label_mass=1.0)
+"""The result of a question with a single possible answer."""
 
 
 async def reply(asked: SystemOne, context: DialectContext) -> dict[str, Any]:
+    """Answer all questions, each with one judgment."""
     state, questions = text_of(asked.state) or "", list(asked.questions.values())
     known = await asyncio.to_thread(_known, questions, state=state)
     open_ones = [question for question, answer in zip(questions, known, strict=True) if answer is None]
@@ -122,7 +134,7 @@ def _template() -> str:
 def _known(
     questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str
 ) -> list[_Found | ResponseScore | None]:
-    """What is known of each question without a judgment: there is nothing to choose, or no single reading."""
+    """The result of each question that needs no judgment, because it has one answer or is ambiguous; None: judge it."""
     unreadable = _unreadable(state)
     return [
         CERTAIN if len(_texts(question)) == 1 else unreadable or _unreadable(text_of(question.instructions) or "")
@@ -141,9 +153,10 @@ def _unreadable(text: str) -> ResponseScore | None:
 def _check_cost(
     questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str, context: DialectContext
 ) -> None:
-    """
+    """Check the total cost of the questions.
+
     Raises:
-        Refused: 413, the questions cost too much together.
+        Refused: 413, the total cost exceeds a limit.
     """
     size, like = context.batch.service.judge.profile.group_size, _request(state, questions[0], context=context)
     costs = (
@@ -161,7 +174,7 @@ def _check_cost(
 def _request(
     state: str, question: SystemOneNoul | SystemOneChoice | SystemOneScore, *, context: DialectContext
 ) -> JudgeRequest:
-    """The judgment that answers a question with several answers."""
+    """The judge request for a question with several possible answers."""
     texts = _texts(question)
     values = {"state": state, "instructions": text_of(question.instructions) or ""}
     group = ResponseGroup(prompt=fill(_template(), values), responses=tuple(texts))
@@ -170,7 +183,7 @@ def _request(
 
 
 def _texts(question: SystemOneNoul | SystemOneChoice | SystemOneScore) -> list[str]:
-    """What there is to choose from."""
+    """The possible answers, as texts for the judge."""
     match question:
         case SystemOneNoul():
             criteria = question.criteria or SystemOneOutcomes()
@@ -187,13 +200,14 @@ def _described(name: str, description: Content | None) -> str:
 
 
 def _found(answer: Judgment | Exception) -> _Found | ResponseScore:
-    """The probabilities of the answers, or why there are none."""
+    """The probabilities from a judgment, or a missing score."""
     if isinstance(answer, Exception):
         return failed(answer)
     verdict = answer.verdict
     if verdict.status == "abstained" or verdict.probabilities is None:
         return no_score(missing_in(verdict) or MissingScore.ABSTAINED, reason=verdict.reason or "abstained")
-    return _Found(chances=verdict.probabilities, label_mass=1.0 if verdict.label_mass is None else verdict.label_mass)
+    label_mass = 1.0 if verdict.label_mass is None else verdict.label_mass
+    return _Found(probabilities=verdict.probabilities, label_mass=label_mass)
 
 
 def _answer(
@@ -203,23 +217,23 @@ def _answer(
         return {"type": "refusal", "reason": f"{found.missing}: {found.reason}"}
     match question:
         case SystemOneNoul():
-            return {"type": "noul", "noul": found.chances[0]}
+            return {"type": "noul", "noul": found.probabilities[0]}
         case SystemOneChoice():
             names = list(question.criteria)
             return {
                 "type": "choice",
                 "choice": names[found.top],
                 "confidence": found.confidence,
-                "probabilities": dict(zip(names, found.chances, strict=True)),
+                "probabilities": dict(zip(names, found.probabilities, strict=True)),
             }
         case SystemOneScore():
             levels = [str(level) for level in range(len(question.criteria))]
             return {
                 "type": "score",
-                "score": sum(level * p for level, p in enumerate(found.chances)),
+                "score": sum(level * p for level, p in enumerate(found.probabilities)),
                 "confidence": found.confidence,
                 "legend": dict(zip(levels, question.criteria, strict=True)),
-                "probabilities": dict(zip(levels, found.chances, strict=True)),
+                "probabilities": dict(zip(levels, found.probabilities, strict=True)),
             }
 
 
@@ -231,6 +245,6 @@ DIALECT = Dialect(
         )
     ],
     deadline_s=9.0,
-    # The client drops answers of a type it does not know, and retries an HTTP error.
+    # The client ignores answers of an unknown type, and retries after an HTTP error.
     failures=FailureRow(judge=FailureStyle.MARKED, server=FailureStyle.ERROR),
 )

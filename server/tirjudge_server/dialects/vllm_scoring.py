@@ -1,8 +1,8 @@
-"""vLLM's `/score`, `/v1/score`, `/classify` and `/pooling`, as its clients and verl's reward loop call them.
+"""vLLM's `/score`, `/v1/score`, `/classify` and `/pooling`, for vLLM's clients and verl's reward loop.
 
-A score is the reward of the second text as an answer to the first; a class is one alone, and its probability the reward.
-verl tries a failing server sixteen times and then ends the run: so every item is always answered, and `judge_failed` beside
-it says where a number stands in.
+A score is the reward of the second text as a response to the first. A classification has one class, whose probability is the
+reward. verl makes sixteen attempts at a failing server and then ends the run. So every item gets a number, and
+`judge_failed` marks the fallbacks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 Texts = Text | list[Text]
 
 _PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
-"""The names under which vLLM takes the two sides."""
+"""The pairs of field names that vLLM accepts for the two sides."""
 
 
 class VllmScore(ForeignRequest):
-    """Pairs of texts: as many on both sides, or one on the first side for all of the second."""
+    """Pairs of texts. Both sides have the same number of texts, or the first side has one text for all of the second."""
 
     text_1: Texts | None = None
     text_2: Texts | None = None
@@ -39,36 +39,39 @@ class VllmScore(ForeignRequest):
     data_1: Texts | None = None
     data_2: Texts | None = None
     instruction: Text | None = None
-    """How to judge; None leaves it to the judge."""
+    """The rubric; None: no rubric."""
 
     @model_validator(mode="after")
     def _has_pairs(self) -> VllmScore:
         first, second = self.sides
         if len(first) not in (1, len(second)):
-            raise ValueError(f"text_1: {len(first)} given for {len(second)} in `text_2`; give as many, or one")
+            raise ValueError(f"text_1: {len(first)} texts given for {len(second)} in `text_2`; give {len(second)} or 1")
         return self
 
     @property
     def sides(self) -> tuple[list[str], list[str]]:
-        """Questions and answers.
+        """The texts of both sides: prompts and responses.
 
         Raises:
-            ValueError: none of the names is given on both sides.
+            ValueError: the request has no complete pair of fields.
         """
         for one, other in _PAIRS:
             first, second = getattr(self, one), getattr(self, other)
             if first is not None and second is not None:
                 return _listed(first), _listed(second)
-        raise ValueError("text_1: not given together with `text_2`, and neither is any other pair of names")
+        raise ValueError(
+            "text_1: missing; give `text_1` and `text_2`, or another pair such as `queries` and `documents`"
+        )
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
+        """All pairs of a prompt and a response."""
         first, second = self.sides
         return list(zip(first * len(second) if len(first) == 1 else first, second, strict=True))
 
 
 class VllmPooling(ForeignRequest):
-    """Rendered chats in `input`, or one conversation in `messages`; the last turn is judged."""
+    """Rendered chats in `input`, or one conversation in `messages`. The last turn is judged."""
 
     model_config = ConfigDict(json_schema_extra=one_of("input", "messages"))
 
@@ -78,11 +81,12 @@ class VllmPooling(ForeignRequest):
     @model_validator(mode="after")
     def _has_input(self) -> VllmPooling:
         if self.input is None and self.messages is None:
-            raise ValueError("input: not given, and neither is `messages`")
+            raise ValueError("input: missing; give `input` or `messages`")
         return self
 
 
 def read_pairs(asked: VllmScore, context: DialectContext) -> list[ResponseGroup]:
+    """The second text of each pair, as a response to the first."""
     if asked.instruction is not None and "rubric" not in context.scoring.judging:
         context.scoring = context.scoring.judged_with(rubric=asked.instruction)
     context.check_samples(len(asked.sides[1]))
@@ -92,6 +96,7 @@ def read_pairs(asked: VllmScore, context: DialectContext) -> list[ResponseGroup]
 
 
 def read_chats(asked: VllmPooling, context: DialectContext) -> list[ResponseGroup | None]:
+    """The last response of each chat."""
     if asked.messages is None:
         return context.read_chats(_listed(asked.input or []))
     chat = [chat_message(message) for message in asked.messages]
@@ -103,11 +108,15 @@ def read_chats(asked: VllmPooling, context: DialectContext) -> list[ResponseGrou
 def endpoint(
     path: str, body: type[BaseModel], read: Read, *, prefix: str, row: Callable[[float], dict[str, Any]], summary: str
 ) -> DialectEndpoint:
-    """An endpoint that answers with a list.
+    """An endpoint that responds with a list of rewards.
 
     Args:
-        prefix: of the answer's id.
-        row: what a reward looks like.
+        path: path of the endpoint.
+        body: model of the request body.
+        read: reads the responses from a body.
+        prefix: prefix of the response's id.
+        row: reward -> its fields in the list.
+        summary: description for the OpenAPI schema.
     """
 
     def write(asked: Any, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`tirjudge plan`."""
+"""The command `tirjudge plan`."""
 
 from __future__ import annotations
 
@@ -13,38 +13,46 @@ def _number(text: str) -> Any:
 
 
 def plan(
-    judgments_per_day: Annotated[float, typer.Option(min=0.0, help="How many have to be made, such as 1e6.")],
+    judgments_per_day: Annotated[float, typer.Option(min=0.0, help="Number of judgments per day, such as 1e6.")],
     model: Annotated[str, typer.Option(help="A size of Qwen3 such as 8B, or a folder with a config.json.")] = "8B",
     gpu: Annotated[str, typer.Option(help="a100, h100, h200, b200, l40s or rtx4090.")] = "h100",
-    precision: Annotated[str, typer.Option(help="Of the weights: bf16 or fp8.")] = "bf16",
-    gpus_per_worker: Annotated[int, typer.Option(min=1, help="GPUs that share a model.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Show how each figure comes about.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
-    prompt_tokens: Annotated[float | None, _number("Of the prompt of one rollout.")] = None,
-    output_tokens: Annotated[float | None, _number("That the model writes in one rollout, all turns together.")] = None,
-    programs: Annotated[float | None, _number("That run in one rollout, on average.")] = None,
-    observation_tokens: Annotated[float | None, _number("Of what a program printed.")] = None,
-    program_s: Annotated[float | None, _number("Seconds of a core that a program takes.")] = None,
-    rollouts: Annotated[float | None, _number("Of one judgment: orders times votes.")] = None,
-    peak: Annotated[float | None, _number("The busiest hour over the mean.")] = None,
-    use: Annotated[float | None, _number("Share of what the fleet can do that the peak may ask of it.")] = None,
+    precision: Annotated[str, typer.Option(help="Precision of the weights: bf16 or fp8.")] = "bf16",
+    gpus_per_worker: Annotated[int, typer.Option(min=1, help="Number of GPUs per worker.")] = 1,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the source or formula of each figure.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON object.")] = False,
+    prompt_tokens: Annotated[float | None, _number("Prompt tokens per rollout.")] = None,
+    output_tokens: Annotated[float | None, _number("Output tokens per rollout, over all turns.")] = None,
+    programs: Annotated[float | None, _number("Mean number of programs per rollout.")] = None,
+    observation_tokens: Annotated[float | None, _number("Tokens of the output of one program.")] = None,
+    program_s: Annotated[float | None, _number("Core seconds per program.")] = None,
+    rollouts: Annotated[float | None, _number("Rollouts per judgment: orders times votes.")] = None,
+    peak: Annotated[float | None, _number("Load of the busiest hour, relative to the mean.")] = None,
+    use: Annotated[float | None, _number("Maximum utilization of the fleet at the peak, as a share.")] = None,
     max_sequences: Annotated[float | None, _number("vLLM's --max-num-seqs.")] = None,
     max_model_len: Annotated[float | None, _number("vLLM's --max-model-len.")] = None,
     memory_share: Annotated[float | None, _number("vLLM's --gpu-memory-utilization.")] = None,
-    reserve_gb: Annotated[float | None, _number("Memory of a GPU for activations and graphs.")] = None,
-    server_judgment_ms: Annotated[float | None, _number("Server's core time for a judgment.")] = None,
-    server_program_ms: Annotated[float | None, _number("Server's core time for a program.")] = None,
-    server_call_ms: Annotated[float | None, _number("Server's core time for a request to a worker.")] = None,
-    sandbox_wait: Annotated[float | None, _number("Share of programs that may wait for a slot.")] = None,
-    usd_per_gpu_hour: Annotated[float | None, _number("Price of a GPU.")] = None,
-    usd_per_core_hour: Annotated[float | None, _number("Price of a core.")] = None,
-    weight_read: Annotated[float | None, _number("Share of the bandwidth that reading weights comes to.")] = None,
-    kv_read: Annotated[float | None, _number("The same for keys and values.")] = None,
-    decode_share: Annotated[float | None, _number("Share of decoding's operations that reading does not hide.")] = None,
-    prefill_mfu: Annotated[float | None, _number("Share of the operations that prefill comes to.")] = None,
-    split_efficiency: Annotated[float | None, _number("Of each of several GPUs that share a model.")] = None,
+    reserve_gb: Annotated[float | None, _number("GB per GPU for activations and CUDA graphs.")] = None,
+    server_judgment_ms: Annotated[float | None, _number("Core milliseconds of the server per judgment.")] = None,
+    server_program_ms: Annotated[float | None, _number("Core milliseconds of the server per program.")] = None,
+    server_call_ms: Annotated[float | None, _number("Core milliseconds of the server per request to a worker.")] = None,
+    sandbox_wait: Annotated[float | None, _number("Maximum share of programs that wait for a slot.")] = None,
+    usd_per_gpu_hour: Annotated[float | None, _number("Price of a GPU hour in dollars.")] = None,
+    usd_per_core_hour: Annotated[float | None, _number("Price of a core hour in dollars.")] = None,
+    weight_read: Annotated[
+        float | None, _number("Achieved share of the memory bandwidth when reading weights.")
+    ] = None,
+    kv_read: Annotated[
+        float | None, _number("Achieved share of the memory bandwidth when reading keys and values.")
+    ] = None,
+    decode_share: Annotated[
+        float | None, _number("Share of decoding's operations that does not overlap with memory reads.")
+    ] = None,
+    prefill_mfu: Annotated[float | None, _number("Achieved share of the peak operations in prefill.")] = None,
+    split_efficiency: Annotated[
+        float | None, _number("Speed of each GPU when several share a model, relative to a single GPU.")
+    ] = None,
 ) -> None:
-    """How many GPUs and cores a load needs, and what it costs. Every figure says whether it was measured or assumed."""
+    """Plan the GPUs, cores and cost of a load. Each figure of the plan is marked as measured, published or assumed."""
     given = dict(locals())
     from tirjudge_server.planning.figures import find_gpu, find_model
     from tirjudge_server.planning.inputs import DEFAULTS, FITTED_SHARES

@@ -1,7 +1,7 @@
-"""What a plan is calculated from: GPUs, models, and figures that say where they come from.
+"""The inputs of a capacity plan: GPUs, models, and figures with their sources.
 
-A figure is measured by a script of this project, published by somebody else, assumed, given by the user, or follows from
-others. None stands without its source.
+A figure is measured by a script of this project, published by others, assumed, given by the user, or derived from other
+figures. Every figure has a source.
 """
 
 from __future__ import annotations
@@ -17,46 +17,52 @@ from tirjudge.errors import TirjudgeError
 
 
 class PlanError(TirjudgeError, ValueError):
-    """What was asked cannot be planned; the message says what is allowed."""
+    """A plan is not possible with these inputs. The message says which values are allowed."""
 
 
 class FigureSource(StrEnum):
-    """Where a figure comes from, the surest first."""
+    """The kind of source of a figure, from the most to the least reliable."""
 
     MEASURED = "measured"
-    """By a script of this project; the source is its result file."""
+    """Measured by a script of this project; the source is its result file."""
     PUBLISHED = "published"
-    """A data sheet, a price list, or a measurement of others."""
+    """From a data sheet, a price list, or a measurement of others."""
     ASSUMED = "assumed"
-    """Nobody measured it; the source says why it is believed."""
+    """Not measured; the source gives the reason for the assumption."""
     GIVEN = "given"
-    """The user said so."""
+    """Given by the user."""
     DERIVED = "derived"
-    """Follows from other figures; the source is the formula."""
+    """Computed from other figures; the source is the formula."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigure:
-    """A number of a plan."""
+    """A number of a plan, with its source."""
 
     name: str
+    """Name of the figure; for an input, the name of its option."""
     value: float
+    """The number."""
     unit: str
-    """Empty for a plain number."""
+    """Unit of the number; empty for a plain number."""
     origin: FigureSource
+    """Kind of source."""
     source: str
+    """The source: a file, a publication, a reason, an option or a formula."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One accelerator, as its data sheet has it."""
+    """A GPU, as described by its data sheet."""
 
     name: str
+    """Name on the command line."""
     memory_bytes: float
+    """Memory in bytes, as reported by the driver."""
     bandwidth: float
-    """Bytes a second between memory and cores."""
+    """Memory bandwidth in bytes per second."""
     flops: float
-    """Operations a second in bfloat16, dense."""
+    """Dense bfloat16 operations per second."""
     usd_per_hour: float
     """Median of the on-demand list prices of several clouds, September 2026."""
 
@@ -74,14 +80,15 @@ GPUS: Mapping[str, Gpu] = {
         Gpu(name="rtx4090", memory_bytes=24 * _GIB, bandwidth=1.008e12, flops=165e12, usd_per_hour=0.54),
     )
 }
-"""By their names on the command line; memory as the driver reports it."""
+"""Name on the command line -> GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The part of a dense decoder's `config.json` that decides what it costs."""
+    """The sizes of a dense decoder that determine its cost, from its `config.json`."""
 
     name: str
+    """Name of the model."""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -90,17 +97,17 @@ class ModelShape:
     head_dim: int
     vocab_size: int
     tied: bool
-    """Whether the output matrix is the embedding."""
+    """Whether the output matrix is the embedding matrix."""
 
     @classmethod
     def parse(cls, config: Mapping[str, Any], *, name: str) -> ModelShape:
-        """From the content of a `config.json`.
+        """Read the sizes from the content of a `config.json`.
 
         Raises:
-            PlanError: it is no dense decoder, or lacks a size.
+            PlanError: the model is not a dense decoder, or a size is missing.
         """
         if any(config.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
-            raise PlanError(f"{name}: a mixture of experts; the calculator knows dense models only")
+            raise PlanError(f"{name}: is a mixture of experts; only dense models can be planned")
         try:
             num_heads, hidden_size = config["num_attention_heads"], config["hidden_size"]
             return cls(
@@ -117,32 +124,32 @@ class ModelShape:
         except KeyError as error:
             raise PlanError(f"{name}: config.json has no {error}") from None
         except (TypeError, ZeroDivisionError) as error:
-            raise PlanError(f"{name}: config.json: a size is no whole number above 0") from error
+            raise PlanError(f"{name}: config.json: a size is not a whole number above 0") from error
 
     @property
     def num_body_parameters(self) -> int:
-        """Of the layers' matrices; every token goes through all of them."""
+        """Parameters of the layers' matrices, which every token passes through."""
         attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
         return self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
 
     @property
     def num_head_parameters(self) -> int:
-        """Of the output matrix; every token that is generated goes through it."""
+        """Parameters of the output matrix, which every generated token passes through."""
         return self.vocab_size * self.hidden_size
 
     @property
     def num_parameters(self) -> int:
-        """All matrices; norms add less than a thousandth."""
+        """Parameters of all matrices. The norms, less than 0.1 %, are not included."""
         return self.num_body_parameters + self.num_head_parameters * (1 if self.tied else 2)
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, at 2 bytes a number."""
+        """Bytes of the keys and values of one token in all layers, at 2 bytes per number."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * 2
 
     @property
     def attention_flops_per_pair(self) -> float:
-        """Operations for one token that looks at one other: a product with its key, one with its value."""
+        """Operations when one token attends to one other token: one product with its key and one with its value."""
         return 4.0 * self.num_layers * self.num_heads * self.head_dim
 
 
@@ -168,36 +175,40 @@ MODELS: Mapping[str, ModelShape] = {
     "14B": _qwen3("14B", layers=40, hidden=5120, intermediate=17408, heads=40, tied=False),
     "32B": _qwen3("32B", layers=64, hidden=5120, intermediate=25600, heads=64, tied=False),
 }
-"""The dense models of the Qwen3 family."""
+"""Size -> dense model of the Qwen3 family."""
 
 
 def find_gpu(name: str) -> Gpu:
-    """
+    """Return a GPU by name, in any case.
+
     Raises:
-        PlanError: there is no such GPU in the table.
+        PlanError: the table has no such GPU.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
-        raise PlanError(f"gpu: {name!r} given, known are {', '.join(GPUS)}")
+        raise PlanError(f"gpu: {name!r} given, use one of {', '.join(GPUS)}")
     return gpu
 
 
 def find_model(name: str) -> ModelShape:
-    """A size of the Qwen3 family (`8B`, `Qwen/Qwen3-8B`), or the folder of any dense checkpoint.
+    """Return the shape of a model.
+
+    Args:
+        name: a size of the Qwen3 family (`8B`, `Qwen/Qwen3-8B`), or the folder of a dense checkpoint.
 
     Raises:
-        PlanError: there is no such model, or it is not dense.
+        PlanError: the model is unknown, cannot be read, or is not dense.
     """
     shape = MODELS.get(name.rpartition("/")[2].removeprefix("Qwen3-"))
     if shape is not None:
         return shape
     path = Path(name) / "config.json"
     if not path.is_file():
-        raise PlanError(f"model: {name!r} given, it is one of {', '.join(MODELS)} or a folder with a config.json")
+        raise PlanError(f"model: {name!r} given, use one of {', '.join(MODELS)} or a folder with a config.json")
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise PlanError(f"{path}: cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise PlanError(f"{path}: no JSON object, as the config.json of a model is")
+        raise PlanError(f"{path}: is not a JSON object; give the config.json of a model")
     return ModelShape.parse(config, name=Path(name).name)

@@ -1,6 +1,6 @@
-"""What a plan starts from: one figure for each thing that the user may give, and its default.
+"""The inputs of a plan: one figure per option, with its default.
 
-The name of a figure is that of its option. `tests/server/planning` checks the measured ones against their result files.
+A figure has the name of its option. `tests/server/planning` checks measured figures against their result files.
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ _DEFAULTS = (
     ("prompt_tokens", 755, "tokens", MEASURED, "plan_prompts.json: mean of 3,064 pairwise prompts of four benchmarks"),
     ("output_tokens", 1000, "tokens", ASSUMED, "all turns of a judge of 4B or more; the budget is 8,192"),
     ("programs", 1.0, "", MEASURED, "server_programs.json: the bundled judge; the budget is 3"),
-    ("observation_tokens", 100, "tokens", ASSUMED, "what a program printed, with its fences; the budget is 1,024"),
-    ("program_s", 0.0043, "core-s", MEASURED, "sandbox_speed.json: a short program through the service, 64 at once"),
-    ("rollouts", 1, "", ASSUMED, "one order, one vote: what a request gets that says nothing"),
+    ("observation_tokens", 100, "tokens", ASSUMED, "output of a program with its fences; the budget is 1,024"),
+    (
+        "program_s",
+        0.0043,
+        "core-s",
+        MEASURED,
+        "sandbox_speed.json: a short program through the service, 64 concurrently",
+    ),
+    ("rollouts", 1, "", ASSUMED, "one order, one vote: the defaults of a request"),
     ("peak", 2.0, "", ASSUMED, "busiest hour over the mean"),
     (
         "use",
         0.8,
         "",
         ASSUMED,
-        "share of what workers can do that the peak may ask of them; above it latency grows fast",
+        "maximum utilization of the workers at the peak; above it latency grows fast",
     ),
     ("max_sequences", 256, "", ASSUMED, "--max-num-seqs of vLLM"),
     ("max_model_len", 16_384, "tokens", ASSUMED, "--max-model-len of vLLM; the default profile's context"),
@@ -41,20 +47,26 @@ _DEFAULTS = (
         PUBLISHED,
         "activations and graphs: vLLM 0.30, H100, Qwen3-8B (silybench-data, CC BY 4.0)",
     ),
-    ("server_judgment_ms", 1.1, "core-ms", MEASURED, "server_overhead.json: no programs, with records, 64 at once"),
+    (
+        "server_judgment_ms",
+        1.1,
+        "core-ms",
+        MEASURED,
+        "server_overhead.json: no programs, with records, 64 concurrently",
+    ),
     (
         "server_program_ms",
         1.3,
         "core-ms",
         MEASURED,
-        "server_overhead.json: what a program and its turn add, 64 at once",
+        "server_overhead.json: additional time of a program and its turn, 64 concurrently",
     ),
     ("server_call_ms", 2.0, "core-ms", ASSUMED, f"one request to a worker; {RESULTS}/server_overhead.json has 3.0"),
     ("sandbox_wait", 0.01, "", ASSUMED, "share of programs that may wait for a slot"),
     ("usd_per_core_hour", 0.04, "$", ASSUMED, "a virtual core of a large cloud with its memory"),
-    ("split_efficiency", SPLIT_EFFICIENCY, "", ASSUMED, "of several GPUs that share a model, for each of them"),
+    ("split_efficiency", SPLIT_EFFICIENCY, "", ASSUMED, "speed of each GPU when several share a model"),
 )
-"""Name, value, unit, origin, source. What is measured names its result file."""
+"""Name, value, unit, origin, source. The source of a measured figure starts with its result file."""
 
 
 def _figure(name: str, value: float, unit: str, origin: FigureSource, source: str) -> PlanFigure:
@@ -77,10 +89,15 @@ _SHARES = frozenset(
 
 
 def inputs(given: Mapping[str, float | None], *, gpu: Gpu, precision: Precision) -> dict[str, PlanFigure]:
-    """Every input by its name: what was given, else the figure of the GPU or the precision, else the default.
+    """Return all inputs by name: the given values, and defaults for the others.
+
+    Args:
+        given: name -> value from the user; None: use the default.
+        gpu: the GPU, for the default price.
+        precision: the precision of the weights, for the defaults of `FITTED_SHARES`.
 
     Raises:
-        PlanError: a number out of its range.
+        PlanError: a number is out of range.
     """
     price = "median of on-demand list prices, September 2026 (silybench-data, CC BY 4.0)"
     fitted = f"{RESULTS}/plan_engine.json: fitted to published measurements of vLLM 0.30, Qwen3-8B on an H100"
@@ -99,10 +116,10 @@ def inputs(given: Mapping[str, float | None], *, gpu: Gpu, precision: Precision)
 
 def _check(name: str, value: float, *, option: str) -> None:
     if not math.isfinite(value):
-        raise PlanError(f"{option}: {value:g} given, it has to be a finite number")
+        raise PlanError(f"{option}: {value:g} given, use a finite number")
     if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-        raise PlanError(f"{option}: {value:g} given, it has to be more than 0")
+        raise PlanError(f"{option}: {value:g} given, use a number above 0")
     if name in _SHARES and value > 1:
-        raise PlanError(f"{option}: {value:g} given, it is a share: 1 at most")
+        raise PlanError(f"{option}: {value:g} given, use a share of at most 1")
     if name == "max_sequences" and value < 1:
-        raise PlanError(f"{option}: {value:g} given, it has to be at least 1")
+        raise PlanError(f"{option}: {value:g} given, use at least 1")

@@ -1,11 +1,11 @@
-"""From a number of judgments a day to GPUs, cores and money, by formulas that can be checked by hand.
+"""Computes GPUs, cores and cost from a number of judgments per day, with closed formulas.
 
-With B sequences in the batch of a worker, a judgment takes of its GPU
+With B sequences in a worker's batch, a rollout uses this much GPU time:
 
     seconds = output_tokens * step(B) / B  +  prefill(prompt)  +  prefill(outputs of programs)
 
-since all B share a step, and nobody decodes while a prompt is computed. At the rate that is really asked, the batch is
-smaller; Little's law gives its size, and with it the time that one judgment takes.
+All B sequences share a step, and no sequence decodes during prefill. At the actual request rate the batch is smaller than
+its maximum; its size, and the latency of a rollout, follow from Little's law.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tirjudge_server.planning.queueing import servers_for
 from tirjudge_server.planning.steps import Precision, StepCost, roofline, weights_bytes
 
 DAY_S = 86_400
+"""Seconds per day."""
 READ_TOKENS = 16
-"""Computed again to read the probabilities of the labels: about a block of the prefix cache."""
+"""Tokens that are computed again to read the label probabilities: about one block of the prefix cache."""
 SPARE_TOKENS = 64
-"""Of a context: the read of the verdict, and the last block, which is not full."""
+"""Tokens of the context that a rollout cannot use: the read of the verdict, and the last block, which is not full."""
 
 FORMULAS: Mapping[str, tuple[str, str]] = {
     "mean_rollouts_per_s": ("1/s", "judgments_per_day * rollouts / 86400"),
@@ -32,66 +33,78 @@ FORMULAS: Mapping[str, tuple[str, str]] = {
     "kv_bytes_per_token": ("B", "2 * layers * kv_heads * head_dim * 2 bytes"),
     "held_tokens": (
         "tokens",
-        "prompt_tokens + output_tokens + programs * observation_tokens, of one rollout at its end",
+        "prompt_tokens + output_tokens + programs * observation_tokens: one rollout at its end",
     ),
-    "kv_tokens": ("tokens", "(memory * memory_share - weights - reserve) / kv_bytes_per_token, of one worker"),
-    "batch": ("", "min(max_sequences, kv_tokens / held_tokens): rollouts in the batch of a worker at most"),
-    "mean_context": ("tokens", "prompt_tokens + half of what follows: what a token looks at"),
-    "step_ms": ("ms", "weights + batch * (own work + mean_context * keys and values)"),
-    "tokens_per_s": ("1/s", "batch / step: of one worker that only decodes"),
+    "kv_tokens": ("tokens", "(memory * memory_share - weights - reserve) / kv_bytes_per_token: of one worker"),
+    "batch": ("", "min(max_sequences, kv_tokens / held_tokens): maximum rollouts in the batch of a worker"),
+    "mean_context": (
+        "tokens",
+        "prompt_tokens + half of the later tokens: mean number of tokens that a token attends to",
+    ),
+    "step_ms": ("ms", "weights + batch * (computation + mean_context * keys and values)"),
+    "tokens_per_s": ("1/s", "batch / step: of a worker that only decodes"),
     "prefill_ms": ("ms", "prompt once, programs' outputs, the read of the verdict"),
-    "gpu_s_per_rollout": ("s", "output_tokens * step / batch + prefill: of a worker that is full"),
+    "gpu_s_per_rollout": ("s", "output_tokens * step / batch + prefill: of a worker with a full batch"),
     "rollouts_per_s_per_worker": ("1/s", "1 / gpu_s_per_rollout"),
     "workers": ("", "peak_rollouts_per_s / (rollouts_per_s_per_worker * use), rounded up"),
     "gpus": ("", "workers * gpus_per_worker"),
     "batch_at_peak": ("", "Little's law: rate * output_tokens * step(batch) / (1 - rate * prefill), solved for batch"),
     "latency_at_peak_s": ("s", "mean: output_tokens * step(batch_at_peak), prefill and programs"),
-    "latency_alone_s": ("s", "the same for a rollout that is alone on its worker"),
+    "latency_alone_s": ("s", "the same for a single rollout on an idle worker"),
     "programs_per_s": ("1/s", "peak_rollouts_per_s * programs"),
-    "sandbox_slots": ("cores", "the fewest at which at most sandbox_wait of programs wait (Erlang C)"),
+    "sandbox_slots": ("cores", "minimum at which at most a share of sandbox_wait of the programs waits (Erlang C)"),
     "server_core_ms": (
         "core-ms",
         "server_judgment_ms + programs * server_program_ms + (programs + 2) * server_call_ms: of one rollout",
     ),
     "servers": ("cores", "peak_rollouts_per_s * server_core_ms / use; a server process uses one core"),
-    "under_way": ("", "Little's law: rollouts under way at the peak"),
+    "under_way": ("", "Little's law: concurrent rollouts at the peak"),
     "places": ("", "1.5 * under_way / servers: --max-concurrency of each server"),
     "gpu_usd_per_day": ("$", "gpus * usd_per_gpu_hour * 24"),
     "core_usd_per_day": ("$", "(sandbox_slots + servers) * usd_per_core_hour * 24"),
     "usd_per_million": (
         "$",
-        "(gpu_usd_per_day + core_usd_per_day) / judgments_per_day * 1e6: the fleet stands all day",
+        "(gpu_usd_per_day + core_usd_per_day) / judgments_per_day * 1e6: the fleet is rented all day",
     ),
     "usd_per_million_at_full_use": (
         "$",
         "gpu_s_per_rollout * rollouts * usd_per_gpu_hour / 3600 * 1e6: GPUs that are never idle, as in a batch",
     ),
 }
-"""Of each output its unit, and how it is calculated."""
+"""Name of an output -> its unit and its formula."""
 
 _Values = dict[str, float]
-"""Inputs and the outputs so far, by name."""
+"""Name -> value, of the inputs and of the outputs so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityQuestion:
-    """What is to be planned."""
+    """The load, model and hardware to plan for."""
 
     judgments_per_day: float
+    """Number of judgments per day."""
     gpu: Gpu
+    """The GPU."""
     model: ModelShape
+    """The model."""
     precision: Precision
+    """Precision of the weights."""
     gpus_per_worker: int = 1
+    """Number of GPUs that share the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """The answer: every figure it rests on, and those that follow."""
+    """A capacity plan: its inputs and results."""
 
     question: CapacityQuestion
+    """The load, model and hardware."""
     inputs: dict[str, PlanFigure]
+    """Name -> input."""
     outputs: dict[str, PlanFigure]
+    """Name -> result."""
     cost: StepCost
+    """Step costs of the model on the GPU."""
 
     def __getitem__(self, name: str) -> float:
         """The value of an input or an output."""
@@ -99,17 +112,17 @@ class CapacityPlan:
 
 
 def plan(question: CapacityQuestion, given: Mapping[str, float | None] | None = None) -> CapacityPlan:
-    """The fleet for a load.
+    """Compute the fleet for a load.
 
     Args:
-        question: load, model and GPU.
-        given: figures that replace their defaults, by name; None: the default stays.
+        question: the load, model and hardware.
+        given: name of an input -> value; None: the default. None for the whole mapping: all defaults.
 
     Raises:
-        PlanError: a number out of its range, or a model that does not fit.
+        PlanError: a number is out of range, or the model does not fit into memory.
     """
     if not 0 < question.judgments_per_day < math.inf:
-        raise PlanError(f"--judgments-per-day: {question.judgments_per_day:g} given, it has to be a number above 0")
+        raise PlanError(f"--judgments-per-day: {question.judgments_per_day:g} given, use a number above 0")
     found = inputs(given or {}, gpu=question.gpu, precision=question.precision)
     value = {name: figure.value for name, figure in found.items()}
     precision = replace(question.precision, **{name: value[name] for name in FITTED_SHARES})
@@ -135,7 +148,11 @@ def plan(question: CapacityQuestion, given: Mapping[str, float | None] | None = 
 
 
 def _memory(value: _Values, *, question: CapacityQuestion, precision: Precision) -> None:
-    """How many rollouts fit into the memory of one worker."""
+    """Compute the rollouts that fit into the memory of one worker.
+
+    Raises:
+        PlanError: the context is too small for a rollout, or the memory is too small for one sequence.
+    """
     model, gpus = question.model, question.gpus_per_worker
     value["weights_gb"] = weights_bytes(model, precision=precision) / 1e9
     value["kv_bytes_per_token"] = model.kv_bytes_per_token
@@ -147,19 +164,19 @@ def _memory(value: _Values, *, question: CapacityQuestion, precision: Precision)
     value["mean_context"] = value["prompt_tokens"] + followed / 2
     if held > value["max_model_len"] - SPARE_TOKENS:
         raise PlanError(
-            f"--max-model-len: {value['max_model_len']:g} given, and one rollout takes {held:.0f} tokens on average"
+            f"--max-model-len: {value['max_model_len']:g} given, but one rollout has {held:.0f} tokens on average; use more"
         )
     if tokens < value["max_model_len"]:
         raise PlanError(
-            f"{model.name} leaves room for {max(0, tokens)} tokens on {gpus} {question.gpu.name}, and one sequence may "
-            f"take {value['max_model_len']:.0f}: try --gpus-per-worker {gpus * 2}, --precision fp8, a larger GPU or a "
+            f"{model.name} leaves memory for {max(0, tokens)} tokens on {gpus} {question.gpu.name}, but one sequence may "
+            f"have {value['max_model_len']:.0f}; use --gpus-per-worker {gpus * 2}, --precision fp8, a larger GPU or a "
             "smaller --max-model-len"
         )
     value["batch"] = min(value["max_sequences"], math.floor(tokens / held))
 
 
 def _worker(value: _Values, *, cost: StepCost) -> None:
-    """What one worker can do."""
+    """Compute the throughput of one worker."""
     batch, context = value["batch"], value["mean_context"]
     step_s = cost.decode_s(num_sequences=batch, context_tokens=batch * context)
     value["step_ms"] = step_s * 1000
@@ -173,7 +190,7 @@ def _worker(value: _Values, *, cost: StepCost) -> None:
 
 
 def _fleet(value: _Values, *, question: CapacityQuestion, cost: StepCost) -> None:
-    """How many workers, and how long a rollout takes at the peak and alone."""
+    """Compute the number of workers, and the latency of a rollout at the peak and on an idle worker."""
     peak, output_tokens = value["peak_rollouts_per_s"], value["output_tokens"]
     workers = value["workers"] = math.ceil(peak / (value["rollouts_per_s_per_worker"] * value["use"]))
     value["gpus"] = workers * question.gpus_per_worker
@@ -187,7 +204,7 @@ def _fleet(value: _Values, *, question: CapacityQuestion, cost: StepCost) -> Non
 
 
 def _processors(value: _Values) -> None:
-    """Cores of sandboxes and servers, and the places of a server."""
+    """Compute the cores of sandboxes and servers, and the concurrency of a server."""
     peak, programs = value["peak_rollouts_per_s"], value["programs"]
     per_s = value["programs_per_s"] = peak * programs
     value["sandbox_slots"] = (
@@ -203,6 +220,7 @@ def _processors(value: _Values) -> None:
 
 
 def _money(value: _Values, *, question: CapacityQuestion) -> None:
+    """Compute the cost per day and per million judgments."""
     value["gpu_usd_per_day"] = value["gpus"] * value["usd_per_gpu_hour"] * 24
     value["core_usd_per_day"] = (value["sandbox_slots"] + value["servers"]) * value["usd_per_core_hour"] * 24
     millions = question.judgments_per_day / 1e6

@@ -1,4 +1,4 @@
-"""A plan on the screen, and as JSON."""
+"""Prints a plan as tables or converts it to JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tirjudge_server.planning.plan import CapacityPlan
 
 
 def as_object(plan: CapacityPlan) -> dict[str, Any]:
-    """For `--json`."""
+    """The plan as a JSON object, for `--json`."""
     question = plan.question
     return {
         "judgments_per_day": question.judgments_per_day,
@@ -33,19 +33,24 @@ def _objects(figures: Mapping[str, PlanFigure]) -> dict[str, Any]:
 
 
 def show(plan: CapacityPlan, *, explain: bool) -> None:
-    """As tables: the inputs, and what follows from them."""
+    """Print the plan as tables of inputs and results.
+
+    Args:
+        plan: the plan.
+        explain: whether to show the source or formula of each figure.
+    """
     console = Console(highlight=False)
     question = plan.question
     console.print(
-        f"[bold]{question.judgments_per_day:,.0f} judgments a day, {question.model.name} on {question.gpu.name}: "
+        f"[bold]{question.judgments_per_day:,.0f} judgments per day, {question.model.name} on {question.gpu.name}: "
         f"{plan['gpus']:.0f} GPUs, {plan['sandbox_slots']:.0f} sandbox cores, {plan['servers']:.0f} server cores, "
-        f"${plan['usd_per_million']:,.0f} a million"
+        f"${plan['usd_per_million']:,.0f} per million judgments"
     )
     for title, figures in (("Inputs", plan.inputs), ("Results", plan.outputs)):
         table = Table("figure", "value", "unit", "origin", title=title, title_justify="left")
         table.columns[1].justify = "right"
         if explain:
-            table.add_column("how")
+            table.add_column("source")
         for name, figure in figures.items():
             how = [figure.source] if explain else []
             table.add_row(name, _text(figure.value), figure.unit, figure.origin.value, *how)

@@ -1,8 +1,8 @@
-"""How long one step of a batched engine takes: a straight line in what the step computes.
+"""The duration of one step of an engine with continuous batching, as a linear model.
 
-An engine with continuous batching computes one token of every sequence that decodes, and some tokens of prompts, in each
-step. Reading the weights costs the same however many there are; each sequence adds its own work, and its keys and values.
-Five numbers, from the data sheet of a GPU and the sizes of a model, describe it.
+In each step the engine computes one token of every decoding sequence, and some prompt tokens. Reading the weights takes the
+same time for any batch size; each sequence adds its computation and the read of its keys and values. The model has five
+coefficients, which follow from the GPU's data sheet and the model's sizes.
 """
 
 from __future__ import annotations
@@ -15,58 +15,64 @@ from tirjudge_server.planning.figures import Gpu, ModelShape, PlanError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """Seconds of a step."""
+    """The coefficients of the duration of a step, in seconds."""
 
     base_s: float
-    """Of any step."""
+    """Seconds of an empty step."""
     per_sequence_s: float = 0.0
-    """Of each sequence that decodes."""
+    """Seconds per decoding sequence."""
     per_context_token_s: float = 0.0
-    """Of each token in the cache that a decoding sequence looks at."""
+    """Seconds per cached token that a decoding sequence attends to."""
     per_prefill_token_s: float = 0.0
-    """Of each prompt token that is computed."""
+    """Seconds per computed prompt token."""
     per_prefill_pair_s: float = 0.0
-    """Of each pair of a prompt token and a token that it looks at."""
+    """Seconds per pair of a computed prompt token and a token that it attends to."""
 
     def decode_s(self, *, num_sequences: float, context_tokens: float) -> float:
-        """Of a step that only decodes.
+        """Seconds of a step that only decodes.
 
         Args:
-            num_sequences: that decode.
-            context_tokens: of all of them together.
+            num_sequences: number of decoding sequences.
+            context_tokens: total context tokens of these sequences.
         """
         return self.base_s + num_sequences * self.per_sequence_s + context_tokens * self.per_context_token_s
 
     def prefill_s(self, *, num_tokens: float, start: float) -> float:
-        """What computing `num_tokens` of a prompt adds, the first of which looks at `start` others."""
+        """Additional seconds for computing prompt tokens.
+
+        Args:
+            num_tokens: number of prompt tokens.
+            start: number of tokens before the first of them.
+        """
         pairs = num_tokens * (start + num_tokens / 2)
         return num_tokens * self.per_prefill_token_s + pairs * self.per_prefill_pair_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How weights are kept, and how near an engine comes to the data sheet with it."""
+    """A precision of the weights, and the efficiency that an engine reaches with it."""
 
     weight_bytes: float
-    """Of a weight of the layers; embedding and output matrix stay at 2."""
+    """Bytes per weight of the layers; embedding and output matrix have 2 bytes per weight."""
     weight_read: float
-    """Share of the bandwidth that reading weights comes to."""
+    """Achieved share of the memory bandwidth when reading weights."""
     kv_read: float
-    """The same for keys and values, which are kept at 2 bytes a number."""
+    """Achieved share of the memory bandwidth when reading keys and values, which have 2 bytes per number."""
     decode_share: float
-    """Share of a decoded token's operations, at the speed of bfloat16, that is not hidden behind reading."""
+    """Share of a decoded token's operations, at bfloat16 speed, that does not overlap with memory reads."""
     prefill_mfu: float
-    """Share of the operations of bfloat16 that prefill comes to."""
+    """Achieved share of the peak bfloat16 operations in prefill."""
 
 
 PRECISIONS: Mapping[str, Precision] = {
     "bf16": Precision(weight_bytes=2, weight_read=0.66, kv_read=0.90, decode_share=0.64, prefill_mfu=0.55),
     "fp8": Precision(weight_bytes=1, weight_read=0.53, kv_read=0.90, decode_share=0.62, prefill_mfu=0.67),
 }
-"""`benchmarks/plan_engine.py` fits them to published measurements of vLLM 0.30 with Qwen3-8B on an H100."""
+"""Name -> precision. `benchmarks/plan_engine.py` fits the shares to published measurements of vLLM 0.30 with Qwen3-8B on an
+H100."""
 
 SPLIT_EFFICIENCY = 0.85
-"""Speed of a GPU of several that share a model, over that of one that has a model to itself."""
+"""Speed of each GPU when several share a model, relative to a single GPU."""
 
 
 def roofline(
@@ -77,13 +83,14 @@ def roofline(
     gpus_per_worker: int = 1,
     split_efficiency: float = SPLIT_EFFICIENCY,
 ) -> StepCost:
-    """The steps of a model on a GPU. Decoding is bound by what has to be read, prefill by what has to be computed.
+    """Step costs of a model on a GPU. Decoding is bound by memory bandwidth, prefill by computation.
 
     Args:
-        gpu, model: which.
-        precision: of the weights.
-        gpus_per_worker: that share the model.
-        split_efficiency: of each of them, where there are several.
+        gpu: the GPU.
+        model: the model.
+        precision: precision of the weights.
+        gpus_per_worker: number of GPUs that share the model.
+        split_efficiency: speed of each GPU if there are several, relative to a single one.
     """
     speed = gpus_per_worker * (split_efficiency if gpus_per_worker > 1 else 1.0)
     bandwidth, flops = gpu.bandwidth * speed, gpu.flops * speed
@@ -99,17 +106,18 @@ def roofline(
 
 
 def weights_bytes(model: ModelShape, *, precision: Precision) -> float:
-    """That the weights take in memory."""
+    """Bytes of the weights in memory."""
     kept = model.num_parameters - model.num_body_parameters
     return precision.weight_bytes * model.num_body_parameters + 2 * kept
 
 
 def find_precision(name: str) -> Precision:
-    """
+    """Return a precision by name, in any case.
+
     Raises:
-        PlanError: there is no such precision in the table.
+        PlanError: the table has no such precision.
     """
     precision = PRECISIONS.get(name.lower())
     if precision is None:
-        raise PlanError(f"precision: {name!r} given, known are {', '.join(PRECISIONS)}")
+        raise PlanError(f"precision: {name!r} given, use one of {', '.join(PRECISIONS)}")
     return precision

@@ -62,7 +62,7 @@ def refusal(text: str) -> str:
         recognise(text)
     assert caught.value.status == 400
     assert caught.value.problem.code == "ambiguous_template"
-    return caught.value.problem.message.partition(", so it is not clear")[0]
+    return caught.value.problem.message.partition(", so the text to judge")[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The capacity plan, worked out by hand, and its measured inputs beside their result files."""
+"""The capacity plan, compared with manual calculations, and its measured inputs, compared with their result files."""
 
 import json
 import math
@@ -32,15 +32,15 @@ def planned(*, model: str = "8B", per_day: float = 1e7, gpus_per_worker: int = 1
     ("name", "billions"),
     [("0.6B", 0.596), ("1.7B", 1.72), ("4B", 4.02), ("8B", 8.19), ("14B", 14.77), ("32B", 32.76)],
 )
-def test_models_have_as_many_parameters_as_they_are_said_to(name: str, billions: float) -> None:
+def test_models_have_their_published_parameter_counts(name: str, billions: float) -> None:
     assert MODELS[name].num_parameters / 1e9 == pytest.approx(billions, rel=0.002)
 
 
-def test_a_token_of_the_8b_model_takes_144_kib_of_cache() -> None:
+def test_kv_cache_of_8b_model_is_144_kib_per_token() -> None:
     assert MODELS["8B"].kv_bytes_per_token == 2 * 36 * 8 * 128 * 2 == 144 * 1024
 
 
-def test_a_checkpoint_s_own_config_is_read(tmp_path: Path) -> None:
+def test_config_of_a_checkpoint_is_read(tmp_path: Path) -> None:
     shape = find_model(str(ROOT / "judge" / "tirjudge" / "checkpoints" / "tiny"))
     assert (shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.tied) == (4, 2, 48, True)
     assert shape.num_parameters == pytest.approx(2e6, rel=0.1)
@@ -58,7 +58,7 @@ def test_a_checkpoint_s_own_config_is_read(tmp_path: Path) -> None:
             find_model(str(tmp_path))
 
 
-def test_what_is_unknown_is_refused_with_what_is_known() -> None:
+def test_unknown_names_are_refused_with_known_ones() -> None:
     with pytest.raises(PlanError, match="h100"):
         find_gpu("h900")
     with pytest.raises(PlanError, match="a folder with"):
@@ -68,7 +68,7 @@ def test_what_is_unknown_is_refused_with_what_is_known() -> None:
     assert find_model("Qwen/Qwen3-8B") is find_model("8B")
 
 
-def test_a_step_is_bound_by_what_has_to_be_read() -> None:
+def test_decode_step_is_bound_by_memory_reads() -> None:
     cost = roofline(GPUS["h100"], MODELS["8B"], precision=PRECISIONS["bf16"])
     body = 36 * (2 * 4096 * 128 * (32 + 8) + 3 * 4096 * 12288)
     assert cost.base_s == pytest.approx(2 * (body + 151_936 * 4096) / (3.35e12 * 0.66))
@@ -76,7 +76,7 @@ def test_a_step_is_bound_by_what_has_to_be_read() -> None:
     assert 1 / cost.decode_s(num_sequences=1, context_tokens=1) == pytest.approx(145, rel=0.02)
 
 
-def test_gpus_and_money_follow_from_what_a_worker_does() -> None:
+def test_gpus_and_cost_follow_from_worker_throughput() -> None:
     made = planned()
     step_s = made.cost.decode_s(num_sequences=made["batch"], context_tokens=made["batch"] * made["mean_context"])
     assert made["held_tokens"] == 755 + 1000 + 100
@@ -87,7 +87,7 @@ def test_gpus_and_money_follow_from_what_a_worker_does() -> None:
     assert made["usd_per_million"] == pytest.approx((made["gpus"] * 3.99 * 24 + cores * 0.04 * 24) / 10)
 
 
-def test_room_for_keys_and_values_is_what_vllm_told() -> None:
+def test_kv_cache_size_matches_vllm() -> None:
     assert planned()["kv_tokens"] == pytest.approx(377_024, rel=0.01)
 
 
@@ -95,13 +95,13 @@ def test_votes_and_orders_multiply_the_load() -> None:
     assert planned(rollouts=6)["peak_rollouts_per_s"] == pytest.approx(6 * planned()["peak_rollouts_per_s"])
 
 
-def test_a_model_that_does_not_fit_says_what_would() -> None:
+def test_error_for_too_large_model_names_remedy() -> None:
     with pytest.raises(PlanError, match="--gpus-per-worker 2"):
         planned(model="32B", max_model_len=32_768)
 
 
-def test_a_number_that_cannot_be_is_refused() -> None:
-    with pytest.raises(PlanError, match="it is a share: 1 at most"):
+def test_number_out_of_range_is_refused() -> None:
+    with pytest.raises(PlanError, match="use a share of at most 1"):
         planned(use=1.5)
     with pytest.raises(PlanError, match="--peak: 0 given"):
         planned(peak=0)
@@ -112,16 +112,16 @@ def test_a_number_that_cannot_be_is_refused() -> None:
         planned(peak=math.inf)
     with pytest.raises(PlanError, match=r"--max-sequences: 0\.5 given"):
         planned(max_sequences=0.5)
-    with pytest.raises(PlanError, match="--max-model-len: 4096 given, and one rollout takes 20855 tokens"):
+    with pytest.raises(PlanError, match="--max-model-len: 4096 given, but one rollout has 20855 tokens"):
         planned(output_tokens=20_000, max_model_len=4096)
 
 
 FACTORS = {"max_sequences": 0.5, "sandbox_wait": 50.0}
-"""Of inputs whose effect is rounded away if they change by a tenth."""
+"""Factors for inputs where a change of 10 % disappears in rounding."""
 
 
 @pytest.mark.parametrize("name", sorted(planned().inputs.keys() - {"max_model_len"}))
-def test_every_input_can_be_given_and_then_it_counts_and_says_so(name: str) -> None:
+def test_every_input_can_be_given_and_affects_the_plan(name: str) -> None:
     before = planned(gpus_per_worker=2)
     made = planned(gpus_per_worker=2, **{name: before[name] * FACTORS.get(name, 0.9)})
     assert made.inputs[name].origin is FigureSource.GIVEN
@@ -136,38 +136,38 @@ def test_every_figure_has_a_source() -> None:
     assert all(figure.origin is FigureSource.DERIVED for figure in made.outputs.values())
 
 
-def test_the_batch_at_the_peak_is_that_of_little_s_law() -> None:
+def test_batch_at_peak_follows_littles_law() -> None:
     made = planned()
     per_s = made["peak_rollouts_per_s"] / made["workers"]
     batch, context = made["batch_at_peak"], made["mean_context"]
     step_s = made.cost.decode_s(num_sequences=batch, context_tokens=batch * context)
-    seconds = 1000 * step_s / (1 - per_s * made["prefill_ms"] / 1000)  # nobody decodes while a prompt is computed
+    seconds = 1000 * step_s / (1 - per_s * made["prefill_ms"] / 1000)  # no sequence decodes during prefill
     assert batch == pytest.approx(per_s * seconds)
     assert made["latency_alone_s"] < seconds < made["latency_at_peak_s"]
     assert made["under_way"] == pytest.approx(made["peak_rollouts_per_s"] * made["latency_at_peak_s"])
 
 
-# Defaults that were measured are what their result files say.
+# Measured defaults match their result files.
 
 
 def result(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def test_prompts_are_as_long_as_measured() -> None:
+def test_prompt_tokens_match_measurement() -> None:
     assert DEFAULTS["prompt_tokens"].value == result("plan_prompts")["all"]["pairwise"]["mean"]
 
 
-def test_programs_are_as_many_as_measured() -> None:
+def test_programs_match_measurement() -> None:
     assert DEFAULTS["programs"].value == result("server_programs")["remote"]["programs_per_judgment"]
 
 
-def test_a_program_takes_as_long_as_measured() -> None:
+def test_program_time_matches_measurement() -> None:
     measured = result("sandbox_speed")["figures"]["print"]["pool over HTTP, namespaces"]["64"]["cpu_ms"]
     assert DEFAULTS["program_s"].value == pytest.approx(measured / 1000, rel=0.05)
 
 
-def test_a_server_takes_as_long_as_measured() -> None:
+def test_server_time_matches_measurement() -> None:
     def core_ms(programs: int) -> float:
         runs = result("server_overhead")["speed"]
         [run] = [run for run in runs if run["programs_per_judgment"] == programs and run["records"]]
@@ -177,7 +177,7 @@ def test_a_server_takes_as_long_as_measured() -> None:
     assert DEFAULTS["server_program_ms"].value == pytest.approx(core_ms(1) - core_ms(0), rel=0.05)
 
 
-def test_beside_the_assumed_time_of_a_call_stands_the_measured_one() -> None:
+def test_source_of_assumed_call_time_has_measured_value() -> None:
     measured = result("server_overhead")["remote"]
     rest_ms = measured["server_core_ms_per_judgment"] - DEFAULTS["server_judgment_ms"].value
     assert rest_ms / measured["calls_per_judgment"] == pytest.approx(3.0, rel=0.05)
@@ -185,13 +185,13 @@ def test_beside_the_assumed_time_of_a_call_stands_the_measured_one() -> None:
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_coefficients_are_those_that_were_fitted(name: str) -> None:
+def test_coefficients_match_fit(name: str) -> None:
     fitted = result("plan_engine")["precisions"][name]["fitted"]
     for key, value in fitted.items():
         assert getattr(PRECISIONS[name], key) == pytest.approx(value, abs=0.006), key
 
 
-def test_the_shape_of_a_dense_model_needs_no_qwen() -> None:
+def test_shape_of_llama_is_parsed() -> None:
     config = {
         "num_hidden_layers": 32,
         "hidden_size": 4096,

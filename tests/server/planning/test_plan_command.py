@@ -1,4 +1,4 @@
-"""`tirjudge plan` as a person calls it."""
+"""The command `tirjudge plan`."""
 
 import json
 import re
@@ -23,19 +23,19 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_a_plan_is_told_in_one_line_and_in_tables() -> None:
+def test_plan_prints_summary_and_tables() -> None:
     said = run("--model", "8B", "--gpu", "h100")
-    assert "1,000,000 judgments a day, Qwen3-8B on h100: 4 GPUs" in said
+    assert "1,000,000 judgments per day, Qwen3-8B on h100: 4 GPUs" in said
     assert "benchmarks/results" not in said
 
 
-def test_explained_it_says_how_each_figure_comes_about() -> None:
+def test_explain_shows_sources_and_formulas() -> None:
     said = run("--explain")
     assert "benchmarks/results/plan_prompts.json" in said
     assert "min(max_sequences, kv_tokens / held_tokens)" in said
 
 
-def test_as_json_it_has_value_origin_and_source_of_everything() -> None:
+def test_json_has_value_origin_and_source_of_each_figure() -> None:
     made = json.loads(run("--json", "--output-tokens", "500", "--gpu", "h200"))
     assert made["inputs"]["output_tokens"] == {
         "value": 500.0,
@@ -46,7 +46,7 @@ def test_as_json_it_has_value_origin_and_source_of_everything() -> None:
     assert made["outputs"]["gpus"]["value"] >= 1
 
 
-def test_a_mistake_is_told_as_such() -> None:
+def test_unknown_gpu_is_an_error() -> None:
     with pytest.raises(PlanError, match="h100"):
         run("--gpu", "abacus")
 
@@ -62,7 +62,7 @@ def test_every_option_is_explained() -> None:
         assert f"`{option.opts[0]}`" in explained, option.opts[0]
 
 
-def test_the_table_of_plans_is_what_the_command_says() -> None:
+def test_table_of_plans_in_docs_matches_the_command() -> None:
     explained = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
     for model, gpu, precision in re.findall(r"^\| (\d+B) \| (\w+) \| (bf16|fp8) \|", explained, re.MULTILINE):
         made = json.loads(run("--json", "--model", model, "--gpu", gpu, "--precision", precision))["outputs"]
