@@ -191,7 +191,7 @@ def test_options_that_cannot_be_are_one_line(
 def test_a_benchmark_that_is_not_installed_is_named_with_those_that_are(bench: Command) -> None:
     done = run(bench(names=("nobench",)))
     assert done.returncode == 2
-    assert "benchmark: 'nobench' given; known are " in done.stderr
+    assert "unknown benchmark 'nobench'; installed: " in done.stderr
     assert "llmbar" in done.stderr
 
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_scored_is_said_in_one_line(write_lines, three_pairs: Pat
     said = write_lines([{"id": "p", "decisions": ["A>B"]}])
     with pytest.raises(InputError, match=r"official needs two opposite orders of every comparison"):
         printed("judgebench", "--decisions", said, "--data", three_pairs)
-    with pytest.raises(InputError, match="benchmark: 'judgebunch' given; known are"):
+    with pytest.raises(InputError, match="unknown benchmark 'judgebunch'; installed:"):
         printed("judgebunch", "--decisions", said)
     with pytest.raises(InputError, match="protocol: 'mine' given"):
         printed("judgebench", "--decisions", said, "--data", three_pairs, "--protocol", "mine")

@@ -21,4 +21,4 @@ async def test_a_model_behind_our_own_chat_endpoint_judges(serve: Serve, caplog:
     assert (judgment.verdict.scores, judgment.verdict.probabilities) == ([9.0], None)
     assert judgment.rollouts[0].turns[0].text == "Right. <score>9</score>"
     assert judgment.usage.output_tokens == len("Right. <score>9</score>")
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["judge takes no logprobs"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["judge does not support logprobs"]

@@ -157,7 +157,7 @@ async def test_a_connection_that_keeps_breaking_is_given_up(
 ) -> None:
     monkeypatch.setattr("tirjudge.http.exchange.FIRST_PAUSE_S", 0.01)
     server.answers = [httpx2.ReadError("reset") for _ in range(3)]
-    with pytest.raises(ServerUnavailable, match="http://judge broke off: reset"):
+    with pytest.raises(ServerUnavailable, match="http://judge closed the connection: reset"):
         await call("judge", REQUEST)
     assert len(server.seen) == 3
 
@@ -277,14 +277,14 @@ async def test_a_record_is_asked_for_by_its_id(call: Call, server: Server) -> No
 async def test_what_is_no_tirjudge_server_is_named_as_that(call: Call, server: Server, method: str) -> None:
     server.answers = [httpx2.Response(200, content=b"<html>")]
     asked = REQUEST if method == "judge" else RewardRequest(prompt="p", response="r")
-    with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+    with pytest.raises(ServerUnavailable, match="http://judge is not a tirjudge server"):
         await call(method, asked)
 
 
 @pytest.mark.parametrize("block", [b"data: hello\n\n", b"event: judgment.completed\ndata: {}\n\n"])
 async def test_a_stream_of_something_else_is_named_as_that(call: Call, server: Server, block: bytes) -> None:
     server.answers = [httpx2.Response(200, content=block, headers=EVENT_STREAM)]
-    with pytest.raises(ServerUnavailable, match="http://judge is no tirjudge server"):
+    with pytest.raises(ServerUnavailable, match="http://judge is not a tirjudge server"):
         await call("stream", REQUEST)
 
 
@@ -296,7 +296,7 @@ async def test_the_page_of_another_server_is_shown_in_one_line(call: Call, serve
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
 def test_what_is_no_url_is_an_error_of_ours(client: type[Client] | type[AsyncClient]) -> None:
-    with pytest.raises(ServerUnavailable, match="http://judge:port is no URL"):
+    with pytest.raises(ServerUnavailable, match="http://judge:port is not a URL"):
         client("http://judge:port")
 
 

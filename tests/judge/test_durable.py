@@ -171,7 +171,7 @@ def test_lines_written_at_once_are_read_by_others_before_the_file_is_closed(tmp_
 
 
 def test_a_folder_in_place_of_a_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Is a directory; a file that can be written is needed"):
+    with pytest.raises(StorageError, match="Is a directory; a writable file is needed"):
         Journal(tmp_path)
     assert os.listdir(tmp_path) == []
 

@@ -60,8 +60,8 @@ def test_lineage_and_metrics_are_kept_and_serving_sees_none_of_them(tmp_path: Pa
         (TRAINED | {"context_tokens": "many"}, "context_tokens: Input should be a valid integer"),
         (TRAINED | {"colour": "red"}, "colour: Extra inputs are not permitted"),
         (TRAINED | {"lineage": {"stage": 3}}, "lineage.stage: Input should be a valid string"),
-        (TRAINED | {"loop_version": 7}, f"trained for loop version 7, this is {LOOP_VERSION}"),
-        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than these"),
+        (TRAINED | {"loop_version": 7}, f"trained for loop version 7, but this release supports {LOOP_VERSION}"),
+        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than those of this release"),
     ],
 )
 def test_what_cannot_be_judged_with_is_refused_in_one_line(tmp_path: Path, content: Any, said: str) -> None:

@@ -214,7 +214,7 @@ def start_sandbox(stack: ExitStack, *, key: str) -> tuple[subprocess.Popen[str],
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "gpu:8000"], "a URL such as http://127.0.0.1:8000 would do"),
+        (["--engine", "gpu:8000"], "give a URL such as http://127.0.0.1:8000"),
         (["--engine", "http://127.0.0.1:9", "--workers", "1"], "give only one of them"),
         (["--workers", "1", "--worker-command", "no-such-command serve"], "there is no command 'no-such-command' here"),
         (["--engines-file", "/nowhere"], "/nowhere: No such file or directory"),

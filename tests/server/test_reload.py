@@ -231,12 +231,12 @@ async def test_a_checkpoint_that_cannot_take_the_place_is_refused_and_nothing_ch
         of_other_sizes: "config.json: another model",
         of_another_tokenizer: "tokenizer.json: another tokenizer",
         with_another_context: "context_tokens is 100",
-        with_other_sizes_shown: "response_chars is 65, and what is served has 64",
+        with_other_sizes_shown: "response_chars is 65, but the served model has 64",
         for_another_loop: "trained for loop version 7",
-        without_numbers: "model.norm.weight holds values that are no numbers",
+        without_numbers: "model.norm.weight contains NaN or infinity",
         truncated: "model.safetensors: broken",
         missing: "is not a checkpoint folder",
-        one_level_too_high: "one_level_too_high/best would do",
+        one_level_too_high: "one_level_too_high/best",
     }
     async with serve() as server:
         before = await server.ask(number=1)

@@ -155,13 +155,13 @@ def test_a_judge_by_its_address_with_its_format_and_its_tool(start: Start, rando
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--judge", "llama:x"], "engine: 'llama' given; known are chat, embedded, vllm"),
+        (["--judge", "llama:x"], "unknown engine 'llama'; installed: chat, embedded, vllm"),
         (["--judge", "vllm:"], "vllm: given without an address"),
         (["--judge", "embedded:", "--workers", "2"], "--judge: given with --model, --engine"),
         (["--judge", "embedded:", "--engine", "http://127.0.0.1:9"], "--judge: given with --model, --engine"),
         (["--judge", "embedded:", "--profile", "/nowhere"], "--profile: given without an engine behind a URL"),
-        (["--format", "riddle/1"], "format: 'riddle/1' given; known are tirjudge/1"),
-        (["--tool", "oracle"], "tool: 'oracle' given; known are python"),
+        (["--format", "riddle/1"], "unknown format 'riddle/1'; installed: tirjudge/1"),
+        (["--tool", "oracle"], "unknown tool 'oracle'; installed: python"),
     ],
 )
 def test_a_judge_a_format_or_a_tool_that_is_none_is_one_line(start: Start, arguments: list[str], said: str) -> None:

@@ -93,6 +93,6 @@ async def test_what_vllm_does_not_know_is_named():
 
 
 async def test_what_is_no_model_is_refused():
-    with pytest.raises(CheckpointError, match="vLLM does not take it"):
+    with pytest.raises(CheckpointError, match="rejected by vLLM"):
         async with open_in_process(MODEL / "nowhere"):
             pass

@@ -295,7 +295,7 @@ async def test_what_an_endpoint_does_not_take_is_left_out_from_then_on(
                 assert judgment.verdict.status == "decided"
     assert [name in body for body in chat.bodies] == [True, False, False]
     assert [set(chat.bodies[0]) - set(body) - {"top_logprobs"} for body in chat.bodies[1:]] == [{name}] * 2
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{MODEL} takes no {name}"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{MODEL} does not support {name}"]
 
 
 async def test_an_endpoint_that_forbids_log_probabilities_is_asked_without_them() -> None:
@@ -407,7 +407,7 @@ def test_the_endpoint_is_found_from_any_form_of_its_url(url: str, endpoint: str)
 
 @pytest.mark.parametrize("url", ["api.openai.com/v1", "ftp://host", "http://"])
 def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(EngineUnavailable, match="is no URL; https://"):
+    with pytest.raises(EngineUnavailable, match="is not a URL; give one such as https://"):
         endpoint_of(url)
 
 

@@ -332,7 +332,7 @@ async def test_workers_that_serve_something_else_are_named_and_left_out() -> Non
             rig.problem("a")
             == "it serves other with 4096 tokens of context, the others judge with 4096 tokens of context"
         )
-        assert rig.problem("c") == "its tokenizer is not that of the others"
+        assert rig.problem("c") == "its tokenizer differs from that of the others"
         assert rig.problem("d") == "d: connection refused"
         rig.engines["a"].served = SERVED
         await until(lambda: rig.in_use() == ["a", "b", "e"])
@@ -431,7 +431,7 @@ async def test_a_worker_that_comes_back_amid_an_exchange_takes_no_weights_that_t
         rig.engines["a"].reloads.clear()
         exchange = asyncio.create_task(rig.fleet.reload(Path("/new"), version="1"))
         rig.engines["b"].down = None
-        await until(lambda: rig.problem("b") == "the weights are being exchanged")
+        await until(lambda: rig.problem("b") == "a reload of the weights is in progress")
         rig.engines["a"].reloads.set()
         with pytest.raises(CheckpointError, match="no /pause"):
             await exchange

@@ -193,7 +193,7 @@ async def test_progress_is_what_the_metrics_say_where_they_can_be_had(status: in
 
 async def test_the_model_asked_for_has_to_be_served():
     assert (await engine_of(Server(), model="adapter").ready()).context_tokens == 50
-    with pytest.raises(CheckpointError, match="serves judge, adapter; 'other' was asked for"):
+    with pytest.raises(CheckpointError, match="serves judge, adapter, not the requested 'other'"):
         await engine_of(Server(), model="other").ready()
 
 

@@ -7,7 +7,7 @@ import pytest
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.request_context import NOBODY, RequestContext, coming_from, origin
+from tirjudge.request_context import DEFAULT_CONTEXT, RequestContext, coming_from, origin
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
 from tirjudge_sandbox import SandboxPool
@@ -35,7 +35,7 @@ class Listening(ScriptedEngine):
 async def test_each_turn_has_its_number_and_the_verdict_is_read_after_all_of_them(pool: SandboxPool):
     engine = Listening(SCRIPT)
     await Judge(engine=engine, tools=[PythonTool(pool)]).judge(REQUEST)
-    assert engine.heard == [(NOBODY, 0), (NOBODY, 1), (NOBODY, 2), (NOBODY, 3)]
+    assert engine.heard == [(DEFAULT_CONTEXT, turn) for turn in range(4)]
 
 
 async def test_a_forced_verdict_is_read_after_all_turns():
@@ -53,7 +53,7 @@ async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, pri
         expected = origin()
     assert expected.cache_salt is not None
     assert {whom for whom, _ in engine.heard} == {expected}
-    assert origin() == NOBODY
+    assert origin() == DEFAULT_CONTEXT
 
 
 def test_no_turn_of_a_class_goes_before_one_of_a_more_urgent_class():
