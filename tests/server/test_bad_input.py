@@ -36,7 +36,11 @@ WRONG_FIELDS = {
     "a response no text": ({"responses": ["a", 3]}, "responses.1", "3 given"),
     "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
     "unknown field": ({"respones": ["a"]}, "respones", "known fields: mode, prompt, responses"),
-    "unknown field in a message": ({"prompt": [{"role": "user", "content": "x", "n": 1}]}, "prompt.0.n", "known fields:"),
+    "unknown field in a message": (
+        {"prompt": [{"role": "user", "content": "x", "n": 1}]},
+        "prompt.0.n",
+        "known fields:",
+    ),
     "unknown role": ({"prompt": [{"role": "me", "content": "x"}]}, "prompt.0.role", '"me" given'),
     "prompt a number": ({"prompt": 5}, "prompt", "5 given"),
     "no votes": ({"votes": 0}, "votes", "0 given"),

@@ -146,7 +146,7 @@ async def test_a_session_is_named_in_the_header_or_in_the_body(client, engine, w
     headers = {"X-Session-ID": "rollout"} if where == "header" else {}
     body = {"prompt": "turn", "max_tokens": 1} | ({"session_id": "rollout"} if where == "body" else {})
     await client.post("/v1/completions", json=body, headers=headers)
-    assert "rollout" in engine._cache.sessions()
+    assert "rollout" in engine.cache.sessions()
 
 
 async def test_tokenize_and_detokenize_undo_each_other(client: httpx2.AsyncClient):

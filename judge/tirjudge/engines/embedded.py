@@ -435,6 +435,7 @@ class EmbeddedEngine(BaseEngine):
     Attributes:
         version: version of the weights given to `swap`. None: the initial weights.
         num_steps: number of forward passes since the start.
+        cache: keys and values of the sequences. Only the engine's thread may change it.
     """
 
     facts = EngineFacts(reloads=True)
@@ -455,7 +456,7 @@ class EmbeddedEngine(BaseEngine):
         self.max_batch = max_batch
         self.context_tokens = min(context_tokens or model.config.context_tokens, model.config.context_tokens)
         num_slots = max(max_batch, cache_tokens // self.context_tokens)
-        self._cache = KVCache(model, num_slots=num_slots, context_tokens=self.context_tokens)
+        self.cache = KVCache(model, num_slots=num_slots, context_tokens=self.context_tokens)
         self._inbox: deque[_Request] = deque()
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
@@ -644,7 +645,7 @@ class EmbeddedEngine(BaseEngine):
             self._admit()
         batch = self._schedule()
         if batch:
-            logits = self.model.forward([span for _, span in batch], cache=self._cache)
+            logits = self.model.forward([span for _, span in batch], cache=self.cache)
             self.num_steps += 1
             self._advance(batch, logits=logits)
 
@@ -653,7 +654,7 @@ class EmbeddedEngine(BaseEngine):
             swap = self._swaps.popleft()
             if swap.future.set_running_or_notify_cancel():
                 self.model, self.version = swap.model, swap.version
-                self._cache.clear()
+                self.cache.clear()
                 swap.future.set_result(None)
 
     def _drop_cancelled(self) -> None:
@@ -667,7 +668,7 @@ class EmbeddedEngine(BaseEngine):
 
         Sessions with a cached sequence go first. Otherwise new sessions would take their slots.
         """
-        kept = self._cache.sessions()
+        kept = self.cache.sessions()
         held_back = []
         for request in sorted(self._waiting, key=lambda request: request.session not in kept):
             if len(self._running) == self.max_batch or self._prefix_is_coming(request):
@@ -686,13 +687,13 @@ class EmbeddedEngine(BaseEngine):
             computed, promised = other.slot.length, len(other.prompt_ids)
             if computed < promised and other.salt == request.salt:
                 gain = other.slot.common_prefix(ids, length=promised) - computed
-                num_cached = self._cache.longest_prefix(request.prompt_ids, salt=request.salt)[0]
+                num_cached = self.cache.longest_prefix(request.prompt_ids, salt=request.salt)[0]
                 if gain >= SHARED_PREFIX_TOKENS and gain + computed > num_cached:
                     return True
         return False
 
     def _join(self, request: _Request) -> None:
-        request.slot = self._cache.acquire(request.prompt_ids, session=request.session, salt=request.salt)
+        request.slot = self.cache.acquire(request.prompt_ids, session=request.session, salt=request.salt)
         request.slot.token_ids[: len(request.prompt_ids)] = request.prompt_ids
         request.num_cached = request.slot.length
         self._running.append(request)

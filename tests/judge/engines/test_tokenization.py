@@ -1,4 +1,4 @@
-"""Bytes of tokens, stop strings among them, and ids that fit the text."""
+"""The tokenizer of the embedded engine, stop strings in bytes, and ids that decode to the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_the_prompt_is_one_user_message_in_chatml(tokenizer: Tokenizer):
     assert [i for i in ids if i in (start, end)] == [start, end, start]
 
 
-def test_a_conversation_may_end_without_an_opening_for_the_answer():
+def test_chatml_can_omit_the_generation_prompt():
     messages = [{"role": "system", "content": "Be fair."}, {"role": "user", "content": "A or B?"}]
     rendered = render_chatml(messages, add_generation_prompt=False)
     assert rendered == "<|im_start|>system\nBe fair.<|im_end|>\n<|im_start|>user\nA or B?<|im_end|>\n"
@@ -41,7 +41,7 @@ def test_decoding_equals_that_of_tokenizers(tokenizer: Tokenizer, ids: list[int]
 
 @property_test
 @given(text=st.text())
-def test_decoding_undoes_encoding(tokenizer: Tokenizer, text: str):
+def test_decoding_is_the_inverse_of_encoding(tokenizer: Tokenizer, text: str):
     local = LocalTokenizer(tokenizer)
     assert local.decode(local.encode_now(text)) == text
 
@@ -57,13 +57,13 @@ def test_the_stop_string_that_ends_first_wins():
     assert find_stop(b"one two", stop=(), num_seen=0) is None
 
 
-def test_a_stop_string_is_found_across_what_was_seen():
+def test_a_stop_string_may_begin_in_searched_bytes():
     assert find_stop("a🙂b".encode(), stop=("🙂b",), num_seen=3) == StopMatch(text="🙂b", end=6)
 
 
 @property_test
 @given(data=st.data())
-def test_ids_decode_to_the_text_wherever_a_stop_string_ends(tokenizer: Tokenizer, data: st.DataObject):
+def test_fitted_ids_decode_to_the_text_for_any_stop_position(tokenizer: Tokenizer, data: st.DataObject):
     local = LocalTokenizer(tokenizer)
     usable = sorted({i for piece in PIECES for i in local.encode_now(piece)})
     written, sampled, match = b"", [], None
@@ -89,7 +89,7 @@ def test_ids_decode_to_the_text_wherever_a_stop_string_ends(tokenizer: Tokenizer
     assert match is None or (text.endswith(match.text) and not any(stop in text[:-1] for stop in STOPS))
 
 
-def test_a_token_that_completes_a_character_and_spills_is_dropped_with_its_beginning(tokenizer: Tokenizer):
+def test_a_dropped_token_takes_the_start_of_its_character_with_it(tokenizer: Tokenizer):
     local = LocalTokenizer(tokenizer)
     local.bytes_of = {0: b"a\xf0\x9f", 1: b"\x99\x83\nrest", 2: b"b"}
     completion = Completion(
@@ -102,7 +102,7 @@ def test_a_token_that_completes_a_character_and_spills_is_dropped_with_its_begin
     assert fitted.num_appended == len(appended)
 
 
-def test_a_tokenizer_that_is_not_byte_level_is_refused(tmp_path: Path):
+def test_a_tokenizer_that_is_not_byte_level_is_rejected(tmp_path: Path):
     with pytest.raises(CheckpointError, match="byte-level"):
         LocalTokenizer(Tokenizer(models.BPE()))
     with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):

@@ -1,4 +1,4 @@
-"""A toy tool: counts the words of a text that is judged."""
+"""A toy tool: counts the words of a response."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
