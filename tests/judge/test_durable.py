@@ -69,7 +69,8 @@ except StorageError as error:
         with pytest.raises(StorageError, match="another process writes it"):
             Journal(path)
         journal.replace([b"one"])
-        other = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, timeout=60)
+        command = [sys.executable, "-c", opening]
+        other = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
         assert "another process writes it" in other.stdout
     async with Journal(path) as journal:
         assert journal.lines == [b"one"]

@@ -8,9 +8,9 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.request_context import DEFAULT_CONTEXT, RequestContext, coming_from, origin
+from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
-from tirjudge_sandbox import SandboxPool
+from tirjudge.types import Completion, ExecResult, JudgeRequest, Mode, Outcome, Sampling
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.repetition import RepetitionDetection
 from tirjudge_server.service import JudgeService
@@ -18,6 +18,13 @@ from tirjudge_server.service import JudgeService
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="Count.", responses=["1", "2"])
 PROGRAM = "```python\nprint(1)\n```\n```output"
 SCRIPT = [PROGRAM, PROGRAM, "<preference>A</preference>"]
+
+
+class PrintsOne:
+    """Sandbox whose programs print 1."""
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        return ExecResult(outcome=Outcome.OK, stdout="1\n")
 
 
 class Listening(ScriptedEngine):
@@ -32,9 +39,9 @@ class Listening(ScriptedEngine):
         return await super().generate(token_ids, sampling=sampling, session=session)
 
 
-async def test_each_turn_has_its_index_and_the_verdict_has_the_last_one(pool: SandboxPool):
+async def test_each_turn_has_its_index_and_the_verdict_has_the_last_one():
     engine = Listening(SCRIPT)
-    await Judge(engine=engine, tools=[PythonTool(pool)]).judge(REQUEST)
+    await Judge(engine=engine, tools=[PythonTool(PrintsOne())]).judge(REQUEST)
     assert engine.heard == [(DEFAULT_CONTEXT, turn) for turn in range(4)]
 
 
@@ -45,9 +52,9 @@ async def test_a_forced_verdict_has_the_last_turn_index():
 
 
 @pytest.mark.parametrize("priority", Priority)
-async def test_the_server_sets_the_caller_and_the_priority(pool: SandboxPool, priority: Priority):
+async def test_the_server_sets_the_caller_and_the_priority(priority: Priority):
     engine = Listening(SCRIPT)
-    service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]))
+    service = JudgeService(Judge(engine=engine, tools=[PythonTool(PrintsOne())]))
     await service.answer(REQUEST, call=Call(caller="ann", priority=priority))
     with coming_from("ann", urgency=priority):
         expected = origin()
