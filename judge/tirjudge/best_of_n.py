@@ -83,8 +83,7 @@ async def select(
         judging: further fields of each `JudgeRequest`, such as `tools`, `votes` and `reference`.
 
     Raises:
-        ValueError: no responses, a different number of answers than responses, or a missing argument that the method
-            needs.
+        ValueError: no responses, a wrong number of answers, or a missing argument that the method needs.
         EngineUnavailable, ServerUnavailable, ...: a judgment could not be made, so nothing was selected.
     """
     strategy = STRATEGIES.named(method)

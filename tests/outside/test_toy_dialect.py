@@ -23,6 +23,7 @@ def url(toy_environment: dict[str, str]) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_the_toy_dialect_returns_marks(url: str) -> None:
     answer = httpx2.post(f"{url}/toy/marks", json=RAIN, timeout=120)
     assert answer.status_code == 200, answer.text
@@ -32,6 +33,7 @@ def test_the_toy_dialect_returns_marks(url: str) -> None:
     assert 'tirjudge_judgments_total{dialect="toy"' in httpx2.get(f"{url}/metrics").text
 
 
+@pytest.mark.slow
 def test_query_parameters_set_judging_options(url: str) -> None:
     answer = httpx2.post(f"{url}/toy/marks?mode=cohort&scale=0,1", json=RAIN, timeout=120)
     assert sum(answer.json()["marks"]) == pytest.approx(10)
@@ -40,6 +42,7 @@ def test_query_parameters_set_judging_options(url: str) -> None:
     assert wrong.json()["error"]["param"] == "mood"
 
 
+@pytest.mark.slow
 def test_a_missing_score_is_reported_and_counted(url: str) -> None:
     answer = httpx2.post(f"{url}/toy/marks", json=RAIN | {"question": ""})
     assert answer.json()["marks"] == [None, None]
@@ -48,6 +51,7 @@ def test_a_missing_score_is_reported_and_counted(url: str) -> None:
     assert 'tirjudge_fallbacks_total{dialect="toy",reason="unreadable"} 2.0' in metrics
 
 
+@pytest.mark.slow
 def test_the_toy_endpoint_is_in_the_openapi_schema(url: str) -> None:
     page = httpx2.get(f"{url}/openapi.json").json()
     operation = page["paths"]["/toy/marks"]["post"]
@@ -56,6 +60,7 @@ def test_the_toy_endpoint_is_in_the_openapi_schema(url: str) -> None:
     assert set(page["components"]["schemas"]["ToyMarks"]["properties"]) == {"question", "answers"}
 
 
+@pytest.mark.slow
 def test_the_toy_dialect_can_be_enabled_by_name(toy_environment: dict[str, str]) -> None:
     arguments = ("--dialects", "toy", "--records", "none", "--max-prompt-chars", "1")
     with serving(*arguments, env=toy_environment) as url:

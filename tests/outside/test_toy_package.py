@@ -54,6 +54,7 @@ def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: 
     assert sorted(turn["output"] for turn in turns[:2]) == ["1", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,6 +77,7 @@ def test_an_unknown_kind_is_rejected_with_the_installed_ones(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_is_ranked_with_a_toy_strategy(run: Run, tmp_path: Path) -> None:
     row = {"id": 1, "prompt": "Describe rain.", "responses": [SHORT, LONGEST, LONGER]}
     rows, out = write(tmp_path / "answers.jsonl", [row]), tmp_path / "ranked.jsonl"
@@ -84,6 +86,7 @@ def test_a_file_is_ranked_with_a_toy_strategy(run: Run, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["best"] == 1
 
 
+@pytest.mark.slow
 def test_a_toy_benchmark_is_judged_and_reported(run: Run, tmp_path: Path) -> None:
     rows = [
         {"number": 1, "question": "Describe rain.", "first": SHORT, "second": LONGER},

@@ -46,6 +46,7 @@ def train(
     )
 
 
+@pytest.mark.slow
 def test_a_toy_trainer_runs_the_stage_of_a_recipe(tmp_path: Path, toy_environment: dict[str, str]) -> None:
     done = train({"trainer": "toy", "toy": {"steps": 2}}, folder=tmp_path, env=toy_environment)
     assert done.returncode == 0, done.stderr
@@ -63,6 +64,7 @@ def test_a_toy_trainer_runs_the_stage_of_a_recipe(tmp_path: Path, toy_environmen
     assert yaml.safe_load((run / "config.yaml").read_text())["toy"] == {"steps": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

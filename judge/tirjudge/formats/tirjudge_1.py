@@ -100,9 +100,8 @@ def render_prompt(
         responses: full texts of the candidates, in the order to show them; exactly one for pointwise.
         tools: whether to offer Python.
         max_tool_calls: maximum number of calls, stated in the prompt.
-        prompt_chars: maximum length of the question shown in full, in characters. Also the limit of the rubric, and of
-            all criteria together.
-        response_chars: maximum length of a response shown in full, in characters. Also the limit of the reference.
+        prompt_chars: maximum length of the question shown in full, of the rubric, and of all criteria together.
+        response_chars: maximum length of a response shown in full, and of the reference, in characters.
         reference: a known good answer. None: no reference section.
         criteria: criteria to judge by. Empty: no criteria section.
         rubric: judging instructions. None: no rubric section.
