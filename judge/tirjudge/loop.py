@@ -62,7 +62,7 @@ class RolloutSpec:
     """Whether to read the probability of every label after a verdict of the model. Training rollouts skip this, which
     saves a request."""
     deadline: Deadline = NEVER
-    """Interrupts a turn or a call that runs past it. The rollout has no verdict if there is no time left to read it."""
+    """Interrupts a turn or a call that runs past it. The rollout has no verdict if no time is left to read it."""
     on_turn: OnTurn | None = None
     """Called with each turn when it ends. None: no callback."""
 

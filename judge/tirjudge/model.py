@@ -67,7 +67,7 @@ class Model:
             The fingerprint of the new weights, which is the model version of every following judgment.
 
         Raises:
-            CheckpointError: there is no such checkpoint, it is broken, or its model, tokenizer or sizes differ from
+            CheckpointError: the checkpoint does not exist or is broken, or its model, tokenizer or sizes differ from
                 those being served. The old weights are still in use.
             EngineUnavailable: the engine failed during the swap. The version of its weights is not known.
         """

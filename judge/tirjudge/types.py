@@ -282,7 +282,7 @@ class Rollout:
     model: str
     """Name of the model."""
     forced_ids: tuple[int, ...] = ()
-    """Ids of a forced verdict (tag and label). Empty: the model gave its own verdict, or there is no verdict."""
+    """Ids of a forced verdict (tag and label). Empty: the model gave its own verdict, or gave none."""
     label: str | None = None
     """Label of the verdict as the model saw it. None: no verdict."""
     label_logprobs: dict[str, float] = field(default_factory=dict)
@@ -565,7 +565,7 @@ class RolloutVerdict(Wire):
     best: int | None
     """Index into the request of the response that the label names. None for pointwise."""
     score: float | None
-    """Pointwise: the expected score, or the score as written if there are no probabilities. None in other modes."""
+    """Pointwise: the expected score, or the score as written without probabilities. None in other modes."""
     probabilities: dict[str, float]
     """Shown label -> probability, normalized over the labels. Empty: the model returns no probabilities."""
     label_mass: float | None

@@ -101,7 +101,7 @@ class Format(Protocol):
         """Find the last well-formed verdict in the texts of the model, one text per turn.
 
         Returns:
-            None if there is no verdict, or if the label of the last one was not offered.
+            None without a verdict, or if the label of the last one was not offered.
         """
         ...
 

@@ -62,7 +62,7 @@ class ArealJudgeReward:
         """Return the reward of one completion.
 
         Raises:
-            NoVerdict: there is no verdict and no `fallback`.
+            NoVerdict: neither a verdict nor a `fallback`.
             RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         reference = columns[self._reference_column] if self._reference_column else None

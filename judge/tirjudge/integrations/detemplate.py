@@ -9,7 +9,7 @@ assistant turn may be faked by the first answer, together with a question before
 if
 
 - it begins with a turn of a known template, preceded only by padding and beginning-of-text tokens,
-- there is no text between the end of a turn and the next turn, or after the last turn,
+- no text stands between the end of a turn and the next turn, or after the last turn,
 - only the last turn is an assistant turn. (In Harmony, the messages of the assistant and its tools are one turn.)
 
 A conversation with several answers therefore needs its prompt. For a text with no reading or with several readings the

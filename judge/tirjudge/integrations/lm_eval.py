@@ -42,7 +42,7 @@ class LmEvalAnswer(TypedDict, total=False):
     score: float | None
     """Score from 0 to 1. None: no verdict."""
     reason: str | None
-    """Why there is no verdict. None: there is one."""
+    """Reason for a missing verdict. None: a verdict was given."""
     judgments: list[str]
     """Ids of the judgments."""
 

@@ -56,7 +56,7 @@ class ScoredSample:
     score: float | None
     """Score from 0 to 1. None: no score."""
     reason: str | None = None
-    """Why there is no score. None exactly if there is one."""
+    """Reason for a missing score. None exactly if `score` is given."""
     num_tool_calls: int = 0
     """Number of tool calls of the judge."""
     judgment_ids: tuple[str, ...] = ()
