@@ -76,7 +76,7 @@ def test_examples_of_which_nothing_was_asked_stand_behind_no_figure(make_run: Ma
 
 
 def test_a_benchmark_that_is_not_installed_is_named(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match=r"run: benchmark: 'no-such' given; known are .*judgebench"):
+    with pytest.raises(InputError, match=r"run: unknown benchmark 'no-such'; installed: .*judgebench"):
         score_run(make_run([Pair(id="a")], benchmark="no-such"))
 
 
