@@ -56,7 +56,9 @@ BANNED = {
 
 
 def _files() -> Iterator[Path]:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     for name in filter(None, tracked):
         path = ROOT / name
         if path.suffix in SUFFIXES and not name.startswith(FROZEN) and path.is_file():

@@ -1,4 +1,5 @@
-"""One judgment, from request to verdict. What a caller of a server needs is here by name, and loaded when it is used."""
+"""Tool-integrated LLM judge. The names exported here are those that a client of a server needs; they are imported
+lazily."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The probabilities of labels, from the tokens that a model might have written instead of the ones that it wrote.
+"""Probabilities of labels, computed from the alternative tokens that a chat endpoint returns (`top_logprobs`).
 
-Chat endpoints list the likeliest few (at most 20) at each place. A label that is not among them had less than the least of
-them, and gets 0, so the mass of the labels is a lower bound.
+Chat endpoints return the most likely tokens (at most 20) at each position. A label that is not among them gets
+probability 0, so the label mass is a lower bound.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from tirjudge.types import Completion, TokenAlternatives
 
 
 def label_logprobs(completion: Completion, *, start: int, labels: Sequence[str]) -> dict[str, float]:
-    """Log-probability of each label where one was written.
+    """Return the log-probability of each label at the position where the model wrote one.
 
-    A label of several tokens ("10" as "1", "0") can only be told from the shorter one that it begins with where it was
-    written: P("10") = P("1") P("0" | "1"), and P("1") keeps the rest. Elsewhere "1" is taken for the label "1".
+    A label of several tokens ("10" as "1", "0") shares its first token with a shorter label. If the model wrote that
+    first token, P("10") = P("1") P("0" | "1"), and P("1") keeps the rest. If the token "1" is only an alternative, its
+    whole probability counts for the label "1".
 
     Args:
-        completion: a label stands in its text.
-        start: where the label begins.
-        labels: what was offered.
+        completion: a completion whose text contains a label.
+        start: offset of the label in the text, in characters.
+        labels: the offered labels.
 
     Returns:
-        -inf for a label that is not among the alternatives; empty if the completion tells of no label.
+        Label -> log-probability, -inf for a label that is not among the alternatives. Empty if no label is among them.
     """
     index = next((i for i, place in enumerate(completion.places) if place.start <= start < _end(place)), None)
     if index is None:
@@ -51,7 +52,7 @@ def _end(place: TokenAlternatives) -> int:
 
 
 def _label_in(text: str, *, after: str, labels: Sequence[str]) -> str | None:
-    """The label that a token would have begun: "A", " A", ">A" and "A<" are all A."""
+    """Return the label that a token contains after the text `after`: "A", " A", ">A" and "A<" all contain A."""
     stripped = text.lstrip()
     if not stripped.startswith(after):
         return None
@@ -62,7 +63,7 @@ def _label_in(text: str, *, after: str, labels: Sequence[str]) -> str | None:
 def _share_with_longer(
     mass: dict[str, float], *, written: str, following: TokenAlternatives, labels: Sequence[str]
 ) -> None:
-    """Of what the token `written` has, the part goes to longer labels that the next token would have completed."""
+    """Move part of the probability of the token `written` to longer labels that the next token can complete."""
     whole = mass[written]
     for text, logprob in following.logprobs.items():
         rest = _name_in(text)
@@ -73,5 +74,5 @@ def _share_with_longer(
 
 
 def _name_in(text: str) -> str:
-    """The letters and digits that a text begins with."""
+    """Return the letters and digits at the start of a text."""
     return re.split(r"[^A-Za-z0-9]", text, maxsplit=1)[0]

@@ -1,8 +1,8 @@
-"""The best of N responses to one prompt, chosen by a judge. One definition for the library, the harness and the server.
+"""Select the best of N responses to one prompt with a judge. The library, the harness and the server share this code.
 
-How the responses are set in order is a strategy (`tirjudge.strategies`). Equal texts are judged once and share what they
-get. Of responses that come out equal, those are best whose answer most of the equal ones share (TIR-Judge, App. E), and of
-these the first.
+A ranking strategy (`tirjudge.strategies`) orders the responses. Equal texts are judged once and share the result.
+Responses of equal rank are ordered by how many of them have the same answer (TIR-Judge, App. E), then by their
+position.
 """
 
 from __future__ import annotations
@@ -17,39 +17,42 @@ from tirjudge.strategies.base import Contest, rank
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode
 
 GROUP_SIZE = 4
-"""How many responses one listwise comparison shows."""
+"""Default number of responses in one listwise comparison."""
 
 VERIFIED_WEIGHT = 4.0
-"""What a verified response's vote weighs; any other weighs 1."""
+"""Default weight of the vote of a verified response. Other votes have weight 1."""
 
 JudgeOne = Callable[[JudgeRequest], Awaitable[Judgment]]
-"""A judge in this process, or a client of one elsewhere."""
+"""Makes one judgment: the method of a local judge or of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What was chosen, and what it rests on."""
+    """Result of a selection, with the judgments behind it."""
 
     method: str
     """Name of the strategy."""
     ranking: tuple[int, ...]
-    """Indexes of all responses, the best first."""
+    """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """One a response: 1 to 10 where each was scored, else 0 to 1. None: the judge decided nothing about it."""
+    """One score per response: 1 to 10 if the strategy scores each response, otherwise 0 to 1. None: no verdict on
+    it."""
     judgments: tuple[Judgment, ...]
-    """In the order in which they were asked for."""
+    """Judgments in the order in which they were requested."""
 
     @property
     def best(self) -> int:
+        """Index of the best response."""
         return self.ranking[0]
 
     @property
     def num_calls(self) -> int:
+        """Number of judgments."""
         return len(self.judgments)
 
     @property
     def num_undecided(self) -> int:
-        """Judgments without a verdict."""
+        """Number of judgments without a verdict."""
         return sum(judgment.verdict.status == "abstained" for judgment in self.judgments)
 
 
@@ -65,23 +68,23 @@ async def select(
     verified_weight: float = VERIFIED_WEIGHT,
     **judging: Any,
 ) -> Selection:
-    """Choose the best response.
+    """Select the best response.
 
     Args:
-        prompt: what the responses answer: text, or a conversation.
-        responses: one at least.
-        judge: makes one judgment; several are asked for side by side.
+        prompt: the question that the responses answer: a text or a conversation.
+        responses: at least one response.
+        judge: makes one judgment. It is called concurrently.
         method: name of a strategy.
-        answers: the final answer of each response, in a form in which equal answers are equal texts; an answer of None agrees
-            with nothing. None: each text is its own answer.
-        seed: of orders, samples, and the draw of a knockout or of groups.
-        group_size: how many responses a listwise comparison shows at most.
-        verified_weight: what the vote of a verified response weighs.
-        judging: fields of the `JudgeRequest`s, such as `tools`, `votes` and `reference`.
+        answers: final answer of each response, normalized so that equal answers are equal strings. An answer of None is
+            equal to no other. None instead of a list: each response text is its own answer.
+        seed: seed of response orders, of sampling, and of the draw of a knockout or of groups.
+        group_size: maximum number of responses in a listwise comparison.
+        verified_weight: weight of the vote of a verified response. Other votes have weight 1.
+        judging: further fields of each `JudgeRequest`, such as `tools`, `votes` and `reference`.
 
     Raises:
-        ValueError: there is no response, the answers are not as many, or the method needs what is not given.
-        EngineUnavailable, ServerUnavailable, ...: a judgment could not be made; nothing is selected.
+        ValueError: no responses, a wrong number of answers, or a missing argument that the method needs.
+        EngineUnavailable, ServerUnavailable, ...: a judgment could not be made, so nothing was selected.
     """
     strategy = STRATEGIES.named(method)
     _check(len(responses), answers=answers, group_size=group_size)
@@ -117,41 +120,48 @@ async def select(
 
 def _check(num_responses: int, *, answers: Sequence[str | None] | None, group_size: int) -> None:
     if not num_responses:
-        raise ValueError("responses: none given, one at least is needed")
+        raise ValueError("responses: none given; give at least one")
     if answers is not None and len(answers) != num_responses:
-        raise ValueError(f"answers: {len(answers)} given for {num_responses} responses; one each is needed")
+        raise ValueError(f"answers: {len(answers)} given for {num_responses} responses; give one per response")
     if group_size < 2:
-        raise ValueError(f"group_size: {group_size} given, at least 2 responses are compared")
+        raise ValueError(f"group_size: {group_size} given; give at least 2")
 
 
 SortKey = TypeVar("SortKey", float, tuple[float, ...])
 
 
 def best_first(sort_keys: Sequence[SortKey | None], *, answers: Sequence[Hashable | None] | None = None) -> list[int]:
-    """Indexes in the order of their sort_keys, those without one at the end.
+    """Return the indexes in descending order of their sort keys. Indexes with key None come last.
 
-    Equal ones: by how many of the equal ones share their answer, which None never does, and then in their own order.
+    Indexes with equal keys are ordered by how many of them share their answer (an answer of None is shared with no
+    other), then by position.
+
+    Args:
+        sort_keys: one key per response.
+        answers: one answer per response. None: no two answers are equal.
 
     >>> best_first([7.0, 9.0, None, 9.0, 9.0], answers=["4", "5", "6", "6", "6"])
     [3, 4, 1, 0, 2]
     """
-    own = answers if answers is not None else [None] * len(sort_keys)
-    classes = [(key_, answer) for key_, answer in zip(sort_keys, own, strict=True)]
+    answer_of = answers if answers is not None else [None] * len(sort_keys)
+    classes = [(sort_key, answer) for sort_key, answer in zip(sort_keys, answer_of, strict=True)]
     votes = Counter(each for each in classes if each[1] is not None)
     first_of: dict[tuple[object, object], int] = {}
     for index, each in enumerate(classes):
         first_of.setdefault(each, index)
-    places = {key_: place for place, key_ in enumerate(sorted({m for m in sort_keys if m is not None}, reverse=True))}
+    distinct = sorted({each for each in sort_keys if each is not None}, reverse=True)
+    ranks = {sort_key: rank for rank, sort_key in enumerate(distinct)}
 
     def key(index: int) -> tuple[int, int, int, int]:
-        place = places.get(sort_keys[index], len(places))  # type: ignore[arg-type]
-        return place, -votes[classes[index]], first_of[classes[index]], index
+        rank = ranks.get(sort_keys[index], len(ranks))  # type: ignore[arg-type]
+        return rank, -votes[classes[index]], first_of[classes[index]], index
 
     return sorted(range(len(sort_keys)), key=key)
 
 
 def majority_index(answers: Sequence[Hashable | None]) -> int:
-    """The first response with the answer that most give; of answers given as often, the one that was given first.
+    """Return the index of the first response with the most frequent answer. Among equally frequent answers, the first
+    wins.
 
     >>> majority_index(["7", None, "8", "8", None, None])
     2

@@ -1,7 +1,7 @@
-"""The `tirjudge` command. Rooms add their commands to it as entry points, and it imports no room by name.
+"""The `tirjudge` command. Other packages register subcommands as entry points.
 
-A room's command line imports what is heavy inside its commands, so that `tirjudge --help` is quick and works without
-the extras.
+A subcommand's module imports heavy dependencies inside its functions, so that `tirjudge --help` is fast and works
+without the extras.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typer.core import TyperGroup
 from tirjudge.errors import TirjudgeError
 
 COMMANDS = "tirjudge.commands"
-"""The entry point group in which rooms register a function or a typer app."""
+"""Entry point group of the subcommands. An entry point names a function or a typer app."""
 
 
 class RoomCommands(TyperGroup):
-    """The commands of all installed rooms, each imported when it is asked for."""
+    """All installed subcommands. Each is imported when it is used or listed in the help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(metadata.entry_points(group=COMMANDS).names)
@@ -33,7 +33,7 @@ class RoomCommands(TyperGroup):
 
 
 def load_command(entry_point: metadata.EntryPoint) -> Any:
-    """The command behind an entry point; where its module cannot be imported, one that says so."""
+    """Load the command of an entry point. If its module cannot be imported, return a command that raises that error."""
     try:
         loaded = entry_point.load()
     except ModuleNotFoundError as error:
@@ -72,7 +72,10 @@ def tirjudge(
 
 
 def main() -> None:
-    """Run the command line. What went wrong outside of our code ends in one line: status 2 if the user can mend it."""
+    """Run the command line. A `TirjudgeError` or a missing module is printed as one line on stderr.
+
+    Exit status: 2 if the user can fix the cause, 1 for any other `TirjudgeError`.
+    """
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
         app()
@@ -88,7 +91,7 @@ def _end(message: str, *, status: int) -> None:
 
 
 def missing_module(error: ModuleNotFoundError, *, command: str) -> str:
-    """What to install, as far as our own metadata know which extra brings the module."""
+    """Return the error message for a missing module: the extra to install, if an extra of this package provides it."""
     module = (error.name or "").partition(".")[0]
     for requirement in metadata.requires("tirjudge") or []:
         found = re.match(r"([\w-]+).*extra == ['\"](\w+)['\"]", requirement)

@@ -1,17 +1,21 @@
-"""The clients of a server, `Client` and `AsyncClient`: requests go out, judgments come back, typed.
+"""Typed HTTP clients of a judge server: `Client` and `AsyncClient`.
 
     with Client("http://127.0.0.1:8400") as client:
         request = JudgeRequest(mode=Mode.PAIRWISE, prompt="Which is longer?", responses=["one", "three"])
         print(client.judge(request).verdict.best)
 
-A busy server is asked again when it said to, and a connection that breaks is made anew: every request carries a key by
-which the server knows the second attempt for the first, and judges once. A refused connection is retried for
-`connect_retry_s` (2 s by default); then the request fails with `ServerNotListening`, a `ServerUnavailable`.
-The two have the same methods; one `Client` may be used by many threads, one `AsyncClient` by many tasks of one event loop.
+The two classes have the same methods. One `Client` can be shared by many threads, one `AsyncClient` by many tasks of
+one event loop.
 
-Every method takes `deadline_s`, the seconds in which the answer must be there: the server forces verdicts from what there
-is when they are nearly up, and `DeadlineExceeded` is raised where there is nothing. All raise `RequestRefused` where the
-request is at fault, and `ServerUnavailable` where the server is.
+Retries: a request to a busy server is sent again after the time that the server asks for, and a broken connection is
+reopened. A refused connection is retried for `connect_retry_s` (2 s by default); then `ServerNotListening`, a
+`ServerUnavailable`, is raised. Every POST carries an idempotency key, so that the server judges a repeated request only once.
+
+Deadlines: methods that judge take `deadline_s`, the time limit for the answer in seconds (None: no limit). Near the
+limit, the server forces verdicts from the turns written so far.
+
+Every method raises `RequestRefused` if the server rejects the request, `ServerUnavailable` if the server cannot be
+reached or fails, and `DeadlineExceeded` if the deadline passes without an answer.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class _Connection:
-    """What the two have in common: where the server is, and how long to try."""
+    """State shared by both clients: the connection to the server and the retry limits."""
 
     _http_class: Any
 
@@ -107,20 +111,20 @@ class _Connection:
 
 
 class Client(_Connection):
-    """Talks to one server, and waits for it; use it as `with`.
+    """Blocking client of one server. Use it as a context manager, or call `close`.
 
     Args:
-        base_url: such as `http://127.0.0.1:8400`.
-        api_key: one of the server's keys; None: it asks for none.
-        timeout_s: longest wait for an answer, the queue included.
-        max_attempts: how often one request is sent at most.
-        max_wait_s: longest pause between two attempts, whatever the server asks for.
-        connect_retry_s: seconds during which a refused connection is retried, because a server may be restarting.
+        base_url: URL of the server, such as `http://127.0.0.1:8400`.
+        api_key: API key. None: the server requires none.
+        timeout_s: maximum time to wait for an answer, in seconds, including the server's queue.
+        max_attempts: maximum number of attempts per request.
+        max_wait_s: maximum pause between two attempts, in seconds, even if the server asks for a longer one.
+        connect_retry_s: time for which a refused connection is retried, in seconds, because the server may be restarting.
             0: fail at the first refusal.
-        transport: another way to the server than a socket.
+        transport: httpx transport, for tests. None: TCP.
 
     Raises:
-        ServerUnavailable: `base_url` is no URL.
+        ServerUnavailable: `base_url` is not a URL.
     """
 
     _http_class = httpx2.Client
@@ -133,17 +137,18 @@ class Client(_Connection):
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         self._http.close()
 
     def judge(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Judgment:
-        """One judgment."""
-        return self._post(JUDGE_PATH, _whole(request), answer=Judgment, deadline_s=deadline_s)
+        """Judge one request and return the judgment."""
+        return self._post(JUDGE_PATH, _without_stream(request), answer=Judgment, deadline_s=deadline_s)
 
     def stream(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Iterator[Event]:
-        """The events of one judgment as they happen; the last one is the `Judgment`.
+        """Judge one request and yield its events as they happen. The last event is the `Judgment`.
 
-        A stream that breaks off is not begun anew: what was seen of it cannot be taken back.
+        An interrupted stream raises `ServerUnavailable` and is not retried, because its events have already been
+        yielded.
         """
         exchange = self._exchange(deadline_s=deadline_s)
         with self._opened(exchange, JUDGE_PATH, content=_streamed(request)) as response, exchange.streaming():
@@ -157,37 +162,40 @@ class Client(_Connection):
     def judge_batch(
         self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
-        """Many judgments, in order; where one could not be made, what is wrong with it."""
+        """Judge many requests in one HTTP request and return one result per request, in order.
+
+        A request that failed has a `Problem` in place of its judgment; the others are not affected.
+        """
         answer = self._post(BATCH_PATH, _batch(requests), answer=JudgmentBatchAnswer, deadline_s=deadline_s)
         return _judgments(answer)
 
     def reward(self, request: RewardRequest, *, deadline_s: float | None = None) -> RewardAnswer:
-        """Rewards for the responses of one prompt or of many; a response without one says why."""
+        """Return rewards for the responses to one or more prompts. A response without a reward has the reason."""
         return self._post(REWARD_PATH, request, answer=RewardAnswer, deadline_s=deadline_s)
 
     def rerank(self, request: RerankRequest, *, deadline_s: float | None = None) -> RerankAnswer:
-        """The responses to one prompt, the best first."""
+        """Rank the responses to one prompt, best first."""
         return self._post(RERANK_PATH, request, answer=RerankAnswer, deadline_s=deadline_s)
 
     def judgment(self, judgment_id: str) -> JudgmentRecord:
-        """What the server has on record."""
+        """Return the stored record of a judgment."""
         return self._get(_record_path(judgment_id), answer=JudgmentRecord)
 
     def models(self) -> list[ModelCard]:
-        """The judges that the server offers, one at least."""
+        """Return the judges that the server offers, at least one."""
         return self._get(MODELS_PATH, answer=ModelList).data
 
     def _get(self, path: str, *, answer: type[Answer]) -> Answer:
-        return self._asked(self._exchange(posts=False), "GET", path, content=None, answer=answer)
+        return self._send(self._exchange(posts=False), "GET", path, content=None, answer=answer)
 
     def _post(self, path: str, body: BaseModel, *, answer: type[Answer], deadline_s: float | None) -> Answer:
         exchange = self._exchange(deadline_s=deadline_s)
-        return self._asked(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
+        return self._send(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
 
-    def _asked(
+    def _send(
         self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
     ) -> Answer:
-        """The whole answer of a success; asks again while that may help."""
+        """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
         while True:
             try:
                 response = self._http.request(method, path, content=content, **exchange.attempt())
@@ -202,7 +210,7 @@ class Client(_Connection):
 
     @contextmanager
     def _opened(self, exchange: HTTPExchange, path: str, *, content: str) -> Iterator[httpx2.Response]:
-        """A success whose body is still to come; asks again while that may help."""
+        """Send a request, retry as `exchange` decides, and yield the successful response with its body unread."""
         while True:
             try:
                 request = self._http.build_request("POST", path, content=content, **exchange.attempt())
@@ -220,14 +228,14 @@ class Client(_Connection):
 
 
 class AsyncClient(_Connection):
-    """The same in coroutines; use it as `async with`.
+    """Asynchronous client of one server. Use it as an async context manager, or await `close`.
 
     Args:
         base_url, api_key, timeout_s, max_attempts, max_wait_s, connect_retry_s: as for `Client`.
-        transport: another way to the server than a socket.
+        transport: asynchronous httpx transport, for tests. None: TCP.
 
     Raises:
-        ServerUnavailable: `base_url` is no URL.
+        ServerUnavailable: `base_url` is not a URL.
     """
 
     _http_class = httpx2.AsyncClient
@@ -240,18 +248,15 @@ class AsyncClient(_Connection):
         await self.close()
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         await self._http.aclose()
 
     async def judge(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Judgment:
-        """One judgment."""
-        return await self._post(JUDGE_PATH, _whole(request), answer=Judgment, deadline_s=deadline_s)
+        """Judge one request and return the judgment. See `Client.judge`."""
+        return await self._post(JUDGE_PATH, _without_stream(request), answer=Judgment, deadline_s=deadline_s)
 
     async def stream(self, request: JudgeRequest, *, deadline_s: float | None = None) -> AsyncIterator[Event]:
-        """The events of one judgment as they happen; the last one is the `Judgment`.
-
-        A stream that breaks off is not begun anew: what was seen of it cannot be taken back.
-        """
+        """Judge one request and yield its events as they happen. See `Client.stream`."""
         exchange = self._exchange(deadline_s=deadline_s)
         async with self._opened(exchange, JUDGE_PATH, content=_streamed(request)) as response:
             with exchange.streaming():
@@ -265,39 +270,37 @@ class AsyncClient(_Connection):
     async def judge_batch(
         self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
-        """Many judgments, in order; where one could not be made, what is wrong with it."""
+        """Judge many requests in one HTTP request; one result per request, in order. See `Client.judge_batch`."""
         answer = await self._post(BATCH_PATH, _batch(requests), answer=JudgmentBatchAnswer, deadline_s=deadline_s)
         return _judgments(answer)
 
     async def reward(self, request: RewardRequest, *, deadline_s: float | None = None) -> RewardAnswer:
-        """Rewards for the responses of one prompt or of many; a response without one says why."""
+        """Return rewards for the responses to one or more prompts. See `Client.reward`."""
         return await self._post(REWARD_PATH, request, answer=RewardAnswer, deadline_s=deadline_s)
 
     async def rerank(self, request: RerankRequest, *, deadline_s: float | None = None) -> RerankAnswer:
-        """The responses to one prompt, the best first."""
+        """Rank the responses to one prompt, best first. See `Client.rerank`."""
         return await self._post(RERANK_PATH, request, answer=RerankAnswer, deadline_s=deadline_s)
 
     async def judgment(self, judgment_id: str) -> JudgmentRecord:
-        """What the server has on record."""
+        """Return the stored record of a judgment. See `Client.judgment`."""
         return await self._get(_record_path(judgment_id), answer=JudgmentRecord)
 
     async def models(self) -> list[ModelCard]:
-        """The judges that the server offers, one at least."""
+        """Return the judges that the server offers. See `Client.models`."""
         return (await self._get(MODELS_PATH, answer=ModelList)).data
 
     async def _get(self, path: str, *, answer: type[Answer]) -> Answer:
-        return await self._asked(self._exchange(posts=False), "GET", path, content=None, answer=answer)
+        return await self._send(self._exchange(posts=False), "GET", path, content=None, answer=answer)
 
     async def _post(self, path: str, body: BaseModel, *, answer: type[Answer], deadline_s: float | None) -> Answer:
         exchange = self._exchange(deadline_s=deadline_s)
-        return await self._asked(
-            exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer
-        )
+        return await self._send(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
 
-    async def _asked(
+    async def _send(
         self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
     ) -> Answer:
-        """The whole answer of a success; asks again while that may help."""
+        """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
         while True:
             try:
                 response = await self._http.request(method, path, content=content, **exchange.attempt())
@@ -312,7 +315,7 @@ class AsyncClient(_Connection):
 
     @asynccontextmanager
     async def _opened(self, exchange: HTTPExchange, path: str, *, content: str) -> AsyncIterator[httpx2.Response]:
-        """A success whose body is still to come; asks again while that may help."""
+        """Send a request, retry as `exchange` decides, and yield the successful response with its body unread."""
         while True:
             try:
                 request = self._http.build_request("POST", path, content=content, **exchange.attempt())
@@ -334,10 +337,10 @@ def _is_url(base_url: str) -> Iterator[None]:
     try:
         yield
     except httpx2.InvalidURL as error:
-        raise ServerUnavailable(f"{base_url} is no URL: {error}") from error
+        raise ServerUnavailable(f"{base_url} is not a URL: {error}") from error
 
 
-def _whole(request: JudgeRequest) -> JudgeRequest:
+def _without_stream(request: JudgeRequest) -> JudgeRequest:
     return request.model_copy(update={"stream": False})
 
 
@@ -347,7 +350,7 @@ def _streamed(request: JudgeRequest) -> str:
 
 def _batch(requests: Sequence[JudgeRequest]) -> JudgmentBatchRequest:
     return JudgmentBatchRequest(
-        requests=[_whole(request).model_dump(mode="json", exclude_unset=True) for request in requests]
+        requests=[_without_stream(request).model_dump(mode="json", exclude_unset=True) for request in requests]
     )
 
 

@@ -1,4 +1,7 @@
-"""Several coroutines at a time: all of them, a bounded number, or one beside a block. The first failure ends all."""
+"""Run coroutines concurrently: all together, a bounded number at a time, or one in the background of a block.
+
+The first failure cancels the others.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def fail_fast_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group for tasks that start others. The first failure cancels the others and is raised as it is."""
+    """Task group whose first failure cancels the other tasks and is raised without an ExceptionGroup around it."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -21,7 +24,8 @@ async def fail_fast_group() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 async def gather_fail_fast(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of them side by side; the first failure cancels the others and is raised as it is."""
+    """Run all coroutines concurrently and return their results in order. The first failure cancels the others and is
+    raised without an ExceptionGroup around it."""
     async with fail_fast_group() as group:
         tasks = [group.create_task(coroutine) for coroutine in coroutines]
     return [task.result() for task in tasks]
@@ -30,7 +34,8 @@ async def gather_fail_fast(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list
 async def run_concurrently(
     coroutines: Iterable[Coroutine[Any, Any, object]], *, num_at_once: int, one_by_one: bool = False
 ) -> None:
-    """All of them, so many side by side; what they return is dropped. Arguments and failures as of `map_concurrently`."""
+    """Run coroutines, at most `num_at_once` concurrently, and discard their results. Arguments and errors are those of
+    `map_concurrently`."""
     remaining = iter(coroutines)
     taking = asyncio.Semaphore(1 if one_by_one else num_at_once)
 
@@ -48,12 +53,14 @@ async def run_concurrently(
 async def map_concurrently(
     coroutines: Iterable[Coroutine[Any, Any, T]], *, num_at_once: int, one_by_one: bool = False
 ) -> list[T]:
-    """The results of all, in order, so many side by side. The first failure cancels the others and is raised as it is.
+    """Run coroutines, at most `num_at_once` concurrently, and return their results in order. The first failure cancels
+    the others and is raised without an ExceptionGroup around it.
 
     Args:
-        coroutines: each is made when its turn comes, so that this may generate many; before that the event loop goes round.
-        num_at_once: how many are under way.
-        one_by_one: whether the event loop goes round between any two that begin, because making one takes a while.
+        coroutines: consumed lazily. The event loop runs once before each coroutine is created, so that a long generator
+            does not block it.
+        num_at_once: maximum number of coroutines in flight.
+        one_by_one: whether the event loop also runs between two creations, for coroutines that are slow to create.
     """
     results: dict[int, T] = {}
 
@@ -67,7 +74,7 @@ async def map_concurrently(
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Run a coroutine beside the block. At the end of the block it is cancelled, and waited for."""
+    """Run a coroutine in the background of the block. At the end of the block, cancel it and wait for it to end."""
     task = asyncio.create_task(work)
     try:
         yield task

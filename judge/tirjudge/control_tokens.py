@@ -1,8 +1,8 @@
-"""The strings that a tokenizer reads as control tokens, and how they are broken in a text that is only shown.
+"""Strings that a tokenizer reads as control tokens, and how to break them in untrusted text.
 
-A chat template is rendered to one string before it is encoded, so a response that spells `<|im_end|>` would end the turn that
-shows it. The source of truth is the served tokenizer: its added tokens that are marked as special. Where the tokenizer is not
-known, as behind a chat endpoint, the tokens of all model families are broken.
+A chat template is rendered to one string before it is encoded, so a response that contains `<|im_end|>` could end its
+turn. The strings come from the served tokenizer: its added tokens that are marked as special. If the tokenizer is not
+known, such as behind a chat endpoint, the control tokens of all known model families are broken.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 
 class ControlTokens:
-    """Strings to break.
+    """A set of control tokens to break in untrusted text.
 
     Args:
-        tokens: as their tokenizer spells them. White space around them is left out, and what is then a single character
-            cannot be broken.
+        tokens: texts of the tokens. Surrounding whitespace is stripped. Tokens of one character are ignored, because
+            they cannot be broken.
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
@@ -29,11 +29,11 @@ class ControlTokens:
         return token in self.tokens
 
     def are_in(self, text: str) -> bool:
-        """Whether the text spells one of them."""
+        """Whether the text contains one of the tokens."""
         return self._pattern.search(text) is not None
 
     def broken(self, text: str) -> str:
-        """The text with a space after the first character of each of them.
+        """Return the text with a space inserted after the first character of each token.
 
         >>> ControlTokens(["]~b]", "[e~["]).broken("x[e~[ ]~b]user")
         'x[ e~[ ] ~b]user'
@@ -42,8 +42,11 @@ class ControlTokens:
 
 
 def _first_characters(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Matches the first character of each token. Only looks at the rest, so tokens that overlap are all found, in one pass
-    whose cost at a place is bounded by the longest token."""
+    """Return a pattern that matches the first character of each token, with a lookahead for the rest.
+
+    The lookahead finds overlapping tokens in one pass. The cost per position is bounded by the length of the longest
+    token.
+    """
     trie: dict[str, Any] = {}
     for token in tokens:
         node = trie
@@ -55,7 +58,7 @@ def _first_characters(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 def _alternatives(node: dict[str, Any]) -> str:
-    """What follows a beginning; nothing where a token ends, since a longer one is broken with it."""
+    """Return the pattern of the rest of a trie node. It is empty where a token ends: that also breaks longer tokens."""
     if "" in node:
         return ""
     branches = [re.escape(character) + _alternatives(rest) for character, rest in sorted(node.items())]
@@ -63,7 +66,8 @@ def _alternatives(node: dict[str, Any]) -> str:
 
 
 _FAMILIES = (
-    # Every `<|...|>` and `<｜...｜>` is broken anyway (see `render`): Qwen, Llama 3 and 4, Kimi, Granite, Harmony, ...
+    # Tokens of the form `<|...|>` and `<｜...｜>` are not listed, because `neutralise` in formats/texts.py breaks all of
+    # them: Qwen, Llama 3 and 4, Kimi, Granite, Harmony, ...
     "<s> </s> <unk> <pad> <bos> <eos> <mask> <cls> <sep> <<SYS>> <</SYS>>",
     # Mistral, up to the thirteenth version of Tekken.
     "[INST] [/INST] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [MODEL_SETTINGS] [/MODEL_SETTINGS] [THINK] [/THINK] [ARGS] [CALL_ID]",
@@ -83,7 +87,7 @@ _FAMILIES = (
     # DeepSeek, Cohere, Ling, MiniCPM, SmolVLM.
     "｜DSML｜ <dsml: </dsml: <BOS_TOKEN> <EOS_TOKEN> <EOP_TOKEN> <MASK_TOKEN> <PAD> <UNK> <role> </role> <用户> <AI>",
     "<end_of_utterance>",
-    # Models of code. `<filename>` and `<reponame>` are ordinary words of a usage message, and are left alone.
+    # Code models. `<filename>` and `<reponame>` are excluded because they are common in usage messages.
     "<fim_prefix> <fim_middle> <fim_suffix> <fim_pad> <file_sep> <gh_stars> <repo_name> <issue_start> <issue_comment>",
     "<issue_closed> <commit_before> <commit_msg> <commit_after> <commit_message> <jupyter_start> <jupyter_text>",
     "<jupyter_code> <jupyter_output> <jupyter_error> <jupyter_script> <empty_output> <empty_source_file> <add_file>",
@@ -91,12 +95,13 @@ _FAMILIES = (
     "<review_comment>",
 )
 _RESERVED = ("<unused", "[unused", "<SPECIAL_", "<extra_id_", "[extra_id_", "<reserved_", "[UNUSED_TOKEN_", "<mask:")
-"""How reserved tokens begin that end in a number. Nemotron, InternLM, Pangu and Baichuan make their turns of such."""
+"""Prefixes of reserved tokens that end in a number. Nemotron, InternLM, Pangu and Baichuan use such tokens for
+turns."""
 
 FAMILIES = ControlTokens(
     [*" ".join(_FAMILIES).split(), *(f"{begins}{digit}" for begins in _RESERVED for digit in range(10))]
 )
-"""Of the models that people serve, for a tokenizer that is not known."""
+"""Control tokens of widely used model families, for unknown tokenizers."""
 
 NONE = ControlTokens([])
-"""Of a tokenizer without any."""
+"""The empty set, for a tokenizer without control tokens."""

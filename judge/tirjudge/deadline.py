@@ -1,9 +1,11 @@
-"""When a judgment must be there, and how much of its time is kept for forcing the verdict.
+"""The deadline of a judgment, and the part of its time that is reserved for forcing the verdict.
 
-A judgment's time has three ends, each a little before the next: from `forces_at` on nothing more is written or run, and
-verdicts are forced from what there is; from `reads_until` on no verdict is read any more, so that the judgment is there at
-`ends_at`; what still hangs at `gives_up_at`, a little after, such as a tokenizer behind HTTP, is given up. All of them are
-instants of the event loop's clock, which no change of the wall clock moves.
+A deadline has four instants on the monotonic clock of the event loop, in this order:
+
+- `forces_at`: generation and tool calls stop, and verdicts are forced from the turns written so far.
+- `reads_until`: reading of verdict probabilities stops.
+- `ends_at`: the judgment must be complete.
+- `gives_up_at`: work that still hangs, such as a tokenizer behind HTTP, is cancelled.
 """
 
 from __future__ import annotations
@@ -15,31 +17,32 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 RESERVE_SHARE = 0.2
-"""Share of the time that is kept for forcing verdicts."""
+"""Share of the time that is reserved for forcing verdicts."""
 
 MAX_RESERVE_S = 5.0
-"""Longest that is kept for it; reading a verdict is one short completion or two."""
+"""Maximum reserve in seconds. Reading a verdict takes one or two short completions."""
 
 CLOSING_SHARE = 0.1
-"""Share of the reserve in which the judgment is put together."""
+"""Share of the reserve that remains after `reads_until`, for assembling the judgment."""
 
 LATE_S = 1.0
-"""How long after the end it is given up."""
+"""Seconds from `ends_at` to `gives_up_at`."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """The end of one judgment's time; made inside the event loop."""
+    """Deadline of one judgment. Create and use it inside the event loop."""
 
     ends_at: float | None
-    """None: never."""
+    """Instant of the event loop's clock, in seconds. None: no deadline."""
     reserve_s: float = 0.0
+    """Time before `ends_at` that is reserved for forcing verdicts, in seconds."""
 
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
-        """So many seconds from now; None: never."""
+        """Return a deadline that many seconds from now. None: no deadline."""
         if seconds is None:
             return NEVER
         reserve_s = min(seconds * RESERVE_SHARE, MAX_RESERVE_S)
@@ -47,32 +50,36 @@ class Deadline:
 
     @property
     def forces_at(self) -> float | None:
+        """When generation stops and verdicts are forced. None: no deadline."""
         return None if self.ends_at is None else self.ends_at - self.reserve_s
 
     @property
     def reads_until(self) -> float | None:
+        """When reading of verdict probabilities stops. None: no deadline."""
         return None if self.ends_at is None else self.ends_at - self.reserve_s * CLOSING_SHARE
 
     @property
     def gives_up_at(self) -> float | None:
+        """When hanging work is cancelled. None: no deadline."""
         return None if self.ends_at is None else self.ends_at + LATE_S
 
     @property
     def left_s(self) -> float:
-        """Seconds from now to its end; infinite if there is none."""
+        """Seconds from now to `ends_at`; infinite without a deadline."""
         return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
 
     @property
     def is_near(self) -> bool:
-        """Whether verdicts are to be forced now."""
+        """Whether `forces_at` has passed."""
         return self.forces_at is not None and asyncio.get_running_loop().time() >= self.forces_at
 
 
 NEVER = Deadline(ends_at=None)
+"""No deadline."""
 
 
 async def until(instant: float | None, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of some work; None if it was cut off at that instant of the loop's clock."""
+    """Await a coroutine and return its result, or cancel it at `instant` of the event loop's clock and return None."""
     timeout = asyncio.timeout_at(instant)
     try:
         async with timeout:

@@ -1,7 +1,7 @@
-"""Files that survive a crash: replaced as a whole, locked by one process, appended line by line, closed to other users.
+"""Crash-safe files: atomic replacement, locks, append-only journals, and private permissions.
 
-A process that is killed at any point leaves the old file or the new one, whole lines in a journal with perhaps a torn last
-one, which the next `Journal` takes off, and no lock.
+A process that is killed at any point leaves either the old file or the new one, and no lock. A journal may end in a
+partial line, which the next `Journal` removes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from tirjudge.errors import TirjudgeError
 
 UNFINISHED = ".unfinished-"
-"""What the names of files and folders begin with that are not in their place yet. Readers of Parquet leave them alone."""
+"""Name prefix of temporary files and folders. Parquet readers ignore names that begin with a dot."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -33,17 +33,18 @@ Line = TypeVar("Line", bound=BaseModel)
 
 
 class StorageError(TirjudgeError, ValueError):
-    """A file or folder that this command cannot use: locked by another process, not writable, damaged, or of another run."""
+    """A file or folder cannot be used: locked by another process, not writable, damaged, or of another run."""
 
 
 # Private files and folders ----------------------------------------------------------------------------------------------
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder and its missing parents, closed to other users whatever the umask is. An existing one stays as it is.
+    """Create a folder and its missing parents with mode 0700, independent of the umask. An existing folder keeps its
+    mode.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     if path.parent != path and not path.parent.exists():
         make_private_folder(path.parent)
@@ -51,12 +52,12 @@ def make_private_folder(path: Path) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """The `opener` of `open` for a private file. An existing one keeps its mode."""
+    """Open a file with mode 0600; pass it to `open` as `opener`. An existing file keeps its mode."""
     return os.open(path, flags, 0o600)
 
 
 def close_to_others(path: Path) -> None:
-    """Take the rights of other users away from a file or a folder; warn where only its owner can."""
+    """Remove the permissions of group and others from a file or a folder. Warn if this process is not allowed to."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if not mode & _OTHERS:
         return
@@ -64,8 +65,8 @@ def close_to_others(path: Path) -> None:
         path.chmod(mode & ~_OTHERS)
     except OSError as error:
         warnings.warn(
-            f"{path}: others may read it (mode {mode:04o}), and that cannot be changed: {error.strerror}; "
-            f"`chmod go= {path}` as its owner",
+            f"{path}: others may read it (mode {mode:04o}), and its mode cannot be changed: {error.strerror}; "
+            f"run `chmod go= {path}` as its owner",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -75,7 +76,7 @@ def close_to_others(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
+    """Fsync a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,14 +86,15 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. That file replaces `path` when the block ends; if the block raises, `path` is unchanged.
+    """Yield a temporary path to write to. It replaces `path` when the block ends; if the block raises, `path` is
+    unchanged.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}-{path.name}")
-    unfinished.unlink(missing_ok=True)  # of a killed process with the same id, as containers have them
+    unfinished.unlink(missing_ok=True)  # left by a killed process with the same id, which is common in containers
     try:
         yield unfinished
         sync(unfinished)
@@ -104,15 +106,15 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes | memoryview, *, closed: bool = True) -> None:
-    """Replace a file as a whole.
+    """Replace a file atomically.
 
     Args:
-        path: its missing parent folders are made.
-        content: text is written as UTF-8.
-        closed: whether other users may not read it; False: as the umask says.
+        path: file to write. Missing parent folders are created.
+        content: new content. Text is encoded as UTF-8.
+        closed: whether to create the file with mode 0600. False: the umask decides.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; the old file is unchanged.
+        OSError: the disk is full, or the folder is not writable. The old file is unchanged.
     """
     if closed:
         make_private_folder(path.parent)
@@ -127,11 +129,11 @@ def write_file(path: Path, content: str | bytes | memoryview, *, closed: bool = 
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to fill. It replaces `path` when the block ends; if the block raises, `path` is unchanged.
 
-    POSIX has no exchange of two folders: the old one is moved aside, the new one in, and then the old one deleted. If the
-    process ends between the first two, `recover_folder` moves the old one back.
+    POSIX cannot swap two folders: the old folder is renamed, the new one is moved to `path`, then the old one is
+    deleted. If the process dies between the two renames, `recover_folder` moves the old folder back.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written.
+        OSError: the disk is full, or the parent folder is not writable.
     """
     fresh, old = path.with_name(f"{UNFINISHED}{path.name}"), _old(path)
     try:
@@ -155,13 +157,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def recover_folder(path: Path) -> None:
-    """Move a folder back to its place that a writer which was killed had moved aside."""
+    """Restore a folder that `replacing_folder` had renamed before its process was killed."""
     if _old(path).exists() and not path.exists():
         _old(path).rename(path)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed writers left in a folder. Call it under the lock of the folder."""
+    """Remove the temporary files that killed writers left in a folder. The caller must hold the lock of the folder."""
     for left in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
@@ -174,7 +176,7 @@ def _old(path: Path) -> Path:
 
 
 def lock_folder(path: Path, *, closed: bool = True) -> int:
-    """Lock a folder by the file `.lock` in it. Arguments and errors as of `lock`."""
+    """Lock a folder through the file `.lock` inside it. Arguments and errors are those of `lock`."""
     return lock(path / ".lock", closed=closed, name=path)
 
 
@@ -182,16 +184,16 @@ def lock(path: Path, *, closed: bool = True, name: Path | None = None) -> int:
     """Lock a file until the descriptor is closed or this process ends.
 
     Args:
-        path: of the file; made if it does not exist.
-        closed: whether other users may not read it; False: as the umask says.
-        name: what the error calls it; None: the path.
+        path: file to lock. It is created if it does not exist.
+        closed: whether to create the file with mode 0600. False: the umask decides.
+        name: path to show in the error message. None: `path`.
 
     Returns:
-        A descriptor to read from and append to.
+        A descriptor for reading and appending.
 
     Raises:
-        StorageError: another process holds it.
-        OSError: it cannot be opened for writing.
+        StorageError: another process holds the lock.
+        OSError: the file cannot be opened for writing.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600 if closed else 0o666)
@@ -215,17 +217,18 @@ def lock(path: Path, *, closed: bool = True, name: Path | None = None) -> int:
 
 
 class Journal:
-    """An append-only file of lines, locked while it is open. Use it as `with` or `async with`, or call `close`.
+    """An append-only file of lines, locked while it is open. Use it as a context manager (`with` or `async with`), or
+    call `close`.
 
     Args:
-        path: of the file; it and its folder are made if they do not exist.
-        closed: whether other users may not read it; False: as the umask says.
+        path: path of the file. The file and its parent folders are created if they do not exist.
+        closed: whether to create the file with mode 0600. False: the umask decides.
 
     Attributes:
-        lines: the lines that it held when it was opened, without line ends. A torn last line is taken off.
+        lines: lines that the file contained when it was opened, without line ends. A partial last line is removed.
 
     Raises:
-        StorageError: the file cannot be written, or another process has it open.
+        StorageError: the file is not writable, or another process has it open.
     """
 
     def __init__(self, path: Path, *, closed: bool = True) -> None:
@@ -240,7 +243,7 @@ class Journal:
             self._size = len(content) - len(torn)
             os.ftruncate(self._file, self._size)
         except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}; a file that can be written is needed") from error
+            raise StorageError(f"{path}: {error.strerror}; a writable file is needed") from error
         self._is_synced = True
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -262,7 +265,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Sync the file and let go of it."""
+        """Fsync and close the file, which releases the lock."""
         try:
             if not self._is_synced:
                 os.fsync(self._file)
@@ -270,19 +273,25 @@ class Journal:
             os.close(self._file)
 
     def write(self, line: bytes) -> None:
-        """Add a line, given without its end. The kernel has it on return, so that this process may die; `close` syncs.
+        """Append a line. On return it survives the death of this process, but not a power failure until `close` syncs.
+
+        Args:
+            line: the line without its line end.
 
         Raises:
-            OSError: the disk is full, or fails; the file is as it was before.
+            OSError: the disk is full or failed. The file is unchanged.
         """
         self._is_synced = False
         self._put(line + b"\n")
 
     async def append(self, line: bytes) -> None:
-        """Add a line, given without its end; it is on disk on return. Lines that are ready together share one fsync.
+        """Append a line and fsync it. Concurrent calls share one fsync.
+
+        Args:
+            line: the line without its line end.
 
         Raises:
-            OSError: the disk is full, or fails; the file is as it was before.
+            OSError: the disk is full or failed. The file is unchanged.
         """
         written = asyncio.get_running_loop().create_future()
         self._waiting.append((line, written))
@@ -291,7 +300,7 @@ class Journal:
         await written
 
     def replace(self, lines: Sequence[bytes]) -> None:
-        """Replace all lines in one step; not while lines are being appended."""
+        """Replace all lines atomically. Do not call it while an `append` is pending."""
         content = b"".join(line + b"\n" for line in lines)
         with replacing_file(self.path) as unfinished:
             with open(unfinished, "wb", opener=private) as file:
@@ -316,7 +325,7 @@ class Journal:
         self._writing = None
 
     def _put(self, content: bytes, *, synced: bool = False) -> None:
-        """All of it, or nothing."""
+        """Write all of the content, or leave the file unchanged."""
         try:
             left = memoryview(content)
             while left:
@@ -331,10 +340,10 @@ class Journal:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file that another process may be appending to, without a torn last one; none if there is no file.
+    """Return the complete lines of a file that another process may be appending to. Empty if the file does not exist.
 
     Raises:
-        StorageError: it cannot be read.
+        StorageError: the file cannot be read.
     """
     try:
         return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -343,10 +352,15 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def parse_lines(lines: Sequence[bytes], *, model: type[Line], path: Path) -> list[Line]:
-    """The objects on the lines of a file.
+    """Parse each line of a file as JSON of a pydantic model.
+
+    Args:
+        lines: lines of the file.
+        model: type of the objects.
+        path: path of the file, for the error message.
 
     Raises:
-        StorageError: a line holds none; names the file and the line.
+        StorageError: a line is not valid. The message names the file and the line.
     """
     found: list[Line] = []
     for number, line in enumerate(lines, start=1):
@@ -354,16 +368,16 @@ def parse_lines(lines: Sequence[bytes], *, model: type[Line], path: Path) -> lis
             found.append(model.model_validate_json(line))
         except ValidationError as error:
             raise StorageError(
-                f"{path}: line {number} is none of ours; restore that file, remove it, or give another --out"
+                f"{path}: line {number} is not a valid record; restore that file, remove it, or give another --out"
             ) from error
     return found
 
 
-# One run or another -----------------------------------------------------------------------------------------------------
+# Run configurations -----------------------------------------------------------------------------------------------------
 
 
 def differences(there: Any, here: Any, *, name: str = "") -> list[str]:
-    """Where two trees of plain values differ, each as a clause: `optimizer.lr was 0.1 and is now 0.2`."""
+    """Return the differences between two trees of plain values, such as `optimizer.lr was 0.1 and is now 0.2`."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
         inside = [(key, f"{name}.{key}" if name else str(key)) for key in {**there, **here}]
         return [one for key, path in inside for one in differences(there.get(key), here.get(key), name=path)]
@@ -372,10 +386,15 @@ def differences(there: Any, here: Any, *, name: str = "") -> list[str]:
 
 
 def refuse_other_run(place: Path, *, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Check that a run on disk is the one that this command continues.
+    """Check that a run on disk has the configuration of this command, so that the command can resume it.
+
+    Args:
+        place: file or folder of the run, for the error message.
+        there: configuration of the run on disk.
+        here: configuration of this command.
 
     Raises:
-        StorageError: it is another one; says what differs.
+        StorageError: the configurations differ. The message lists the differences.
     """
     if changes := differences(there, here):
         raise StorageError(

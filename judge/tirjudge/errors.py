@@ -1,7 +1,8 @@
-"""What can go wrong on our side. What a judged program does wrong is data (`ExecResult`), never one of these.
+"""Exceptions of this project.
 
-A user's mistake is a `ValueError`. An exception from this file means that a judgment could not be made; it is retried or
-reported with its cause, and never turned into a score.
+An exception from this file means that a judgment could not be made. It is retried or reported with its cause, and never
+becomes a score. The failure of a judged program is not an exception but data (`ExecResult`). A user's mistake is a
+`ValueError`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ class TirjudgeError(Exception):
     """Base of all errors of this project."""
 
     logged: str | None = None
-    """What a log may say of it; None: its message, which is all ours."""
+    """Text for logs. None: log the message, which then contains no user data."""
 
     def logged_as(self, text: str) -> Self:
-        """The error itself. Its message quotes what somebody sent, or what an engine said of that; a log says this."""
+        """Set the text for logs and return the error. Use it when the message contains user data."""
         self.logged = text
         return self
 
 
 def logged(error: BaseException) -> str:
-    """What a log may say of an error: our own words, or its kind alone."""
+    """Return the text of an error that is safe to log: free of user data, or the class name alone for a foreign
+    error."""
     return (error.logged or str(error)) if isinstance(error, TirjudgeError) else type(error).__name__
 
 
 class EngineUnavailable(TirjudgeError):
-    """The engine cannot be reached, or failed while it generated."""
+    """The engine cannot be reached, or failed during generation."""
 
 
 class EngineNotListening(EngineUnavailable):
@@ -35,18 +37,18 @@ class EngineNotListening(EngineUnavailable):
 
 
 class TurnRefused(EngineUnavailable):
-    """The engine works and refuses what it was asked for; another one of its kind would too."""
+    """The engine works but rejects the request. Another engine of the same kind would reject it too."""
 
 
 class SandboxUnavailable(TirjudgeError):
-    """The sandbox cannot run programs, or lost one for a reason that is not the program's."""
+    """The sandbox cannot run programs, or lost a program through no fault of that program."""
 
 
 class SandboxBusy(SandboxUnavailable):
-    """As many programs wait as may; nothing was run.
+    """The queue of the sandbox is full. The program was not run.
 
     Attributes:
-        retry_after_s: when there will likely be room.
+        retry_after_s: estimated time until the queue has room, in seconds.
     """
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
@@ -55,7 +57,7 @@ class SandboxBusy(SandboxUnavailable):
 
 
 class DeadlineExceeded(TirjudgeError):
-    """The time for a judgment was up before the model had written anything that a verdict could rest on."""
+    """The deadline of a judgment passed before the model had written anything that a verdict could be based on."""
 
 
 class RecordsUnavailable(TirjudgeError):
@@ -67,5 +69,4 @@ class PromptTooLong(TirjudgeError, ValueError):
 
 
 class CheckpointError(TirjudgeError, ValueError):
-    """A checkpoint that this engine cannot load, that was trained for other prompts or another loop, or that cannot be
-    written."""
+    """A checkpoint cannot be loaded or written, or was trained for another prompt format."""

@@ -1,4 +1,4 @@
-"""A request becomes a judgment: which orders, how many votes, which groups, and what they add up to."""
+"""Judge a request: choose orders, votes and groups, run the rollouts, and combine them into a judgment."""
 
 from __future__ import annotations
 
@@ -49,37 +49,39 @@ from tirjudge.verdict import (
 from tirjudge.weights_lock import WeightsLock
 
 MIN_SHOWN_CHARS = 16
-"""Texts are not elided further than this to fit a prompt into a context."""
+"""Minimum length, in characters, to which a text is shortened to fit the prompt into the context."""
 
 MAX_ROLLOUTS = 16
-"""Most rollouts of one request under way at a time, so that a large one leaves room for the others."""
+"""Maximum number of concurrent rollouts of one request, so that a large request leaves capacity for others."""
 
 OnTurn = Callable[[Sequence[int], TurnRecord], Awaitable[None]]
-"""Told of each turn as it ends: the order that its rollout was shown, and the turn."""
+"""Callback for each finished turn. Arguments: the order shown in its rollout, and the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A model, the tools that it may call, and the sizes that belong to the model."""
+    """A judge: a model, its profile, and the tools that it may call."""
 
     engine: Engine
+    """Engine that generates the turns."""
     tools: Sequence[Tool] = ()
-    """That the model may call; none: only requests with `tools="off"` are taken."""
+    """Tools that the model may call. Empty: only requests with `tools="off"` are accepted."""
     profile: Profile = field(default_factory=Profile)
+    """Name, sizes and format of the model."""
     weights: WeightsLock = field(default_factory=WeightsLock, compare=False, repr=False)
-    """Every judgment, and every single rollout, is made inside of it, so that none is made by two versions of the weights."""
+    """Lock held by every judgment and every single rollout, so that each uses one version of the weights."""
 
     model: Model | None = field(default=None, compare=False, repr=False)
-    """What it was opened from; None: it was put together by hand."""
+    """The opened model behind this judge. None: the judge was constructed directly from an engine."""
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """Where its programs run; None: it runs none."""
+        """Sandbox of the Python tool. None: this judge has no Python tool."""
         return next((tool.sandbox for tool in self.tools if isinstance(tool, PythonTool)), None)
 
     @property
     def format(self) -> Format:
-        """How requests are shown and answers are read."""
+        """Format of the prompts and of the model's texts."""
         return format_named(self.profile.format)
 
     async def judge(
@@ -88,28 +90,28 @@ class Judge:
         """Judge one request.
 
         Args:
-            request: what to judge.
-            on_turn: told of each turn as it ends.
-            deadline: when the judgment must be there; None: `request.deadline_s` from now.
+            request: the request.
+            on_turn: called with each turn when it ends. None: no callback.
+            deadline: deadline of the judgment. None: `request.deadline_s` from now.
 
         Raises:
-            ValueError: the request asks for tools and this judge has none.
+            ValueError: the request offers tools, but this judge has none.
             PromptTooLong: the request does not fit the model's context.
-            DeadlineExceeded: the time was up before the model had written or decided anything. If it had, but no
-                verdict could be forced in time, the judgment abstains with reason `deadline`.
-            EngineUnavailable, SandboxUnavailable: the judgment could not be made; nothing is decided.
+            DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
+                but no verdict could be forced in time, the judgment abstains with reason `deadline`.
+            EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
         if not self.tools and request.offers_tools:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
         session = _Session(judge=self, request=request, on_turn=on_turn, deadline=deadline)
-        verdict = await until(deadline.gives_up_at, session.decide_inside())
+        verdict = await until(deadline.gives_up_at, session.decide_with_weights())
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
         if verdict is None or (
             votes and all((vote.rollout.label is None and not vote.rollout.turns) for vote in votes)
         ):
-            raise DeadlineExceeded("the time for this judgment was up before the model had written anything")
+            raise DeadlineExceeded("the deadline of this judgment passed before the model had written anything")
         return Judgment(
             id=session.id,
             created=int(time.time()),
@@ -133,16 +135,15 @@ class Judge:
         deadline: Deadline = NEVER,
         on_turn: Callable[[Turn], Awaitable[None]] | None = None,
     ) -> Rollout:
-        """One rollout on the responses in `order`: what each vote of a judgment is, token for token, and the
-        log-probability of each token besides.
+        """Run one rollout on the responses in `order`. It has the same tokens as the corresponding vote of a judgment,
+        and also the log-probability of each token.
 
         Args:
-            request: what to judge.
-            order: indexes of the responses to show, in this order; one for pointwise.
-            session: unique to this rollout.
-            number: which of the rollouts on this order it is; each has a seed of its own.
-            read_probabilities: as in `RolloutSpec`.
-            deadline, on_turn: as in `RolloutSpec`.
+            request: the request.
+            order: indexes of the responses to show, in the order to show them; one index for pointwise.
+            session: unique id of this rollout.
+            number: index of this rollout among the rollouts on this order. Each number has a different seed.
+            read_probabilities, deadline, on_turn: as in `RolloutSpec`.
 
         Raises:
             PromptTooLong, EngineUnavailable, SandboxUnavailable: as in `run_rollout`.
@@ -196,7 +197,11 @@ class Judge:
         return await run_rollout(prompt_ids, spec)
 
     async def encode(self, request: JudgeRequest, *, order: Sequence[int]) -> list[int]:
-        """The prompt that shows the responses in `order`, as ids; less of each text is shown until the context is enough."""
+        """Render and encode the prompt that shows the responses in `order`. Texts are shortened until the prompt fits.
+
+        Returns:
+            Token ids. They may exceed the context if even the shortest texts do not fit.
+        """
         profile = self.profile
         prompt_chars = profile.prompt_chars
         response_chars = min(profile.response_chars, profile.all_responses_chars // len(order))
@@ -210,14 +215,15 @@ class Judge:
 
     @property
     def room(self) -> int:
-        """Tokens for a prompt that leave the answer what it needs, or half the context if that is less."""
+        """Maximum tokens of a prompt. The answer keeps `rollout_tokens`, or half the context if that is less."""
         profile = self.profile
         return profile.context_tokens - min(profile.rollout_tokens, profile.context_tokens // 2) - RESERVED_TOKENS
 
     async def encode_shown(
         self, request: JudgeRequest, *, order: Sequence[int], prompt_chars: int, response_chars: int
     ) -> list[int]:
-        """The prompt with no more than so many characters of the question, and of each response."""
+        """Render and encode the prompt with at most `prompt_chars` characters of the question and `response_chars` of
+        each response."""
         text = self.format.render(
             request,
             order=order,
@@ -230,13 +236,13 @@ class Judge:
 
 
 def rollout_name(order: Sequence[int], number: int) -> str:
-    """What tells the rollouts of one request apart."""
+    """Return an identifier of a rollout that is unique within its request."""
     return ".".join(map(str, (*order, number)))
 
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """One request under way."""
+    """State of one request in progress."""
 
     judge: Judge
     request: JudgeRequest
@@ -244,18 +250,18 @@ class _Session:
     deadline: Deadline
     id: str = field(default_factory=lambda: f"jdg_{uuid.uuid4().hex}")
     ballots: dict[tuple[int, ...], list[Vote]] = field(default_factory=dict)
-    """Order shown -> votes cast on it, in the order in which voting began."""
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ROLLOUTS))
+    """Order shown -> its votes."""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ROLLOUTS))
+    """Limit of concurrent rollouts."""
     model_version: str | None = None
-    """Of the weights that decide; known once it has begun."""
+    """Version of the weights; set when the weights lock is acquired."""
 
-    async def decide_inside(self) -> Verdict:
-        """The verdict, by one version of the weights."""
+    async def decide_with_weights(self) -> Verdict:
+        """Return the verdict over all responses, holding the weights lock."""
         async with self.judge.weights.enter() as self.model_version:
-            return await self.decide()
+            return await self._decide()
 
-    async def decide(self) -> Verdict:
-        """The verdict over all responses."""
+    async def _decide(self) -> Verdict:
         num_responses = len(self.request.responses)
         if self.request.mode is Mode.POINTWISE:
             works = (self._vote((index,)) for index in range(num_responses))
@@ -265,9 +271,11 @@ class _Session:
         return await self._best_of(order, size=await self._group_size())
 
     async def _best_of(self, order: tuple[int, ...], *, size: int) -> Verdict:
-        """The verdict over the responses in `order`. More than fit one prompt are judged in groups whose winners meet.
+        """Return the verdict over the responses in `order`. If they do not fit one prompt, judge groups, then their
+        winners.
 
-        P(i is best) = P(i is best of its group) x P(the winner of its group is best of the winners); they sum to 1.
+        P(i is best) = P(i is best of its group) x P(the winner of its group is best of the winners). The sum over i is
+        1.
         """
         if len(order) <= size:
             return await self._compare(order)
@@ -281,7 +289,7 @@ class _Session:
         return final if final.status == "abstained" else _combined(verdicts, winners=winners, final=final)
 
     async def _compare(self, order: tuple[int, ...]) -> Verdict:
-        """The verdict of one prompt over the responses in `order`, shown in one or both orders."""
+        """Return the verdict over responses that fit one prompt, shown in `order` and, if requested, in reverse."""
         num_responses = len(self.request.responses)
         if len(order) == 1:
             return bye(order[0], num_responses=num_responses)
@@ -291,7 +299,10 @@ class _Session:
         return preference_verdict(votes, num_responses=num_responses)
 
     async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
-        """Votes on one order, cast in the fewest waves that can decide it. Scores are averaged, so all are cast."""
+        """Collect the votes on one order, in as few concurrent waves as possible.
+
+        Comparisons stop when the outcome is decided. Pointwise scores are averaged, so all votes are collected.
+        """
         ballot = self.ballots.setdefault(order, [])
         prompt_ids = await self.judge.encode(self.request, order=order)
         num_votes = self.request.votes
@@ -306,8 +317,8 @@ class _Session:
             ballot += await gather_fail_fast([self._cast(order, prompt_ids, number=number) for number in numbers])
 
     async def _cast(self, order: tuple[int, ...], prompt_ids: Sequence[int], *, number: int) -> Vote:
-        """One rollout."""
-        async with self.places:
+        """Run one rollout and return it as a vote."""
+        async with self.slots:
             rollout = await self.judge._roll(
                 self.request,
                 prompt_ids=prompt_ids,
@@ -326,13 +337,13 @@ class _Session:
         if on_turn is None:
             return None
 
-        async def tell(turn: Turn) -> None:
+        async def observe(turn: Turn) -> None:
             await on_turn(order, turn.record)
 
-        return tell
+        return observe
 
     async def _group_size(self) -> int:
-        """How many responses one prompt can show at the length that the profile wants."""
+        """Return how many responses fit one prompt at the lengths of the profile."""
         responses, profile = self.request.responses, self.judge.profile
         size = min(len(responses), profile.group_size)
         longest = sorted(range(len(responses)), key=lambda index: -len(responses[index]))
@@ -351,23 +362,25 @@ class _Session:
 
 
 def _winner(verdict: Verdict, *, group: Sequence[int]) -> int:
-    """Who goes on from a group: its best; after a tie the likeliest, or the first if the model does not tell."""
+    """Return the best response of a group. After a tie: the most probable one, or the first without probabilities."""
     if verdict.best is not None:
         return verdict.best
-    chances = verdict.probabilities
-    return group[0] if chances is None else max(range(len(chances)), key=lambda index: chances[index])
+    probabilities = verdict.probabilities
+    return group[0] if probabilities is None else max(range(len(probabilities)), key=probabilities.__getitem__)
 
 
 def _combined(verdicts: Sequence[Verdict], *, winners: Sequence[int], final: Verdict) -> Verdict:
-    """The verdict of the winners' meeting, with the probabilities of everybody, if the model told all of them."""
+    """Combine the verdicts of all groups with the verdict over their winners. Without probabilities from every group,
+    the result has none."""
     forced = any(verdict.forced for verdict in (*verdicts, final))
-    met = final.probabilities
-    chances = [verdict.probabilities for verdict in verdicts if verdict.probabilities is not None]
-    if met is None or len(chances) < len(verdicts):
-        untold = dict.fromkeys(("probabilities", "label_mass", "confidence"))
-        return final.model_copy(update={**untold, "forced": forced})
+    of_winners = final.probabilities
+    of_groups = [verdict.probabilities for verdict in verdicts if verdict.probabilities is not None]
+    if of_winners is None or len(of_groups) < len(verdicts):
+        unknown = dict.fromkeys(("probabilities", "label_mass", "confidence"))
+        return final.model_copy(update={**unknown, "forced": forced})
     probabilities = [
-        sum(met[winner] * p for winner, p in zip(winners, column, strict=True)) for column in zip(*chances, strict=True)
+        sum(of_winners[winner] * p for winner, p in zip(winners, column, strict=True))
+        for column in zip(*of_groups, strict=True)
     ]
     mass = fmean(verdict.label_mass for verdict in (*verdicts, final) if verdict.label_mass is not None)
     top = max(probabilities) if final.best is None else probabilities[final.best]
@@ -382,14 +395,14 @@ def _combined(verdicts: Sequence[Verdict], *, winners: Sequence[int], final: Ver
 
 
 def content_order(request: JudgeRequest) -> tuple[int, ...]:
-    """One random order that depends on what is judged, not on the order in which it was sent (TIR-Judge, App. A).
+    """Return a pseudorandom order of the responses, derived from the seed and the texts (TIR-Judge, App. A).
 
-    The same responses to the same prompt are shown in the same order on every machine, however the caller listed them.
+    It does not depend on the order of the responses in the request, and is the same on every machine.
     """
-    begun = hashlib.sha256(f"{request.seed}\0{prompt_text(request.prompt)}\0".encode())
+    prefix = hashlib.sha256(f"{request.seed}\0{prompt_text(request.prompt)}\0".encode())
 
     def key(index: int) -> tuple[bytes, int]:
-        digest = begun.copy()
+        digest = prefix.copy()
         digest.update(request.responses[index].encode())
         return digest.digest(), index
 
@@ -397,7 +410,7 @@ def content_order(request: JudgeRequest) -> tuple[int, ...]:
 
 
 def _seed(seed: int, prompt_ids: Sequence[int], name: str) -> int:
-    """Another for each item, order and vote; the same for the same."""
+    """Derive the seed of a rollout from the request's seed, the prompt and the name of the rollout. Deterministic."""
     content = hashlib.sha256(f"{seed}/{name}/".encode() + struct.pack(f">{len(prompt_ids)}I", *prompt_ids))
     return int.from_bytes(content.digest()[:7], "big")
 

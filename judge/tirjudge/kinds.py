@@ -1,11 +1,11 @@
-"""Kinds of a thing, by name: ours and those of other packages, found through entry points and loaded when one is used.
+"""Registries of named plug-ins (kinds), found through entry points of installed packages and loaded on first use.
 
-A kind is one file and one line of `pyproject.toml`:
+A plug-in is one module and one line of its package's `pyproject.toml`:
 
     [project.entry-points."tirjudge.tools"]
     python = "tirjudge.tools.python:TOOL"
 
-Formats, tools, engines, strategies, dialects, trainers and benchmarks are found this way.
+Formats, tools, engines, strategies, dialects, trainers and benchmarks are registered this way.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ K = TypeVar("K")
 
 
 class Kinds(Mapping[str, K], Generic[K]):
-    """All kinds that are installed, sorted by name; the object of a name is loaded when it is looked up.
+    """Mapping of all installed kinds of one group, sorted by name. A lookup imports the object of that name.
 
     Args:
-        group: of the entry points, such as `tirjudge.tools`.
-        what: one of them in words, for messages, such as `tool`.
+        group: entry point group, such as `tirjudge.tools`.
+        what: singular noun for error messages, such as `tool`.
     """
 
     def __init__(self, group: str, *, what: str) -> None:
@@ -47,11 +47,14 @@ class Kinds(Mapping[str, K], Generic[K]):
         return name in self._points
 
     def named(self, name: str) -> K:
-        """The kind of that name.
+        """Return the object registered under a name.
 
         Raises:
-            ValueError: there is none. The message lists the names that are known.
+            ValueError: the name is not registered. The message lists the registered names and says how to add one.
         """
         if name not in self._points:
-            raise ValueError(f"{self.what}: {name!r} given; known are {', '.join(self._points)}")
+            raise ValueError(
+                f"unknown {self.what} {name!r}; installed: {', '.join(self._points) or 'none'}; "
+                f"to add one, install a package with an entry point in the group {self.group} (docs/adding-kinds.md)"
+            )
         return self[name]

@@ -1,9 +1,9 @@
-"""The one loop: a model writes, its tool calls run, their output comes back, until there is a verdict.
+"""The judging loop: the model generates a turn, its tool call runs, the output is appended, until there is a verdict.
 
-Serving, training, sampling, evaluating and re-ranking all go through `run_rollout`. It works on token ids, forward only:
-what the engine returned is kept as it is, an observation is encoded once, and each turn's prompt is the last one plus
-what came after. It knows three protocols: a format says how texts are read and written, tools run calls, and an engine
-generates.
+Serving, training, sampling, evaluation and re-ranking all use `run_rollout`. It works on token ids and only appends:
+the ids from the engine are kept unchanged, each observation is encoded once, and the prompt of each turn is a prefix of
+the next. The loop depends on three protocols: a `Format` renders and parses text, a `Tool` runs calls, an `Engine`
+generates tokens.
 """
 
 from __future__ import annotations
@@ -23,59 +23,66 @@ from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.types import Completion, Mode, Outcome, Rollout, Sampling, StopReason, ToolCall, ToolResult, Turn
 
 OUT_OF_TIME = ToolResult(outcome=Outcome.TIMEOUT, error="TimeLimit: the time of the judgment is up")
-"""How a call went that the deadline ended."""
+"""Result of a call that the deadline interrupted."""
 
 RESERVED_TOKENS = 32
-"""Kept free at the end of the context for the fences of a last observation and for a forced verdict."""
+"""Tokens kept free at the end of the context for the fences of a last observation and for a forced verdict."""
 
 OnTurn = Callable[[Turn], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSpec:
-    """How one rollout is made."""
+    """Parameters of one rollout."""
 
     mode: Mode
+    """Judging task."""
     labels: Sequence[str]
-    """What the verdict may say."""
+    """Labels that a verdict may have."""
     format: Format
-    """How the model's texts are read."""
+    """Format of the prompt and of the model's texts."""
     engine: Engine
+    """Engine that generates the turns."""
     tools: Sequence[Tool]
-    """That the prompt offers; none: nothing is run."""
+    """Tools that the prompt offers. Empty: no calls are run."""
     context: ToolContext
-    """Given to every call."""
+    """Context passed to every call."""
     profile: Profile
-    """Token budgets."""
+    """Name and token budgets of the model."""
     sampling: Sampling
-    """Temperature, top_p and seed of every turn; its budget and stop strings are set by the loop."""
+    """Temperature, top_p and seed of every turn. The loop sets the token budget and the stop strings."""
     session: str
-    """Unique to this rollout."""
+    """Unique id of this rollout."""
     max_tool_calls: int = 3
-    """Calls that may run; one more ends the rollout unrun."""
+    """Maximum number of calls. One call more ends the rollout and is not run."""
     force_verdict: bool = True
-    """Open the verdict tag and constrain the label if the model gave none; an engine that cannot is asked in words."""
+    """Whether to force a verdict if the model gave none: open the verdict tag and constrain the label. An engine that
+    cannot be constrained is asked in words."""
     read_probabilities: bool = True
-    """Ask the engine for the probability of every label where the model gave a verdict of its own. A rollout for training
-    does without, which saves a request."""
+    """Whether to read the probability of every label after a verdict of the model. Training rollouts skip this, which
+    saves a request."""
     deadline: Deadline = NEVER
-    """Cuts off the turn, and the call, that would run past it. If not even the verdict can be read in time, the rollout has
-    none."""
+    """Interrupts a turn or a call that runs past it. The rollout has no verdict if no time is left to read it."""
     on_turn: OnTurn | None = None
-    """Told of each turn as it ends."""
+    """Called with each turn when it ends. None: no callback."""
 
 
 async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
-    """From a rendered and encoded prompt to a verdict, or to the reason why there is none.
+    """Run one rollout from an encoded prompt to a verdict, or to the reason for a missing verdict.
+
+    Args:
+        prompt_ids: ids of the rendered prompt.
+        spec: parameters of the rollout.
 
     Raises:
-        PromptTooLong: the prompt leaves no room to answer.
-        EngineUnavailable, SandboxUnavailable: from below, unchanged.
+        PromptTooLong: the prompt leaves no room for an answer.
+        EngineUnavailable, SandboxUnavailable: raised by the engine or by a tool.
     """
     profile, running = spec.profile, _Rollout(prompt_ids, spec)
     if len(prompt_ids) >= running.end:
         raise PromptTooLong(
-            f"the prompt has {len(prompt_ids)} tokens; {profile.name} takes {profile.context_tokens} with the answer"
+            f"the prompt has {len(prompt_ids)} tokens, but the context of {profile.name} is {profile.context_tokens} tokens "
+            "including the answer"
         )
     stop_reason = None
     while stop_reason is None:
@@ -88,7 +95,7 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
 
 
 class _Rollout:
-    """The turns of one rollout, as they are made."""
+    """State of a running rollout: its turns so far and the ids of the whole sequence."""
 
     def __init__(self, prompt_ids: Sequence[int], spec: RolloutSpec) -> None:
         self.spec = spec
@@ -98,7 +105,7 @@ class _Rollout:
         self.turns: list[Turn] = []
 
     async def take_turn(self) -> StopReason | None:
-        """One more turn, with its call; None: another one follows."""
+        """Generate the next turn and run its call. Return why the rollout ends, or None if another turn follows."""
         spec = self.spec
         num_generated = sum(len(turn.completion.token_ids) for turn in self.turns)
         num_left = min(self.end - len(self.ids), spec.profile.rollout_tokens - num_generated)
@@ -127,12 +134,12 @@ class _Rollout:
         completion = await spec.engine.generate(self.ids, sampling=sampling, session=spec.session)
         engine_s = perf_counter() - started
         call = spec.format.read_call(completion, tools=spec.tools)
-        if call is not None and completion.stop is None:  # the model ended its turn, and the sequence goes on
+        if call is not None and completion.stop is None:  # the model ended its turn, but the observation follows
             completion = _without_end_of_turn(completion, eos_token_ids=spec.engine.eos_token_ids)
         return Turn(completion=completion, call=call, engine_s=engine_s)
 
     async def _run(self, turn: Turn, call: ToolCall) -> Turn:
-        """The turn with its call run, in the time that is left, and the observation encoded."""
+        """Run the call of a turn within the deadline. Return the turn with the result and the encoded observation."""
         spec = self.spec
         if call.source is None:
             result = ToolResult(outcome=Outcome.REFUSED, error=call.problem)
@@ -148,7 +155,7 @@ class _Rollout:
         return replace(turn, result=result, output=output, observation_ids=tuple(ids))
 
     def _why_it_ends(self, turn: Turn) -> StopReason | None:
-        """None: it goes on, because the turn's call was run."""
+        """Return why the rollout ends after this turn, or None if its call was run and another turn follows."""
         spec = self.spec
         if turn.call is not None:
             return None if turn.result is not None else StopReason.TOOL_BUDGET
@@ -162,7 +169,11 @@ class _Rollout:
 async def encode_observation(
     result: ToolResult, *, call: ToolCall, format: Format, tokenizer: Tokenizer, num_tokens: int
 ) -> tuple[str, list[int]]:
-    """The output, cut until it takes at most `num_tokens` between its delimiters, and the ids of the whole observation."""
+    """Encode the observation of a call, with its output cut until the observation has at most `num_tokens` ids.
+
+    Returns:
+        The output as shown to the model, and the ids of the observation including its delimiters.
+    """
     control_tokens = await tokenizer.control_tokens()
     output = format.shown_output(result, limit=num_tokens * 16, control_tokens=control_tokens)
     while True:
@@ -174,7 +185,7 @@ async def encode_observation(
 
 
 def _without_end_of_turn(completion: Completion, *, eos_token_ids: frozenset[int]) -> Completion:
-    """The completion as it stands in a sequence that goes on."""
+    """Return the completion without the end-of-turn token at its end, so that more text can follow."""
     ids = completion.token_ids
     if not ids or ids[-1] not in eos_token_ids:
         return completion
@@ -186,7 +197,7 @@ def _found(turns: Sequence[Turn], spec: RolloutSpec) -> FoundVerdict | None:
 
 
 async def _read_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
-    """The rollout with its label and the log-probability of every label at the verdict position, as far as it is known."""
+    """Return the rollout with its label and, if the engine provides them, the log-probabilities of all labels."""
     found = _found(rollout.turns, spec)
     if found is None:
         return await _force_verdict(rollout, spec) if spec.force_verdict else rollout
@@ -195,7 +206,7 @@ async def _read_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
 
 
 async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSpec) -> dict[str, float]:
-    """Of each label, where the model wrote one; empty if it cannot be had."""
+    """Return the log-probability of each label at the position of the model's verdict; empty if not known."""
     completion, engine = rollout.turns[found.turn].completion, spec.engine
     if not engine.facts.constrains:
         return label_logprobs(completion, start=found.start, labels=spec.labels)
@@ -206,8 +217,8 @@ async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSp
 
 
 async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
-    """The rollout with the likeliest label put into a verdict for the model, all of it marked as ours. As it was, where the
-    format or the engine cannot."""
+    """Return the rollout with a forced verdict: the most likely label, inside tags that the loop inserts. Return the
+    rollout unchanged if the format or the engine cannot force a verdict."""
     forcing = spec.format.forcing(spec.mode, labels=spec.labels)
     if forcing is None:
         return rollout
@@ -228,7 +239,8 @@ async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
 
 
 async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) -> Rollout:
-    """The rollout with the verdict that the model gave when it was asked for nothing else; as it was if it gave none."""
+    """Ask the model for its verdict in words and return the rollout with that verdict; without a label if it gave
+    none."""
     asked = await spec.engine.ask_verdict(
         [*rollout.prompt_ids, *_ids_of(rollout.turns)],
         question=forcing.question,

@@ -1,4 +1,4 @@
-"""A model to judge with: the engine that runs it, its profile, and what tells its weights from others."""
+"""An opened model: the engine that runs it, its profile, and the fingerprint of its weights."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from tirjudge.profile import Profile, load_profile, tokenizer_sha256
 from tirjudge.weights_lock import WeightsLock
 
 DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_name_or_path", "use_cache"})
-"""Entries of a `config.json` that may differ between two checkpoints of one model."""
+"""Entries of `config.json` that do not affect the output and may differ between two checkpoints of one model."""
 
 CHUNK_BYTES = 2**24
+"""Read size for hashing weights."""
 
 MEASURED = frozenset({"real_rows.json", "scores.json", "training.json"})
-"""Files of a checkpoint that say how it was made and how well it does: measured anew, it is the same judge."""
+"""Checkpoint files about training and measured quality. They are not part of the fingerprint."""
 
 SERVED_SIZES = tuple(
     sorted(Profile.model_fields.keys() - {"name", "context_tokens", "format", "format_sha256", "tokenizer_sha256"})
 )
-"""What of a profile has to stay as it is while its model is served."""
+"""Profile fields that a weight swap must not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,44 +37,48 @@ class Model:
     """An opened model."""
 
     engine: Engine
+    """Engine that generates the completions."""
     profile: Profile
+    """Name, sizes and format of the model."""
     weights: WeightsLock = field(default_factory=WeightsLock)
-    """For the judge that uses it; its version is the fingerprint of the weights."""
+    """Lock that every judgment holds. Its version is the fingerprint of the weights."""
     config: Mapping[str, Any] | None = None
-    """What of its `config.json` decides what is computed; None: it is out of sight."""
+    """Entries of `config.json` that affect the output. None: not known, because the model is behind a URL."""
     tokenizer_sha256: str | None = None
-    """None: it is out of sight."""
+    """Hash of the tokenizer. None: not known, because the model is behind a URL."""
 
     @property
     def fingerprint(self) -> str | None:
-        """A hash of the weights and the profile; None when they are out of sight, behind a URL."""
+        """Hash of the weights, the tokenizer and the profile. None: not known, because the model is behind a URL."""
         return self.weights.version
 
     @property
     def ended(self) -> str | None:
-        """Why the engine will never work again; None while it may, as one behind a URL always may."""
+        """Why the engine has failed permanently. None: it works or may recover. An engine behind a URL never ends."""
         return self.engine.ended
 
     async def swap(self, checkpoint: Path) -> str:
-        """Judge with the weights of another checkpoint of the same model from now on. Judgments under way end with those
-        that they began with; those that come meanwhile wait. The name stays, since callers ask for it.
+        """Replace the weights by those of another checkpoint of the same model.
+
+        Running judgments finish with the old weights. New judgments wait until the swap is complete. The name of the
+        model does not change, because clients request it by name.
 
         Returns:
-            the fingerprint of the weights, the version of every judgment that follows.
+            The fingerprint of the new weights, which is the model version of every following judgment.
 
         Raises:
-            CheckpointError: there is no such checkpoint, it is broken, or it is of another model, another tokenizer or
-                with other sizes than what is served; nothing has changed.
-            EngineUnavailable: the engine does not work; it is not known any more what it judges with.
+            CheckpointError: the checkpoint does not exist or is broken, or its model, tokenizer or sizes differ from
+                those being served. The old weights are still in use.
+            EngineUnavailable: the engine failed during the swap. The version of its weights is not known.
         """
         if not self.engine.facts.reloads:
-            raise CheckpointError("this engine cannot exchange its weights")
+            raise CheckpointError("this engine cannot replace its weights; restart the server with the new checkpoint")
         folder = checkpoint_folder(checkpoint).resolve()
         self._check(folder)
         swapping = asyncio.ensure_future(self._swap(self.engine, folder))
         try:
             return await asyncio.shield(swapping)
-        except asyncio.CancelledError:  # half a swap is none that could be told
+        except asyncio.CancelledError:  # finish the swap, so that the version of the weights stays known
             await asyncio.wait([swapping])
             raise
 
@@ -89,13 +94,13 @@ class Model:
             return version
 
     def _check(self, folder: Path) -> None:
-        """
+        """Check that the checkpoint in `folder` can replace this one.
+
         Raises:
-            CheckpointError: the weights there are not for this model.
+            CheckpointError: its model, tokenizer or sizes differ.
         """
-        config = (
-            None if self.config is None else decisive_config(folder)
-        )  # first: a folder without one is no checkpoint
+        # Read config.json first: a folder without one is not a checkpoint.
+        config = None if self.config is None else decisive_config(folder)
         theirs, ours = load_profile(folder), self.profile
         if theirs.context_tokens < ours.context_tokens:
             raise _differs(
@@ -114,43 +119,45 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What is said of a model besides where it is. An engine takes what concerns it."""
+    """Options for opening a model, besides its address. Each engine uses the options that apply to it."""
 
     profile: Path | None = None
-    """Folder whose `judge.json` has the sizes and the format; None: that of the checkpoint, or the default one."""
+    """Folder with the `judge.json` to use. None: the checkpoint's own, or the default profile."""
     key: str | None = None
-    """Of the servers or the endpoint; None: none is sent."""
+    """API key of the servers or the endpoint. None: no key is sent."""
     wait_s: float = 0.0
-    """For how long servers are asked again while none answers at first."""
+    """Maximum time to wait at startup until a server answers, in seconds."""
     urls: Callable[[], Sequence[str]] | None = None
-    """Says where vLLM servers are now, if that changes; instead of an address."""
+    """Returns the current URLs of the vLLM servers, for fleets that change. None: use the address."""
     on_hung: Callable[[str], None] | None = None
-    """Told the URL of a server that hangs."""
+    """Called with the URL of a server that hangs. None: no callback."""
     vllm_arguments: Sequence[str] = ()
-    """Of `vllm serve`, for vLLM in this process."""
+    """Command line arguments of `vllm serve`, for vLLM in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineKind:
-    """A kind of engine: what an entry point of the group `tirjudge.engines` names."""
+    """A kind of engine, the object that an entry point of the group `tirjudge.engines` names."""
 
     name: str
+    """Name of the kind, the part of a model address before the colon."""
     address: str
-    """What stands after `NAME:`, for help and messages, such as `URL[,URL]`."""
+    """Syntax of the part after `NAME:`, for help and messages, such as `URL[,URL]`."""
     open: Callable[[str, EngineOptions], AbstractAsyncContextManager[Model]]
-    """Opens the model at an address, and closes it afterwards. Raises CheckpointError, EngineUnavailable or ValueError."""
+    """Return a context manager that opens the model at an address and closes it on exit. It raises CheckpointError,
+    EngineUnavailable or ValueError."""
 
 
 def bundled_checkpoint() -> Path:
-    """The small judge that comes with the package."""
+    """Return the folder of the small judge that is part of the package."""
     return Path(str(resources.files("tirjudge").joinpath("checkpoints", "tiny")))
 
 
 def checkpoint_folder(checkpoint: Path | None) -> Path:
-    """The folder of a checkpoint; None: of the bundled judge.
+    """Return the folder of a checkpoint. None: the bundled judge.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the folder does not exist.
     """
     folder = checkpoint or bundled_checkpoint()
     if not folder.is_dir():
@@ -159,7 +166,8 @@ def checkpoint_folder(checkpoint: Path | None) -> Path:
 
 
 def fingerprint(checkpoint: Path) -> str:
-    """The first 16 hex digits of a hash over the weights, the tokenizer and the profile of a checkpoint folder."""
+    """Return the first 16 hex digits of a SHA-256 over the weights, the tokenizer and the profile of a checkpoint
+    folder."""
     digest = hashlib.sha256()
     deciding = (path for path in checkpoint.glob("*.json") if path.name not in MEASURED)
     for path in sorted([*deciding, *checkpoint.glob("*.safetensors")]):
@@ -171,10 +179,10 @@ def fingerprint(checkpoint: Path) -> str:
 
 
 def decisive_config(checkpoint: Path) -> dict[str, Any]:
-    """What of the `config.json` of a checkpoint folder decides what is computed.
+    """Return the entries of a checkpoint's `config.json` that affect the output.
 
     Raises:
-        CheckpointError: there is none, or it is broken.
+        CheckpointError: the file does not exist or is not valid JSON.
     """
     from tirjudge.engines.checkpoint import read_json
 
@@ -183,9 +191,10 @@ def decisive_config(checkpoint: Path) -> dict[str, Any]:
 
 
 def tokenizer_sha256_of(checkpoint: Path) -> str:
-    """
+    """Return the hash of a checkpoint's tokenizer.
+
     Raises:
-        CheckpointError: the folder has no tokenizer.
+        CheckpointError: the folder has no `tokenizer.json`, or it is not valid JSON.
     """
     path = checkpoint / "tokenizer.json"
     if not path.exists():
@@ -194,13 +203,13 @@ def tokenizer_sha256_of(checkpoint: Path) -> str:
 
 
 def identity_of(checkpoint: Path) -> dict[str, Any]:
-    """The fields of `Model` that a checkpoint folder tells.
+    """Return the fields of `Model` that identify a checkpoint: `config` and `tokenizer_sha256`.
 
     Raises:
-        CheckpointError: it has no configuration or no tokenizer.
+        CheckpointError: the folder has no `config.json` or no `tokenizer.json`, or one of them is broken.
     """
     return {"config": decisive_config(checkpoint), "tokenizer_sha256": tokenizer_sha256_of(checkpoint)}
 
 
 def _differs(path: Path, theirs: str, served: str) -> CheckpointError:
-    return CheckpointError(f"{path}: {theirs}, and what is served has {served}; restart the server to serve it")
+    return CheckpointError(f"{path}: {theirs}, but the served model has {served}; restart the server to serve it")

@@ -1,9 +1,9 @@
-"""How a judge is opened, everywhere: `vllm:URL`, `embedded:PATH`, `chat:URL#model`, or an engine of another package.
+"""Open a judge from an address: `vllm:URL`, `embedded:PATH`, `chat:URL#model`, or an engine of another package.
 
     async with open_judge("vllm:http://gpu-1:8000", tools=["python"]) as judge:
         judgment = await judge.judge(request)
 
-Engines and tools are imported when one is opened, so that the command line starts without them.
+Engines and tools are imported when they are opened, so that the command line starts fast.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tirjudge.tools.base import Tool, ToolKind, ToolOptions
 from tirjudge.types import PYTHON
 
 ENGINES: Kinds[EngineKind] = Kinds("tirjudge.engines", what="engine")
-"""By the name before the colon of a model's address."""
+"""Installed engines, by the part of a model address before the colon."""
 
 NO_ENGINE_OPTIONS, NO_TOOL_OPTIONS = EngineOptions(), ToolOptions()
 
 BUNDLED = "embedded"
-"""The judge that comes with the package."""
+"""Address of the bundled judge."""
 
 
 def address_of(
@@ -37,7 +37,13 @@ def address_of(
     chat_url: str | None = None,
     chat_model: str | None = None,
 ) -> str:
-    """The address of a model that options name one by one; without any, of the bundled judge.
+    """Return the model address for separate command line options; the bundled judge if no option is given.
+
+    Args:
+        checkpoint: checkpoint folder for the embedded engine.
+        engine_urls: URLs of vLLM servers.
+        chat_url: URL of a chat endpoint.
+        chat_model: name of the model at that endpoint.
 
     >>> address_of(chat_url="https://api.openai.com/v1", chat_model="gpt-5")
     'chat:https://api.openai.com/v1#gpt-5'
@@ -53,17 +59,18 @@ def address_of(
 async def open_model(
     model: str = BUNDLED, *, options: EngineOptions = NO_ENGINE_OPTIONS, format: str | None = None
 ) -> AsyncIterator[Model]:
-    """Open a model, and close it afterwards.
+    """Open a model and close it at the end of the block.
 
     Args:
-        model: `KIND:ADDRESS`, such as `embedded:PATH`, `vllm:URL,URL` or `chat:URL#NAME`; `embedded`: the bundled judge.
-        options: what else is said of it.
-        format: how it is asked; None: as its profile says.
+        model: `KIND:ADDRESS`, such as `embedded:PATH`, `vllm:URL,URL` or `chat:URL#NAME`; `embedded`: the bundled
+            judge.
+        options: further options of the engine.
+        format: name of the prompt format. None: the format of the profile.
 
     Raises:
-        ValueError: there is no such kind of engine or format, or the address is malformed.
-        CheckpointError: there is no such checkpoint, it cannot be loaded, or it was trained for another format.
-        EngineUnavailable: no server answers, or what the engine needs is not installed.
+        ValueError: unknown kind of engine, unknown format, or malformed address.
+        CheckpointError: the checkpoint does not exist, cannot be loaded, or was trained for another format.
+        EngineUnavailable: no server answers, or a dependency of the engine is not installed.
     """
     kind, _, address = model.partition(":")
     async with ENGINES.named(kind).open(address, options) as opened:
@@ -79,24 +86,27 @@ async def open_judge(
     tool_options: ToolOptions = NO_TOOL_OPTIONS,
     format: str | None = None,
 ) -> AsyncIterator[Judge]:
-    """Open a model and its tools, and close them afterwards.
+    """Open a model and its tools, and close them at the end of the block.
 
     Args:
-        model: as in `open_model`; or one that is open already, to which `options` and `format` no longer apply.
+        model: an address as in `open_model`, or an open model. `options` and `format` do not apply to an open model.
         options, format: as in `open_model`.
-        tools: names of tools to open, or tools that are open already; none: requests have to say `tools="off"`.
-        tool_options: for those that are opened.
+        tools: names of tools to open, or open tools. Empty: only requests with `tools="off"` are accepted.
+        tool_options: options of the tools that are opened by name.
 
     Raises:
-        ValueError, CheckpointError, EngineUnavailable: as in `open_model`, or there is no such tool.
-        SandboxUnavailable: a tool cannot work on this machine.
+        ValueError: as in `open_model`, or unknown tool.
+        CheckpointError, EngineUnavailable: as in `open_model`.
+        SandboxUnavailable: a tool does not work on this machine.
     """
     kinds = [TOOLS.named(tool) if isinstance(tool, str) else tool for tool in tools]
     async with AsyncExitStack() as stack:
         opening = nullcontext(model) if isinstance(model, Model) else open_model(model, options=options, format=format)
         opened = await stack.enter_async_context(opening)
-        at_hand = [
+        open_tools = [
             await stack.enter_async_context(kind.open(tool_options)) if isinstance(kind, ToolKind) else kind
             for kind in kinds
         ]
-        yield Judge(engine=opened.engine, tools=at_hand, profile=opened.profile, weights=opened.weights, model=opened)
+        yield Judge(
+            engine=opened.engine, tools=open_tools, profile=opened.profile, weights=opened.weights, model=opened
+        )

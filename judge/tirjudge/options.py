@@ -1,4 +1,4 @@
-"""Options that commands of several rooms share, and commands whose options are the fields of a dataclass."""
+"""Command line options shared by several commands, and commands generated from the fields of a settings dataclass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 def options_of(settings: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Decorates a function of one settings object: it becomes a command with one option per field.
+    """Return a decorator that turns a function of one settings object into a command with one option per field.
 
     Args:
-        settings: a dataclass with a default for each field, and a type of the form `Annotated[TYPE, typer.Option(...)]`.
-            An option that names no environment variable reads `TIRJUDGE_` and the name of its field.
+        settings: dataclass whose fields all have a default and a type of the form `Annotated[TYPE, typer.Option(...)]`.
+            An option without an environment variable reads `TIRJUDGE_<FIELD NAME>`.
     """
     parameters = []
     hints = get_type_hints(settings, include_extras=True)
@@ -44,6 +44,8 @@ def options_of(settings: type[T]) -> Callable[[Callable[[T], None]], Callable[..
 
 
 class LogLevel(StrEnum):
+    """Minimum severity of log messages."""
+
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -66,7 +68,7 @@ FormatName = Annotated[
     typer.Option(
         "--format",
         envvar="TIRJUDGE_FORMAT",
-        help="How the model is asked; default: as its checkpoint says, or tirjudge/1.",
+        help="Prompt format; default: the format of the checkpoint, or tirjudge/1.",
     ),
 ]
 ToolNames = Annotated[
@@ -78,7 +80,7 @@ Engines = Annotated[
     typer.Option(
         "--engine",
         envvar="TIRJUDGE_ENGINE",
-        help="URL of a vLLM server that runs the model, which --model then gives the profile of; repeatable.",
+        help="URL of a vLLM server that runs the model; repeatable. --model then names the folder of its profile.",
     ),
 ]
 EnginesFile = Annotated[
@@ -86,7 +88,7 @@ EnginesFile = Annotated[
     typer.Option(
         "--engines-file",
         envvar="TIRJUDGE_ENGINES_FILE",
-        help="File with the URL of such a server on each line; what is changed in it takes effect at once.",
+        help="File with one vLLM server URL per line; changes take effect without a restart.",
     ),
 ]
 EngineKey = Annotated[
@@ -94,7 +96,7 @@ EngineKey = Annotated[
     typer.Option(
         "--engine-key",
         envvar="TIRJUDGE_ENGINE_KEY",
-        help="Key that these servers ask for; better in the environment than here.",
+        help="API key of the vLLM servers; safer in the environment than on the command line.",
     ),
 ]
 AllowedHost = Annotated[
@@ -102,7 +104,7 @@ AllowedHost = Annotated[
     typer.Option(
         "--allowed-host",
         envvar="TIRJUDGE_ALLOWED_HOST",
-        help="Name that callers reach the server by, besides localhost and IP addresses; repeatable.",
+        help="Host name under which clients reach the server; repeatable. localhost and IP addresses are always allowed.",
     ),
 ]
 MaxConnections = Annotated[
@@ -111,7 +113,7 @@ MaxConnections = Annotated[
         "--max-connections",
         envvar="TIRJUDGE_MAX_CONNECTIONS",
         min=1,
-        help="Open at a time; default: as many as the limit of open files has room for, at most 2048.",
+        help="Maximum number of open connections; default: derived from the limit of open files, at most 2048.",
     ),
 ]
 HeaderTimeout = Annotated[
@@ -120,19 +122,24 @@ HeaderTimeout = Annotated[
         "--header-timeout-s",
         envvar="TIRJUDGE_HEADER_TIMEOUT_S",
         min=0.1,
-        help="Seconds that the header of a request, or a TLS handshake, may take.",
+        help="Timeout of a request's header and of a TLS handshake, in seconds.",
     ),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", envvar="TIRJUDGE_SLOTS", min=1, help="Programs side by side; default: one a core."),
+    typer.Option(
+        "--slots",
+        envvar="TIRJUDGE_SLOTS",
+        min=1,
+        help="Maximum number of concurrent programs; default: the number of CPU cores.",
+    ),
 ]
 AllowUnsafeSandbox = Annotated[
     bool,
     typer.Option(
         "--allow-unsafe-sandbox/--no-allow-unsafe-sandbox",
         envvar="TIRJUDGE_ALLOW_UNSAFE_SANDBOX",
-        help="Run programs even where nothing isolates them.",
+        help="Run programs even if this machine offers no isolation.",
     ),
 ]
 ChatUrl = Annotated[
@@ -140,7 +147,7 @@ ChatUrl = Annotated[
     typer.Option(
         "--chat-url",
         envvar="TIRJUDGE_CHAT_URL",
-        help="Base URL of any OpenAI-compatible chat endpoint, such as https://api.openai.com/v1, whose model judges.",
+        help="Base URL of an OpenAI-compatible chat endpoint to judge with, such as https://api.openai.com/v1.",
     ),
 ]
 ChatModel = Annotated[
@@ -152,6 +159,6 @@ ChatApiKey = Annotated[
     typer.Option(
         "--chat-api-key",
         envvar="TIRJUDGE_CHAT_API_KEY",
-        help="Key of that endpoint; better in the environment than here.",
+        help="API key of that endpoint; safer in the environment than on the command line.",
     ),
 ]

@@ -1,6 +1,6 @@
-"""`judge.json` of a checkpoint: how it is judged with, what it was trained for, and where it comes from.
+"""The file `judge.json` of a checkpoint: sizes and format of the judge, its lineage and its measured quality.
 
-Serving needs the first two, `Profile`; the rest is for whoever asks how these weights came about.
+Serving needs only `Profile`. The other fields document how the weights were trained.
 """
 
 from __future__ import annotations
@@ -16,39 +16,45 @@ from tirjudge.errors import CheckpointError
 from tirjudge.formats import DEFAULT_FORMAT, format_named
 
 LOOP_VERSION = 1
-"""What older files say instead of `format: tirjudge/1`."""
+"""Value of `loop_version` in older files, which stands for `format: tirjudge/1`."""
 
 
 class Profile(BaseModel):
-    """Defaults fit an instruction-tuned model of 4B parameters or more on vLLM; a checkpoint's own file overrides them."""
+    """Sizes and format of a judge.
+
+    The defaults are meant for an instruction-tuned model with at least 4B parameters on vLLM. The `judge.json` of a
+    checkpoint overrides them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "judge"
-    """The model's name in answers and in `/v1/models`."""
+    """Name of the model in judgments and in `/v1/models`."""
     context_tokens: int = Field(default=16384, gt=0)
-    """Longest sequence the model takes."""
+    """Maximum length of a sequence, in tokens: prompt and answer together."""
     rollout_tokens: int = Field(default=8192, gt=0)
-    """Most tokens that the model may generate in one rollout, all turns together."""
+    """Maximum number of tokens generated in one rollout, over all turns."""
     observation_tokens: int = Field(default=1024, gt=0)
-    """Longest program output shown."""
+    """Maximum length of one observation (tool output with its delimiters), in tokens. Longer outputs are cut."""
     prompt_chars: int = Field(default=24_000, gt=0)
-    """Longest prompt shown whole; of a longer one, head and tail."""
+    """Maximum length of the prompt shown in full, in characters. Of a longer prompt, head and tail are shown."""
     response_chars: int = Field(default=16_000, gt=0)
-    """Longest response shown whole; of a longer one, head and tail. Programs always have it whole."""
+    """Maximum length of a response shown in full, in characters. Of a longer response, head and tail are shown;
+    programs always get the full text."""
     all_responses_chars: int = Field(default=32_000, gt=0)
-    """Most characters shown of all responses together; each gets an equal share."""
+    """Maximum total of the characters shown of all responses. Each response gets an equal share."""
     group_size: int = Field(default=26, ge=2)
-    """Most responses in one listwise prompt."""
+    """Maximum number of responses in one listwise prompt."""
     vote_temperature: float = Field(default=1.0, ge=0.0)
-    """Temperature when several votes are asked for and the request names none."""
+    """Temperature of a request with several votes that sets none."""
     format: str | None = None
-    """The format that it is asked in, such as `tirjudge/1`; None: the default one, which it was not trained for. Older files
-    say `loop_version: 1` for `tirjudge/1`."""
+    """Prompt format, such as `tirjudge/1`. None: the default format; the model was not trained on any. Older files have
+    `loop_version: 1` instead of `tirjudge/1`."""
     format_sha256: str | None = None
-    """Hash of the format that it was trained on; None: it was not trained on one. Older files call it `prompts_sha256`."""
+    """Hash of the format that the model was trained on. None: it was not trained on a format. Older files call this
+    field `prompts_sha256`."""
     tokenizer_sha256: str | None = None
-    """`tokenizer_sha256` of the tokenizer that it was trained with; None: nobody noted it."""
+    """`tokenizer_sha256` of the tokenizer used in training. None: not recorded."""
 
     @model_validator(mode="before")
     @classmethod
@@ -58,25 +64,29 @@ class Profile(BaseModel):
         values = dict(values)
         version = values.pop("loop_version", None)
         if version not in (None, LOOP_VERSION):
-            raise ValueError(f"trained for loop version {version}, this is {LOOP_VERSION}")
-        if version is not None:
-            values.setdefault("format", DEFAULT_FORMAT)
-        if (older := values.pop("prompts_sha256", None)) is not None:
-            values.setdefault("format_sha256", older)
+            raise ValueError(f"trained for loop version {version}, but this release supports {LOOP_VERSION}")
+        older = {
+            "format": None if version is None else DEFAULT_FORMAT,
+            "format_sha256": values.pop("prompts_sha256", None),
+        }
+        for name, value in older.items():
+            if value is not None and values.get(name) is None:
+                values[name] = value
         return values
 
     def asked_in(self, format: str) -> Profile:
-        """The same model, asked in that format.
+        """Return the profile with that format.
 
         Raises:
-            CheckpointError: it was trained for another one.
+            CheckpointError: the model was trained for another format.
         """
         if self.format not in (None, format):
             raise CheckpointError(f"format: {format} given, but {self.name} was trained for {self.format}")
         return self.model_copy(update={"format": format})
 
     def as_first_written(self) -> dict[str, Any]:
-        """Under the names of `loop_version: 1`, so that hashes of records made before and after agree."""
+        """Return the profile under the field names of older files, so that the hashes of existing records stay
+        valid."""
         values = self.model_dump(mode="json")
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
@@ -87,48 +97,48 @@ class Profile(BaseModel):
 
     @property
     def was_trained_on_format(self) -> bool:
-        """Whether it was trained to judge; such a model answers everything with a verdict."""
+        """Whether the model was trained to judge. Such a model answers every prompt with a verdict."""
         return self.format_sha256 is not None
 
 
 class Lineage(BaseModel):
-    """Where the weights of a checkpoint come from."""
+    """Origin of the weights of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     parent: str | None = None
-    """SHA-256 of the weights that it was trained from; None: from nothing, or nobody noted it."""
+    """SHA-256 of the initial weights. None: random initial weights, or not recorded."""
     run_id: str | None = None
-    """The run that made it; None: it has no name."""
+    """Id of the training run. None: not recorded."""
     stage: str | None = None
-    """Of the run, such as `rl-1`; None: it has one stage only."""
+    """Stage of the run, such as `rl-1`. None: the run has only one stage."""
     weights_version: int | None = Field(default=None, ge=0)
-    """How many steps of the stage are behind it; None: nobody counted."""
+    """Number of training steps of the stage. None: not recorded."""
     git_commit: str | None = None
-    """Of the code that trained it; None: it lay in no repository."""
+    """Commit of the training code. None: the code was not in a git repository."""
     data_sha256: str | None = None
-    """Of the manifest of the data that it was trained on; None: there is none."""
+    """SHA-256 of the manifest of the training data. None: no manifest."""
 
 
 class CheckpointFile(Profile):
-    """The whole file."""
+    """Complete content of `judge.json`."""
 
     lineage: Lineage | None = None
-    """None: nobody noted it."""
+    """Origin of the weights. None: not recorded."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-    """Name -> value, as measured on held-out items, such as `val/acc`; None: nothing was measured."""
+    """Metrics on held-out items, name -> value, such as `val/acc`. None: not measured."""
 
     @property
     def profile(self) -> Profile:
-        """What serving needs of it."""
+        """The fields that serving needs."""
         return Profile(**{name: getattr(self, name) for name in Profile.model_fields})
 
 
 def load_profile(checkpoint: Path) -> Profile:
-    """The profile of a checkpoint folder; the defaults if it has no `judge.json`.
+    """Return the profile of a checkpoint folder, or the default profile if the folder has no `judge.json`.
 
     Raises:
-        CheckpointError: as `read_checkpoint_file`.
+        CheckpointError: as in `read_checkpoint_file`.
     """
     if not (checkpoint / "judge.json").exists():
         return Profile(name=checkpoint.name)
@@ -136,11 +146,11 @@ def load_profile(checkpoint: Path) -> Profile:
 
 
 def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
-    """The `judge.json` of a checkpoint folder, if this version can judge with it.
+    """Read the `judge.json` of a checkpoint folder and check that this release supports it.
 
     Raises:
-        CheckpointError: there is none, it is malformed, or the checkpoint was trained for other prompts, another loop or
-            another tokenizer than lies beside it. The message is one line.
+        CheckpointError: the file does not exist or is malformed, the checkpoint was trained for another format, or the
+            tokenizer in the folder is not the one used in training. The message is one line.
     """
     path = checkpoint / "judge.json"
     try:
@@ -155,14 +165,14 @@ def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
         raise CheckpointError(f"{path}: {error}") from error
     if file.format_sha256 not in (None, found.sha256):
         raise CheckpointError(
-            f"{path}: trained on other prompts than these; retrain it or use the release it came with"
+            f"{path}: trained on other prompts than those of this release; retrain it or use the release it came with"
         )
     _check_tokenizer(file.tokenizer_sha256, path=checkpoint / "tokenizer.json")
     return file
 
 
 def _check_tokenizer(trained_with: str | None, *, path: Path) -> None:
-    """A folder without a tokenizer is the profile of a model that runs elsewhere."""
+    """Check the hash of the tokenizer. A folder without a tokenizer passes: it is the profile of a remote model."""
     if trained_with is None or not path.exists():
         return
     found = tokenizer_sha256(path)
@@ -173,10 +183,10 @@ def _check_tokenizer(trained_with: str | None, *, path: Path) -> None:
 
 
 def tokenizer_sha256(path: Path) -> str:
-    """Of what a `tokenizer.json` does: neither the layout of the file counts, nor how batches are cut and padded.
+    """Return the SHA-256 of the content of a `tokenizer.json`, without its layout, truncation and padding settings.
 
     Raises:
-        CheckpointError: it is not JSON.
+        CheckpointError: the file is not valid JSON.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -187,7 +197,7 @@ def tokenizer_sha256(path: Path) -> str:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """In one line, without the addresses that pydantic adds."""
+    """Return the first error as one line, without pydantic's URLs."""
     first = error.errors(include_url=False)[0]
     field = ".".join(map(str, first["loc"]))
     given = f", {first['input']!r:.60} given" if field and first["type"] != "extra_forbidden" else ""

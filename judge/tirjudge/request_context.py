@@ -1,4 +1,4 @@
-"""For whom something is judged, for the engine that is asked on its behalf: how urgent it is, and whose cache it may use."""
+"""Context of a request for the engine: its priority class, and the salt that separates the prefix caches of callers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 MAX_TURNS = 64
-"""Turns of a rollout that an engine's priority tells apart; those after are all the last."""
+"""Number of turns with distinct engine priorities. All later turns have the priority of the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """What an engine may know of who asks."""
+    """Caller information for the engine."""
 
     urgency: int = 0
-    """Class of the call; the lowest goes first."""
+    """Priority class. Lower values are served first."""
     cache_salt: str | None = None
-    """Computed prefixes are shared by those who have the same one. None: by everybody who has none."""
+    """Callers with the same salt share cached prefixes. None: shared by all callers without a salt."""
 
     def priority(self, *, turn: int) -> int:
-        """Of one turn: the lowest goes first. A rollout that has begun goes before those that are to begin, since it holds
-        cache, and never before a more urgent class.
+        """Return the engine priority of one turn; lower values are served first.
+
+        Within a class, rollouts in progress go before new ones, because they hold cache. A more urgent class always
+        goes first.
 
         >>> [context.priority(turn=turn) for context in (RequestContext(urgency=1), RequestContext()) for turn in (0, 2)]
         [64, 62, 0, -2]
@@ -31,24 +33,24 @@ class RequestContext:
         return self.urgency * MAX_TURNS - min(turn, MAX_TURNS - 1)
 
 
-NOBODY = RequestContext()
-"""Whoever asks without saying so."""
+DEFAULT_CONTEXT = RequestContext()
+"""Context of requests outside any `coming_from` block."""
 
-_current: ContextVar[RequestContext] = ContextVar("tirjudge.request_context", default=NOBODY)
+_current: ContextVar[RequestContext] = ContextVar("tirjudge.request_context", default=DEFAULT_CONTEXT)
 
 
 def origin() -> RequestContext:
-    """Of what is asked now."""
+    """Return the context of the current request."""
     return _current.get()
 
 
 @contextmanager
 def coming_from(caller: str | None, *, urgency: int = 0) -> Iterator[None]:
-    """What is asked of an engine inside of the block, and in tasks begun there, is asked for that caller.
+    """Set the request context of the block and of all tasks started inside it.
 
     Args:
-        caller: name of whoever asks; None: nobody knows, and the cache is shared with others like that.
-        urgency: class of the call, 0 or more; the lowest goes first.
+        caller: name of the caller. None: unknown; the cache is shared with other unknown callers.
+        urgency: priority class, 0 or more. Lower values are served first.
     """
     salt = None if caller is None else cache_salt(caller)
     token = _current.set(RequestContext(urgency=urgency, cache_salt=salt))
@@ -59,7 +61,7 @@ def coming_from(caller: str | None, *, urgency: int = 0) -> Iterator[None]:
 
 
 def cache_salt(caller: str) -> str:
-    """The same for the same name, on every server; the name itself cannot be read from it.
+    """Return the cache salt of a caller: a hash of the name, equal on every server, that does not reveal the name.
 
     >>> len(cache_salt("reading-group"))
     64

@@ -1,6 +1,6 @@
-"""What was said becomes credit: the one definition of right, tied and undecided, for benchmarks and for rewards.
+"""Turn verdicts into credit. Benchmarks and rewards share this definition of right, wrong, tie and no verdict.
 
-Parse failure is no tie, and neither is a low score: what decided nothing is `none`, and `ScoringRule` says what that costs.
+A missing verdict is neither a tie nor a low score: its result is `none`, and `ScoringRule` defines its credit.
 """
 
 from __future__ import annotations
@@ -18,63 +18,65 @@ CountedOrders = Literal["first", "mean", "net", "all"]
 Result = Literal["right", "wrong", "tie", "none"]
 
 TIED = -1
-"""What a vote chose that said they are equally good; no index of a response."""
+"""Sentinel for a tie, in place of the index of a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One look at some responses of an example, shown in one order."""
+    """One decision of a judge about responses of an example that were shown in one order."""
 
     shown: tuple[int, ...]
-    """Indexes into the example's responses, in the order shown; one of them alone if it was scored."""
+    """Indexes into the example's responses, in the order shown. One index for a scored response."""
     best: int | None = None
-    """The response that was named; None: none was."""
+    """Index of the response chosen as best. None: no response was chosen."""
     tied: bool = False
-    """Whether they were said to be equally good."""
+    """Whether the judge called the responses equally good."""
     score: float | None = None
-    """Of a response shown alone, as the judge wrote it; None: no verdict, or a comparison."""
+    """Score that the judge wrote for a response shown alone. None: no verdict, or a comparison."""
     expected_score: float | None = None
-    """The mean over the judge's score tokens; None where it cannot be had."""
+    """Sum of score x P(score) over the judge's score tokens. None: not known."""
     probabilities: tuple[float, ...] | None = None
-    """P(it is the best) of each shown, in that order; None where it cannot be had."""
+    """P(it is the best) of each response, in the order of `shown`. None: not known."""
     forced: bool = False
+    """Whether the verdict was forced."""
     whole: bool = False
-    """Whether it speaks for all votes and orders of a judgment made in groups, not for one look."""
+    """Whether this is the combined decision of a whole judgment (all votes, orders and groups), not one rollout."""
 
     @property
     def has_verdict(self) -> bool:
+        """Whether the judge decided anything: a response, a tie or a score."""
         return self.best is not None or self.tied or self.score is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringRule:
-    """How the decisions on one comparison become its credit, 0 to 1."""
+    """How the decisions on one comparison are converted to its credit, 0 to 1."""
 
     orders: CountedOrders = "first"
-    """`first`: the first order alone. `mean`: the mean over the orders. `net`: 1 if more orders are right than wrong, else
-    0. `all`: 1 if every order is right, else 0. Several votes on one order are one decision, their majority."""
+    """`first`: the first order alone. `mean`: the mean over the orders. `net`: 1 if more orders are right than wrong,
+    else 0. `all`: 1 if every order is right, else 0. Several votes on one order are one decision, their majority."""
     tie: float = 0.5
-    """Credit of two responses said to be equal, or given equal scores."""
+    """Credit of a tie: responses called equally good, or equal highest scores."""
     no_verdict: float = 0.0
-    """Credit where the judge decided nothing."""
+    """Credit when the judge decided nothing."""
     share_ties: bool = False
-    """Of k responses that share the highest score each gets 1/k, instead of `tie`."""
+    """Whether k responses that share the highest score get a credit of 1/k each, instead of `tie`."""
     expected: bool = False
-    """Whether scores are means over the score tokens, not the number that was written."""
+    """Whether to compare expected scores. False: the scores as the judge wrote them."""
     unscored_loses: bool = False
-    """Whether a response without a score stands below all that have one; if not, one of them leaves no verdict."""
+    """Whether a response without a score ranks below all scored responses. False: a missing score means no verdict."""
 
 
 def credit(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], mode: Mode, counting: ScoringRule
 ) -> tuple[Result, float] | None:
-    """The result and the credit, 0 to 1, of one comparison; None if it was not judged.
+    """Return the result and the credit, 0 to 1, of one comparison; None if it was not judged.
 
     Args:
-        decisions: all that was decided on the example, in one mode.
-        responses: indexes of the responses that are set against each other.
-        right: those of them that are right.
-        mode: pointwise: the highest score has to be a right response's; else a right one has to be named.
+        decisions: all decisions on the example, made in one mode.
+        responses: indexes of the responses to compare.
+        right: indexes of the right responses among them.
+        mode: pointwise: a right response must have the highest score. Other modes: a right response must be chosen.
         counting: how orders, ties and missing verdicts count.
     """
     of = _of_scores if mode is Mode.POINTWISE else _of_choices
@@ -82,20 +84,20 @@ def credit(
 
 
 def results_by_order(decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int]) -> list[Result]:
-    """What came of some responses in each order in which they were shown: the majority of the votes cast on it.
+    """Return the result of each order in which the responses were shown: the majority of its votes.
 
-    Votes without a verdict do not count, unless no other was cast; an even split is a tie.
+    Votes without a verdict are ignored; if an order has no other votes, its result is `none`. An even split is a tie.
     """
     return [_result(choice, right=right) for choice in choices_by_order(decisions, responses)]
 
 
 def choices_by_order(decisions: Sequence[Decision], responses: Sequence[int]) -> list[int | None]:
-    """What was named of some responses in each order, the first one first: an index, `TIED`, or None for no verdict."""
+    """Return the majority choice of each order, in the order of judging: an index, `TIED`, or None for no verdict."""
     return [_majority(votes) for votes in decided_by_order(decisions, responses).values()]
 
 
 def over_orders(results: Sequence[Result], *, counting: ScoringRule) -> tuple[Result, float]:
-    """The result and the credit of a comparison, from its result in each order, the first one first."""
+    """Combine the results of all orders of a comparison, in the order of judging, into its result and its credit."""
     credits = {"right": 1.0, "wrong": 0.0, "tie": counting.tie, "none": counting.no_verdict}
     if counting.orders == "first":
         return results[0], credits[results[0]]
@@ -111,7 +113,7 @@ def over_orders(results: Sequence[Result], *, counting: ScoringRule) -> tuple[Re
 
 
 def decided_by_order(decisions: Sequence[Decision], responses: Sequence[int]) -> dict[tuple[int, ...], list[Decision]]:
-    """The decisions on exactly these responses, by the order in which they were shown; the first judged comes first."""
+    """Group the decisions on exactly these responses by the order in which they were shown, in the order of judging."""
     wanted = frozenset(responses)
     found: dict[tuple[int, ...], list[Decision]] = {}
     for decision in decisions:
@@ -121,6 +123,7 @@ def decided_by_order(decisions: Sequence[Decision], responses: Sequence[int]) ->
 
 
 def choice_of(decision: Decision) -> int | None:
+    """Return the index of the chosen response, `TIED`, or None for no verdict."""
     return TIED if decision.tied else decision.best
 
 
@@ -141,7 +144,7 @@ def _result(choice: int | None, *, right: frozenset[int]) -> Result:
 
 
 def _agreed(results: Sequence[Result]) -> Result:
-    """What all orders say; where one says nothing there is no verdict, and orders that disagree leave a tie."""
+    """Return the common result of all orders: `none` if any order has no verdict, `tie` if the orders disagree."""
     if "none" in results:
         return "none"
     return results[0] if len(set(results)) == 1 else "tie"
@@ -157,7 +160,7 @@ def _of_choices(
 def _of_scores(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], counting: ScoringRule
 ) -> tuple[Result, float] | None:
-    """Whether the highest score is a right response's."""
+    """Check whether a right response has the highest score."""
     wanted = frozenset(responses)
     alone = [decision for decision in decisions if len(decision.shown) == 1 and wanted.issuperset(decision.shown)]
     found = scores_of(alone, expected=counting.expected)
@@ -175,14 +178,14 @@ def _of_scores(
 
 
 def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, float | None]:
-    """The score of each response that was shown alone, the mean over its votes; None: no verdict on it.
+    """Return the score of each response that was shown alone: the mean over its votes, or None without a verdict.
 
     Args:
-        decisions: of one example.
-        expected: whether the mean over the judge's score tokens is wanted, not the number that it wrote.
+        decisions: decisions on one example.
+        expected: whether to use expected scores. False: the scores as the judge wrote them.
 
     Raises:
-        ValueError: that mean is wanted, and is not known.
+        ValueError: expected scores are requested but not known.
     """
     votes: dict[int, list[float]] = {}
     for decision in decisions:
@@ -193,7 +196,7 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
         if score is not None and decision.score is not None:
             cast.append(score)
         elif decision.score is not None:
-            raise ValueError("expected scores: not known; only the scores as written are, count those")
+            raise ValueError("expected scores: not known for this judge; use the scores as written")
     return {index: round(fmean(cast), SCORE_DIGITS) if cast else None for index, cast in votes.items()}
 
 
@@ -201,12 +204,12 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
 
 
 def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: bool = False) -> list[Decision]:
-    """The decisions in one of our judgments.
+    """Return the decisions of one judgment.
 
     Args:
-        judgment: on the responses `asked`.
-        asked: indexes into the example's responses, as they were sent.
-        needs_program: whether a verdict only counts if a program ran, as the judgment was asked for (`tools="on"`).
+        judgment: judgment of the responses in `asked`.
+        asked: indexes into the example's responses, in the order of the request.
+        needs_program: whether a verdict only counts if a program ran (`tools="on"`).
     """
     if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
         return [_of_groups(judgment, asked=asked)]
@@ -238,7 +241,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
 
 
 def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
-    """More responses than one prompt shows are judged in groups: only the whole of it speaks of all."""
+    """Return the combined decision of a judgment made in groups. None of its rollouts was shown all responses."""
     verdict = judgment.verdict
     return Decision(
         shown=tuple(asked),
@@ -251,8 +254,15 @@ def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
 
 
 def decision_of(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode, labels: Sequence[str]) -> Decision:
-    """What one rollout that was made for training says of the responses that it was shown, under these labels. A forced
-    verdict is not the model's, and says nothing."""
+    """Return the decision of one training rollout. A forced verdict counts as no verdict, because it is not the
+    model's.
+
+    Args:
+        rollout: the rollout.
+        shown: indexes into the example's responses, in the order shown.
+        mode: mode of the request.
+        labels: labels of the shown responses, in the same order.
+    """
     label = None if rollout.forced else rollout.label
     if label is None:
         return Decision(shown=shown, forced=rollout.forced)
@@ -262,21 +272,22 @@ def decision_of(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode, labels:
 
 
 STRICT = ScoringRule(tie=0.0)
-"""Naming the right response, or scoring it strictly above the others, earns 1, and anything else 0 (TIR-Judge, 4.1)."""
+"""Credit 1 for choosing the right response, or scoring it strictly above the others; 0 otherwise (TIR-Judge, 4.1)."""
 
 
 def is_right(judgment: Judgment, target: int, *, rule: ScoringRule = STRICT) -> tuple[Result, float] | None:
-    """The result and the credit of one judgment: the definition for validation, the gate, the card and `tirjudge judge`.
+    """Return the result and the credit of one judgment. Validation, the release gate, the model card and `tirjudge
+    judge` use this definition.
 
-    Scores are compared as the judge wrote them, as rewards and benchmarks do, unless the rule says otherwise.
+    Scores are compared as the judge wrote them, as rewards and benchmarks do, unless the rule asks for expected scores.
 
     Args:
-        judgment: over all votes and orders that were asked for.
+        judgment: a judgment with all its votes and orders.
         target: index of the right response.
-        rule: what ties and missing verdicts earn.
+        rule: credit of ties and missing verdicts.
 
     Returns:
-        None where there is nothing to be right about: one response alone.
+        None if only one response was judged, because there is nothing to compare it with.
     """
     verdict = judgment.verdict
     if judgment.mode is Mode.POINTWISE:
@@ -288,7 +299,7 @@ def is_right(judgment: Judgment, target: int, *, rule: ScoringRule = STRICT) -> 
             for decision in decisions_of(judgment, asked=asked)
         ]
     else:
-        # A response that was never compared, as one with a bye, was not shown.
+        # Responses without any comparison (byes) were not shown.
         named = {target} if verdict.best is None else {target, verdict.best}
         asked = sorted(named.union(*(rollout.order for rollout in judgment.rollouts)))
         tied = verdict.status == "tie"

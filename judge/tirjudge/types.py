@@ -1,10 +1,10 @@
-"""The data of one judgment, from request to verdict.
+"""The data types of one judgment, from request to verdict.
 
-Two families live here. What crosses a wire (`JudgeRequest`, `Judgment` and their parts) is pydantic, frozen, and refuses
-unknown fields; there is one definition of each, shared by server, client and files. What stays inside (`Completion`,
-`ExecResult`, `Turn`, `Rollout`) is a frozen dataclass over token ids.
+There are two families. Types that cross the wire (`JudgeRequest`, `Judgment` and their parts) are frozen pydantic
+models that reject unknown fields. Server, client and files share one definition of each. Internal types (`Completion`,
+`ExecResult`, `Turn`, `Rollout`) are frozen dataclasses over token ids.
 
-A rollout on token ids, with its loss mask (1: sampled by the policy, carries loss; 0: put there by us):
+A rollout as token ids, with its loss mask (1: sampled by the policy, carries loss; 0: inserted by the loop):
 
     prompt_ids              <|im_start|>user ... <|im_end|> <|im_start|>assistant
     turn 0   completion     We count words. ```python ... ``` ```output        1 1 1 1 1
@@ -35,17 +35,17 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 MAX_RESPONSES = 1024
-"""The most responses one request may carry; listwise judges them in groups."""
+"""Maximum number of responses in one request. Listwise splits a large number into groups."""
 
 PYTHON = "python"
 """Name of the tool that runs programs."""
 
 MAX_CRITERIA = 64
-"""The most criteria one request may carry."""
+"""Maximum number of criteria in one request."""
 
 
 class Mode(StrEnum):
-    """What is asked of the judge: a score for each response, a preference between two, or the best of many."""
+    """Judging task: a score for each response, a preference between two responses, or the best of several."""
 
     POINTWISE = "pointwise"
     PAIRWISE = "pairwise"
@@ -58,191 +58,208 @@ class StopReason(StrEnum):
     VERDICT = "verdict"
     """The model wrote a well-formed verdict."""
     MALFORMED = "malformed_verdict"
-    """The model closed a verdict tag around something that was not offered."""
+    """The model closed a verdict tag around text that is not one of the offered labels."""
     NO_VERDICT = "no_verdict"
     """The model ended its turn with neither a program nor a verdict."""
     TOOL_BUDGET = "tool_budget"
-    """The model asked for one program more than it was allowed; that program was not run."""
+    """The model made one tool call more than its budget allows. That call was not run."""
     LENGTH = "length"
     """The token budget of the rollout, or the context of the model, was used up."""
     DEADLINE = "deadline"
-    """The time of the judgment was nearly up; a turn that was being written is lost."""
+    """The deadline of the judgment was near. A turn that was being generated is discarded."""
 
     @property
     def is_verdict(self) -> bool:
+        """Whether the model itself gave a well-formed verdict."""
         return self is StopReason.VERDICT
 
 
 class Outcome(StrEnum):
-    """How a program ended. A sandbox that does not work is no outcome: it raises `tirjudge.errors.SandboxUnavailable`."""
+    """How a program ended. A sandbox failure has no outcome: it raises `tirjudge.errors.SandboxUnavailable`."""
 
     OK = "ok"
+    """Exit code 0."""
     ERROR = "error"
-    """A Python exception, or a non-zero exit."""
+    """A Python exception, or a non-zero exit code."""
     TIMEOUT = "timeout"
+    """The wall-time or CPU-time limit was reached."""
     OOM = "oom"
+    """The memory limit was reached."""
     CRASH = "crash"
-    """Killed by a signal that no limit of ours sent."""
+    """Killed by a signal that was not sent to enforce a limit."""
     OUTPUT_LIMIT = "output_limit"
+    """The program wrote more output than allowed."""
     REFUSED = "refused"
-    """Never started: too large, or there was no program to run."""
+    """Never started: the program was too large, or the call contained no program."""
     SANDBOX_ERROR = "sandbox_error"
-    """On the wire of the sandbox service alone: no program's fault. Its client raises `SandboxUnavailable`."""
+    """The sandbox failed, not the program. Used only on the wire of the sandbox service, whose client raises
+    `SandboxUnavailable`."""
 
     @property
     def is_ok(self) -> bool:
+        """Whether the program ended with exit code 0."""
         return self is Outcome.OK
 
 
-# Inside: token ids, and what belongs to them.
+# Internal types: token ids and the data attached to them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How one turn is sampled. Every field is sent explicitly, so that no server-side default changes a judgment."""
+    """Sampling parameters of one turn. Every field is sent explicitly, so that server-side defaults have no effect."""
 
     max_tokens: int
-    """Most tokens to generate."""
+    """Maximum number of tokens to generate."""
     temperature: float = 0.0
-    """0 is greedy."""
+    """Sampling temperature. 0: greedy."""
     top_p: float = 1.0
-    """Nucleus mass; 1 keeps everything."""
+    """Nucleus sampling mass. 1: the whole distribution."""
     seed: int | None = None
-    """Seed of this turn; None leaves it to the engine."""
+    """Seed of this turn. None: the engine chooses."""
     stop: tuple[str, ...] = ()
-    """Strings that end the turn. The matched one is kept at the end of the text."""
+    """Strings that end the turn. The matched string is kept at the end of the text."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """When given, only these ids can be sampled; None allows the whole vocabulary."""
+    """Ids that can be sampled. None: the whole vocabulary."""
     logprob_token_ids: tuple[int, ...] = ()
-    """Ids whose log-probability at the first generated position is wanted, before any constraint is applied."""
+    """Ids whose log-probability at the first generated position to return, computed before any constraint is
+    applied."""
     logprobs: bool = True
-    """Whether the log-probability of each sampled id is wanted: training learns from them, a verdict needs none, and
-    engines are faster without."""
+    """Whether to return the log-probability of each sampled id. Training needs them; a verdict does not, and engines
+    are faster without them."""
     turn: int = 0
-    """Which turn of its rollout it is; an engine with a queue lets rollouts that have begun go first."""
+    """Index of the turn in its rollout. An engine with a queue gives priority to rollouts that are in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """The tokens of one request, as the endpoint counts them that has its own ids to itself."""
+    """Token counts of one request as reported by an endpoint that does not expose its token ids."""
 
     prompt: int
+    """Number of prompt tokens."""
     completion: int
+    """Number of generated tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenAlternatives:
-    """A token of a completion, and what the model might have written there."""
+    """One token of a completion with the log-probabilities of its alternatives."""
 
     start: int
-    """Where in the text it begins."""
+    """Offset of the token in the text of the completion, in characters."""
     text: str
+    """Text of the sampled token."""
     logprobs: dict[str, float]
-    """Text of a token -> log-probability: the likeliest ones, and the one that stands here."""
+    """Token text -> log-probability, for the most likely tokens and the sampled token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What an engine generated in one turn. `decode(token_ids) == text` up to hidden tokens, such as the end of a turn."""
+    """Output of an engine for one turn. `decode(token_ids) == text`, except for hidden tokens such as end-of-turn."""
 
     text: str
     """Generated text, ending with the matched stop string if there is one."""
     token_ids: tuple[int, ...]
-    """Generated ids, the end-of-turn token included if the model wrote one."""
+    """Generated ids, including the end-of-turn token if the model wrote one."""
     logprobs: tuple[float, ...]
-    """Log-probability of each id under the model at temperature 1, natural logarithm; 0.0 where `num_appended` covers it.
-    Empty if they were not asked for, or the engine cannot know them."""
+    """Log-probability of each id under the model at temperature 1, natural logarithm; 0.0 for the ids that
+    `num_appended` counts. Empty if they were not requested, or if the engine does not provide them."""
     finish_reason: Literal["stop", "length", "repetition"]
-    """`stop`: a stop string or the end-of-turn token. `length`: max_tokens. `repetition`: the engine detected a loop."""
+    """`stop`: a stop string or the end-of-turn token. `length`: max_tokens. `repetition`: the engine detected a
+    loop."""
     stop: str | None = None
-    """The stop string that matched; None when the end-of-turn token or a limit ended the turn."""
+    """The stop string that matched. None: the end-of-turn token or a limit ended the turn."""
     num_appended: int = 0
-    """How many ids at the end were re-encoded by us because the last sampled token spilled past the stop string."""
+    """Number of trailing ids that were re-encoded because the last sampled token reached past the stop string."""
     token_logprobs: dict[int, float] = field(default_factory=dict)
-    """The answer to `Sampling.logprob_token_ids`: id -> log-probability at the first position."""
+    """Id -> log-probability at the first position, for the ids in `Sampling.logprob_token_ids`."""
     num_cached: int = 0
-    """How many of the prompt's tokens the engine did not have to compute again."""
+    """Number of prompt tokens that were prefix-cache hits."""
     places: tuple[TokenAlternatives, ...] = ()
-    """The alternatives to each token, from an engine that is asked for its verdict in words; empty if there are none."""
+    """Alternatives to each token, from an engine that asks for the verdict in words. Empty: the engine returned
+    none."""
     counted: TokenUsage | None = None
-    """What it cost; None: an id is a token."""
+    """Token counts reported by the endpoint. None: count the ids instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """What a turn asks to be run."""
+    """The tool call at the end of a turn."""
 
     tool: str
     """Name of the tool, such as `python`."""
     source: str | None
-    """What the model wrote for it, such as a program; None: it asked for a run and wrote nothing that can be run."""
+    """Source text of the call, such as a program. None: the model made a call without any source that can be run."""
     problem: str | None = None
-    """What the model is told where there is no source."""
+    """Error shown to the model if `source` is None."""
     opening: str = ""
-    """What the format puts before the output because the model did not write it."""
+    """Text that the format inserts before the output because the model did not write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """How one call of a tool went."""
+    """Result of one tool call."""
 
     outcome: Outcome
+    """How the call ended."""
     stdout: str = ""
-    """What the tool gives back; of a program what it printed, cut to the output limit."""
+    """Output of the tool. For a program: its standard output, cut to the output limit."""
     error: str | None = None
-    """The last line of the error, at most 500 characters; None when the call ended well."""
+    """Last line of the error, at most 500 characters. None: the call succeeded."""
     wall_s: float = 0.0
-    """From the start of the call to its end."""
+    """Wall time from the start of the call to its end, in seconds."""
     queue_s: float = 0.0
-    """Time spent waiting for a free slot, not part of `wall_s`."""
+    """Time spent waiting for a free slot, in seconds; not part of `wall_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult(ToolResult):
-    """How one program went. The outcome comes from the operating system, never from the program's own output."""
+    """Result of one program. The outcome comes from the operating system, never from the program's own output."""
 
     truncated: bool = False
     """Whether stdout was cut."""
     exit_code: int | None = None
-    """None when a signal or a limit ended the program."""
+    """Exit code of the program. None: a signal or a limit ended it."""
     signal: int | None = None
-    """The signal that ended the program; None when it exited by itself."""
+    """Signal that ended the program. None: the program exited normally."""
     cpu_s: float = 0.0
+    """CPU time of the program, in seconds."""
     max_rss_kb: int = 0
+    """Peak resident memory, in KiB."""
     level: str = ""
-    """The isolation the program really ran under, such as `namespaces`; `unsafe` when there was none."""
+    """Isolation level of this run, such as `namespaces`. `unsafe`: no isolation."""
     preset: str = ""
-    """What was warm in the interpreter that it ran in, such as `sympy`; it never decides what can be imported."""
+    """Modules preloaded in the interpreter, such as `sympy`. The preset never decides which modules can be imported."""
     stderr: str = ""
-    """The end of what went to the standard error, at most 16 KiB."""
+    """Tail of the standard error, at most 16 KiB."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """Path -> content of the files that were asked for and that there were."""
+    """Path -> content of each requested file that exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One completion, and the tool call that it asked for."""
+    """One completion with its tool call and the result of that call."""
 
     completion: Completion
+    """Output of the engine."""
     call: ToolCall | None = None
-    """What the turn asks for; None when it asks for nothing. `result` says whether it was allowed."""
+    """Tool call at the end of the turn, whether or not it was within the budget. None: the turn makes no call."""
     result: ToolResult | None = None
-    """How the call went; None when there is none, or when it was not allowed."""
+    """Result of the call. None: the turn makes no call, or the call was over the budget."""
     output: str | None = None
-    """What the model was shown of that; None exactly when `result` is."""
+    """Text of the result that the model was shown. None exactly when `result` is None."""
     observation_ids: tuple[int, ...] = ()
-    """The output between its delimiters, encoded once; follows the completion."""
+    """The output between its delimiters, encoded once. These ids follow the completion."""
     engine_s: float = 0.0
-    """How long the engine took for the completion, its own queue included."""
+    """Time until the engine returned the completion, in seconds, including its queue."""
 
     @property
     def code(self) -> str | None:
-        """The source that was run, or could not be; None when nothing was allowed to run."""
+        """Source of the call. None: no call, a call over the budget, or a call without a source."""
         return None if self.call is None or self.result is None else self.call.source
 
     @property
     def record(self) -> TurnRecord:
-        """What goes on record."""
+        """The wire form of the turn."""
         return TurnRecord(
             text=self.completion.text,
             code=self.code,
@@ -254,32 +271,35 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One pass of the loop over one prompt, as the engine saw it."""
+    """One run of the loop over one prompt, as token ids of the engine."""
 
     prompt_ids: tuple[int, ...]
+    """Ids of the rendered prompt."""
     turns: tuple[Turn, ...]
+    """Turns in the order they were generated."""
     stop_reason: StopReason
+    """Why the rollout ended."""
     model: str
-    """Name and version of what generated it."""
+    """Name of the model."""
     forced_ids: tuple[int, ...] = ()
-    """Verdict tag and label that we forced onto the end; empty when the model gave its own verdict."""
+    """Ids of a forced verdict (tag and label). Empty: the model gave its own verdict, or gave none."""
     label: str | None = None
-    """The label of the verdict, as shown to the model; None when there is no verdict."""
+    """Label of the verdict as the model saw it. None: no verdict."""
     label_logprobs: dict[str, float] = field(default_factory=dict)
-    """Label -> log-probability at the verdict position, over the full vocabulary; empty when there is no verdict, or when
-    the engine does not tell."""
+    """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
+    not return probabilities."""
     asked: Completion | None = None
-    """The answer of a model that was asked for its verdict in words; None: it was not."""
+    """Completion of a model that was asked for its verdict in words. None: it was not asked."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Everything after the prompt."""
+        """All ids after the prompt."""
         parts = [i for turn in self.turns for i in (*turn.completion.token_ids, *turn.observation_ids)]
         return (*parts, *self.forced_ids)
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
-        """1 for each id the policy sampled, 0 for each id that we put there; as long as `token_ids`."""
+        """1 for each id the policy sampled, 0 for each id the loop inserted; same length as `token_ids`."""
         mask: list[int] = []
         for turn in self.turns:
             num_ours = turn.completion.num_appended + len(turn.observation_ids)
@@ -288,43 +308,46 @@ class Rollout:
 
     @property
     def logprobs(self) -> tuple[float, ...]:
-        """Log-probability of each sampled id, 0.0 for ours; as long as `token_ids` if the turns were sampled with them."""
+        """Log-probability of each sampled id, 0.0 for inserted ids. Same length as `token_ids` if the turns were
+        sampled with `logprobs`."""
         parts = [p for t in self.turns for p in (*t.completion.logprobs, *(0.0 for _ in t.observation_ids))]
         return (*parts, *(0.0 for _ in self.forced_ids))
 
     @property
     def completions(self) -> tuple[Completion, ...]:
-        """All that was generated."""
+        """The completions of all turns, followed by `asked` if there is one."""
         turns = tuple(turn.completion for turn in self.turns)
         return turns if self.asked is None else (*turns, self.asked)
 
     @property
     def num_calls(self) -> int:
-        """How often the model asked for a run, within its budget."""
+        """Number of tool calls within the budget."""
         return sum(turn.result is not None for turn in self.turns)
 
     @property
     def num_programs(self) -> int:
-        """How many programs really ran."""
+        """Number of calls that ran. Refused calls do not count."""
         return sum(turn.result is not None and turn.result.outcome is not Outcome.REFUSED for turn in self.turns)
 
     @property
     def num_failed_calls(self) -> int:
-        """How many of the calls did not end well, the refused ones included."""
+        """Number of calls with an outcome other than `ok`. Refused calls count."""
         return sum(turn.result is not None and not turn.result.outcome.is_ok for turn in self.turns)
 
     @property
     def forced(self) -> bool:
+        """Whether the verdict was forced."""
         return bool(self.forced_ids)
 
 
-# On the wire.
+# Wire types.
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encodable(value: Any) -> Any:
-    """JSON can spell half a surrogate pair; no tokenizer and no file takes one. It becomes U+FFFD, its neighbours stay."""
+    """Replace each lone surrogate in a string by U+FFFD and keep the rest. JSON can contain lone surrogates, but
+    neither tokenizers nor UTF-8 files accept them."""
     if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return value
@@ -335,19 +358,19 @@ Text = Annotated[str, BeforeValidator(encodable)]
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 5.0 is an integer."""
+    """Convert an integral float to an int. JSON has one number type, so 5.0 is an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Integer = Annotated[StrictInt, BeforeValidator(_whole)]
-"""A whole number, and neither a text nor a boolean that could be taken for one."""
+"""An integer. Strings and booleans are rejected."""
 
 
 MAX_NUMBER = 1e100
-"""The largest number that a caller may give where it is computed with: sums and products of many stay finite."""
+"""Largest absolute value of a caller's number that enters a computation. It keeps sums and products finite."""
 
 Number = Annotated[StrictFloat | StrictInt, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
-"""A score, a reward, or an end of their scale."""
+"""A score, a reward, or a bound of their scale."""
 
 
 _CONTAINERS = ("list", "tuple", "set", "frozenset", "dict")
@@ -355,7 +378,7 @@ _NO_SCHEMAS = ("metadata", "default", "config", "serialization")
 
 
 def _failing_fast(schema: Any) -> Any:
-    """A schema of pydantic's whose containers stop at their first wrong element."""
+    """Return a copy of a pydantic core schema whose containers stop at their first invalid element."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_failing_fast, schema))
     if not isinstance(schema, dict):
@@ -365,9 +388,9 @@ def _failing_fast(schema: Any) -> Any:
 
 
 class Received(BaseModel):
-    """Base of what strangers send: a list or a dict is refused at its first wrong element.
+    """Base of untrusted input: validation of a list or a dict stops at its first invalid element.
 
-    Otherwise each of a million wrong elements becomes an error of its own, which takes kilobytes and microseconds.
+    Without this, a list of a million invalid elements produces a million error objects.
     """
 
     @classmethod
@@ -376,27 +399,33 @@ class Received(BaseModel):
 
 
 class Wire(Received):
-    """Base of everything that crosses a wire: frozen, and a field it does not know is an error."""
+    """Base of every wire type: frozen, and unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 _TURN = re.compile(r"(?<=\n\n)(?=(?:system|user|assistant|tool): )")
-"""Where a paragraph begins as a turn does in `prompt_text`."""
+"""The start of a paragraph that begins like a turn in the output of `prompt_text`."""
 
 
 class ChatMessage(Wire):
+    """One message of a conversation."""
+
     role: Literal["system", "user", "assistant", "tool"]
+    """Author of the message."""
     content: Text
+    """Text of the message."""
 
 
 class Criterion(Wire):
-    """One thing that the responses are judged by."""
+    """One criterion for judging the responses."""
 
     text: Text = Field(min_length=1)
+    """Description of the criterion."""
     name: Text | None = None
+    """Short name. None: no name is shown."""
     weight: Annotated[StrictFloat, Field(gt=0.0, le=MAX_NUMBER, allow_inf_nan=False)] = 1.0
-    """How much it counts beside the others."""
+    """Weight relative to the other criteria."""
 
 
 _FIT: list[JsonValue] = [
@@ -414,194 +443,230 @@ _FIT: list[JsonValue] = [
         ]
     },
 ]
-"""Which fields of a request fit one another, for whoever reads its schema."""
+"""Constraints between the fields of a request, for its JSON schema."""
 
 
 class JudgeRequest(Wire):
-    """One question to the judge. The same object over HTTP, in files, and in the library."""
+    """One request to the judge. HTTP, files and the library use the same object."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": _FIT})
 
     mode: Mode
+    """Judging task."""
     prompt: Text | Annotated[list[ChatMessage], Field(min_length=1)]
-    """What the responses answer: text, or a conversation."""
+    """The question that the responses answer: a text or a conversation."""
     responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
     """The candidates: exactly 2 for pairwise, at least 2 for listwise, 1 or more (each judged alone) for pointwise."""
     model: Text | None = None
-    """The judge to use; None is the server's default."""
+    """Name of the judge. None: the server's default."""
     reference: Text | None = None
-    """An answer known to be good, shown to the judge and found by programs in `reference`; None: there is none."""
+    """A known good answer. It is shown to the judge, and programs find it in the variable `reference`. None: no
+    reference."""
     criteria: list[Criterion] | None = Field(default=None, min_length=1, max_length=MAX_CRITERIA)
-    """What to judge by, with weights; None leaves it to the judge."""
+    """Weighted criteria to judge by. None: the judge chooses."""
     rubric: Text | None = None
-    """How to judge, in words: what earns which score, or what makes a response better; None leaves it to the judge."""
+    """Judging instructions in words: what earns which score, or what makes a response better. None: the judge
+    chooses."""
     tools: Literal["auto", "on", "off"] = "auto"
-    """`auto`: the model may run Python. `on`: it may, and a verdict that no program stands behind is not counted. `off`:
-    the prompt without tools, and no sandbox."""
+    """`auto`: the model may run Python. `on`: the model may run Python, and a verdict only counts if a program ran.
+    `off`: the prompt without tools; no sandbox is used."""
     orders: Literal["single", "both"] = "single"
-    """`single`: one order, drawn from the content of the request. `both`: two opposite orders; if they disagree, a tie."""
+    """`single`: one order, derived from the content of the request. `both`: two opposite orders; if their verdicts
+    disagree, the result is a tie."""
     votes: Integer = Field(default=1, ge=1, le=64)
-    """Rollouts per order; the majority wins, and votes that cannot change the outcome any more are not cast."""
+    """Maximum number of rollouts per order. The majority wins. Voting stops once the remaining votes cannot change the
+    outcome."""
     max_tool_calls: Integer = Field(default=3, ge=0, le=16)
-    """Programs per rollout; 0 is the same as `tools="off"`."""
+    """Maximum number of tool calls per rollout. 0 is the same as `tools="off"`."""
     force_verdict: StrictBool = True
-    """Whether a rollout without a verdict is made to give one (marked `forced`), or abstains."""
+    """Whether to force a verdict (marked `forced`) from a rollout without one. False: that rollout abstains."""
     temperature: StrictFloat | None = Field(default=None, ge=0.0, le=2.0)
-    """None is greedy for one vote and 1.0 for several."""
+    """Sampling temperature. None: 0 (greedy) for one vote, the profile's `vote_temperature` for several votes."""
     seed: Integer = Field(default=0, ge=0, lt=2**63)
+    """Seed of the response order and of sampling."""
     deadline_s: Annotated[StrictFloat, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """Seconds for the whole judgment: when they are nearly up, verdicts are forced from what there is. None: no limit."""
+    """Time limit of the whole judgment, in seconds. Near the limit, verdicts are forced from the turns written so far.
+    None: no limit."""
     stream: StrictBool = False
-    """Over HTTP: send each turn as it ends (server-sent events)."""
+    """Over HTTP: send each turn when it ends, as a server-sent event."""
 
     @model_validator(mode="after")
-    def _fields_fit_one_another(self) -> JudgeRequest:
+    def _check_combinations(self) -> JudgeRequest:
         given = len(self.responses)
         if self.mode is Mode.PAIRWISE and given != 2:
             raise ValueError(f"responses: pairwise compares exactly 2 responses, {given} given")
         if self.mode is Mode.LISTWISE and given < 2:
             raise ValueError(f"responses: listwise compares at least 2 responses, {given} given")
         if self.tools == "on" and self.max_tool_calls == 0:
-            raise ValueError('max_tool_calls: 0 given with tools "on", which wants a program behind the verdict')
+            raise ValueError('max_tool_calls: 0 given with tools "on", which requires a program run; give at least 1')
         return self
 
     @property
     def offers_tools(self) -> bool:
-        """Whether the judge may run programs."""
+        """Whether the prompt offers tools to the model."""
         return self.tools != "off" and self.max_tool_calls > 0
 
 
 class Verdict(Wire):
-    """What was decided. Everything here speaks of the responses in the order in which they were sent."""
+    """Final verdict of a judgment. Indexes and lists follow the order of the responses in the request."""
 
     status: Literal["decided", "tie", "abstained"]
+    """`decided`: one response is best, or the one response has a score. `abstained`: no verdict."""
     best: int | None
-    """Index of the best response; None for a tie, an abstention, and pointwise with one response."""
+    """Index of the best response. None: a tie, an abstention, or pointwise with one response."""
     label: str | None
-    """Letter of the best response; for pointwise with one response its score as the judge wrote it."""
+    """Letter of the best response. For pointwise with one response: its score as the judge wrote it."""
     scores: list[float | None] | None
-    """Pointwise: the expected score of each response, 1 to 10, or the score as written where the model's probabilities
-    cannot be had (None: no verdict on that one). None in other modes."""
+    """Pointwise: the expected score of each response, 1 to 10, or the score as written if the model returns no
+    probabilities (None: no verdict on that response). None in other modes."""
     probabilities: list[float] | None
-    """One a response. Pairwise and listwise: P(it is the best), summing to 1. Pointwise: P(its score is 6 or more). None:
-    an abstention, or a model that does not tell."""
+    """One probability per response. Pairwise and listwise: P(it is the best), summing to 1. Pointwise: P(its score is 6
+    or more). None: an abstention, or the model returns no probabilities."""
     confidence: float | None
-    """P(top label) x label_mass; None where there are no probabilities."""
+    """P(top label) x label_mass. None: no probabilities."""
     label_mass: float | None
-    """How much of the model's probability lay on the offered labels at the verdict position, the mean over rollouts; None
-    where that cannot be had."""
+    """Total probability of the offered labels at the verdict position, mean over rollouts. None: not known."""
     forced: bool
-    """Whether any counted rollout had to be forced to its verdict."""
+    """Whether the verdict of any counted rollout was forced."""
     reason: str | None = None
-    """Why there is a tie or an abstention."""
+    """Reason for a tie or an abstention. None: decided."""
 
 
 class TurnRecord(Wire):
+    """One turn of a rollout, as text."""
+
     text: str
-    """What the model wrote, the program included."""
+    """Text that the model wrote, including the program."""
     code: str | None
+    """Source of the tool call. None: the turn made no call within the budget, or the call had no source."""
     output: str | None
-    """What the model was shown of the program's output; None when nothing was run."""
+    """Tool output that the model was shown. None: nothing was run."""
     outcome: Outcome | None
+    """How the call ended. None: nothing was run."""
     tool: str | None = Field(default=None, exclude_if=lambda tool: tool is None)
-    """Name of the tool; None, and left out: Python, or nothing was run."""
+    """Name of the tool. None (omitted from JSON): Python, or nothing was run."""
 
     @property
     def was_called(self) -> bool:
-        """Whether the turn asked for a run within the budget."""
+        """Whether the turn made a tool call within the budget."""
         return self.outcome is not None
 
     @property
     def ran(self) -> bool:
-        """Whether a program really ran; a refused one did not."""
+        """Whether a program ran. A refused program did not."""
         return self.outcome not in (None, Outcome.REFUSED)
 
 
 class RolloutVerdict(Wire):
+    """Verdict of one rollout."""
+
     label: str
     """The label as the model saw it."""
     best: int | None
-    """The response that it names, as an index into the request; None for pointwise."""
+    """Index into the request of the response that the label names. None for pointwise."""
     score: float | None
-    """Pointwise: the expected score, or the score as written where there are no probabilities. None in other modes."""
+    """Pointwise: the expected score, or the score as written without probabilities. None in other modes."""
     probabilities: dict[str, float]
-    """Shown label -> probability, given that one of the labels is chosen; empty where the model does not tell."""
+    """Shown label -> probability, normalized over the labels. Empty: the model returns no probabilities."""
     label_mass: float | None
-    """None where the model does not tell."""
+    """Total probability of the offered labels before normalization. None: the model returns no probabilities."""
     forced: bool
+    """Whether the verdict was forced."""
 
 
 class RolloutRecord(Wire):
+    """One rollout, as text."""
+
     order: list[int]
-    """Which responses were shown, in the order shown, as indexes into the request."""
+    """Indexes into the request of the responses shown, in the order shown."""
     turns: list[TurnRecord]
+    """Turns in the order they were generated."""
     stop_reason: StopReason
+    """Why the rollout ended."""
     verdict: RolloutVerdict | None
+    """Verdict of the rollout. None: no verdict."""
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Of the calls within the budget, the refused ones included."""
+        """Outcome of each call within the budget, including refused calls."""
         return [turn.outcome for turn in self.turns if turn.outcome is not None]
 
     @property
     def num_programs(self) -> int:
-        """How many programs really ran."""
+        """Number of calls that ran. Refused calls do not count."""
         return sum(turn.ran for turn in self.turns)
 
     @property
     def ran_program(self) -> bool:
+        """Whether at least one program ran."""
         return self.num_programs > 0
 
     def counts(self, *, needs_program: bool) -> bool:
-        """Whether its verdict counts.
+        """Whether the verdict of this rollout counts.
 
         Args:
-            needs_program: whether one only counts if a program ran (`tools="on"`).
+            needs_program: whether a verdict only counts if a program ran (`tools="on"`).
         """
         return self.verdict is not None and (self.ran_program or not needs_program)
 
 
 class Usage(Wire):
+    """Token and call counts of a judgment."""
+
     input_tokens: int
-    """Prompt tokens of every rollout, each counted once; those of every turn where an endpoint counts them itself, and 0
-    where it does not say."""
+    """Prompt tokens, counted once per rollout. If the endpoint reports its own counts: the sum over all turns, 0 if it
+    reports none."""
     cached_tokens: int
-    """How many prompt tokens of all turns the engine had in its cache."""
+    """Prompt tokens of all turns that were prefix-cache hits."""
     output_tokens: int
-    """Tokens that the model generated."""
+    """Tokens generated by the model."""
     tool_calls: int
+    """Number of tool calls within the budget."""
     rollouts: int
+    """Number of rollouts."""
 
 
 class Timing(Wire):
+    """Where the time of a judgment went, in seconds."""
+
     total_s: float
+    """Wall time of the judgment."""
     engine_s: float
-    """Waiting for completions, summed over rollouts (which run side by side)."""
+    """Time waiting for completions, summed over rollouts (which run concurrently)."""
     sandbox_s: float
-    """Running programs, summed over rollouts."""
+    """Time running programs, summed over rollouts."""
     queue_s: float = 0.0
-    """Waiting for a place before the judgment began."""
+    """Time in the queue before the judgment started."""
 
 
 class Judgment(Wire):
-    """The whole answer: the verdict, and what it rests on."""
+    """The complete answer to one request: the verdict and the rollouts behind it."""
 
     id: str
+    """Unique id."""
     object: Literal["judgment"] = "judgment"
+    """Always `judgment`."""
     created: int
-    """Unix time, seconds."""
+    """Unix time in seconds."""
     mode: Mode
+    """Mode of the request."""
     model: str
+    """Name of the judge."""
     model_version: str | None = None
-    """Fingerprint of the weights and the tokenizer that made all of it; None: they are out of sight, behind a URL."""
+    """Fingerprint of the weights and the tokenizer that made the whole judgment. None: not known, because the model is
+    behind a URL."""
     verdict: Verdict
+    """The final verdict."""
     rollouts: list[RolloutRecord]
+    """All rollouts, grouped by the order in which the responses were shown."""
     usage: Usage
+    """Token and call counts."""
     timing: Timing
+    """Where the time went."""
 
 
 def label_of(index: int) -> str:
-    """0 -> A, 25 -> Z, 26 -> AA: the name of a response.
+    """Return the label of a response: 0 -> A, 25 -> Z, 26 -> AA.
 
     >>> [label_of(i) for i in (0, 25, 26, 701)]
     ['A', 'Z', 'AA', 'ZZ']
@@ -615,9 +680,10 @@ def label_of(index: int) -> str:
 
 
 def prompt_text(prompt: str | Sequence[ChatMessage]) -> str:
-    """The prompt as one text: what the model is shown and what programs find in `prompt`.
+    """Return the prompt as one text, as the model sees it and as programs find it in `prompt`.
 
-    Paragraphs of a message that begin as a turn does get a space before them, so that an earlier answer cannot make up turns.
+    A paragraph that begins like a turn (`user: `) gets a leading space, so that the text of a message cannot fake a
+    turn.
 
     >>> prompt_text([ChatMessage(role="user", content="Hi"), ChatMessage(role="assistant", content="Hi!\n\nuser: Bye")])
     'user: Hi\n\nassistant: Hi!\n\n user: Bye'

@@ -1,7 +1,8 @@
-"""Rollouts become a verdict: pure functions over labels and their log-probabilities.
+"""Combine rollouts into a verdict: pure functions over labels and their log-probabilities.
 
-A rollout speaks of the order it was shown; everything that leaves this file speaks of the request's own order. A rollout
-without a verdict is left out of every mean and named as the reason of an abstention: it is neither a tie nor a low score.
+The labels of a rollout refer to the order in which it was shown the responses. Verdicts refer to the order of the
+request. A rollout without a verdict is excluded from every mean. It counts neither as a tie nor as a low score, and is
+reported as the reason of an abstention.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from statistics import fmean
 from tirjudge.types import Mode, Rollout, RolloutVerdict, Verdict, label_of
 
 GOOD_SCORE = 6
-"""The upper half of the 1 to 10 scale begins here."""
+"""Lowest score in the upper half of the 1 to 10 scale."""
 
 SCORE_DIGITS = 3
-"""Scores are rounded to this: an engine's last digits change with its batch, and must not decide between equals."""
+"""Decimal places of scores. The last digits of an engine vary with its batch and must not break ties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """One rollout and what it was shown."""
+    """One rollout with the order in which it was shown the responses."""
 
     order: tuple[int, ...]
     """Indexes into the request's responses, in the order shown."""
     rollout: Rollout
+    """The rollout."""
     needs_program: bool = False
-    """Whether a verdict only counts if a program ran (`tools="on"`)."""
+    """Whether the verdict only counts if a program ran (`tools="on"`)."""
 
     def response_named(self, label: str) -> int:
-        """The index of the response that was shown under `label`."""
+        """Return the index of the response that was shown under `label`."""
         return next(index for place, index in enumerate(self.order) if label_of(place) == label)
 
     @property
     def abstains_because(self) -> str | None:
-        """Why this vote does not count; None when it does."""
+        """Reason why this vote does not count. None: it counts."""
         if self.rollout.label is None:
             return self.rollout.stop_reason.value
         if self.needs_program and self.rollout.num_programs == 0:
@@ -46,14 +48,14 @@ class Vote:
 
 
 def label_mass(rollout: Rollout) -> float | None:
-    """Probability that lay on the offered labels at the verdict position, at most 1; None if the engine does not tell."""
+    """Return the total probability of the offered labels at the verdict position, at most 1; None if not known."""
     if not rollout.label_logprobs:
         return None
     return min(1.0, math.fsum(math.exp(logprob) for logprob in rollout.label_logprobs.values()))
 
 
 def label_probabilities(rollout: Rollout) -> dict[str, float]:
-    """Label -> probability, given that one of the labels is chosen; sums to 1. Empty if the engine does not tell."""
+    """Return label -> probability, normalized over the labels to sum to 1; empty if not known."""
     if not rollout.label_logprobs:
         return {}
     top = max(rollout.label_logprobs.values())
@@ -63,7 +65,7 @@ def label_probabilities(rollout: Rollout) -> dict[str, float]:
 
 
 def expected_score(rollout: Rollout) -> float:
-    """Sum of score x P(score) over the labels 1 to 10; the score as written if the engine does not tell them.
+    """Return the sum of score x P(score) over the labels 1 to 10; the score as written if probabilities are not known.
 
     Raises:
         ValueError: the rollout has no verdict.
@@ -74,7 +76,7 @@ def expected_score(rollout: Rollout) -> float:
 
 
 def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
-    """What one rollout said; None if it gave no verdict."""
+    """Return the wire form of the verdict of one rollout; None if it has no verdict."""
     rollout = vote.rollout
     if rollout.label is None:
         return None
@@ -90,7 +92,7 @@ def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
 
 
 def majority(choices: Sequence[int | None]) -> int | None:
-    """The choice with strictly most votes; None when the lead is shared or nobody chose."""
+    """Return the choice with strictly the most votes; None if the lead is shared or every vote abstained."""
     counted = Counter(choice for choice in choices if choice is not None).most_common(2)
     if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
         return None
@@ -98,27 +100,27 @@ def majority(choices: Sequence[int | None]) -> int | None:
 
 
 def votes_still_needed(choices: Sequence[int | None], *, num_votes: int) -> int:
-    """How many more votes could at the least decide: 0 as soon as the rest cannot change the outcome.
+    """Return the minimum number of further votes that can decide; 0 once the remaining votes cannot change the outcome.
 
     Args:
-        choices: what was chosen so far; None for a vote that abstained.
-        num_votes: how many may be cast in all.
+        choices: choices so far. None is a vote that abstained.
+        num_votes: maximum number of votes in total.
     """
     num_left = num_votes - len(choices)
     counted = [count for _, count in Counter(c for c in choices if c is not None).most_common(2)]
     first, second = [*counted, 0, 0][:2]
     if num_left <= 0 or first > second + num_left:
         return 0
-    # Were they all for the leader, this many would put it out of reach of the runner-up.
+    # If all of these votes went to the leader, the runner-up could no longer catch up.
     return min(num_left, (num_left + second - first) // 2 + 1)
 
 
 def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
-    """Pairwise and listwise: the majority within each order, which must agree across orders.
+    """Return the verdict of a pairwise or listwise comparison: the majority of each order, if all orders agree.
 
     Args:
-        votes: all votes of all orders, each over the same responses.
-        num_responses: how many the request has; those that were not shown get probability 0.
+        votes: all votes of all orders. All orders show the same responses.
+        num_responses: number of responses in the request. Responses that were not shown get probability 0.
     """
     counted = [vote for vote in votes if vote.abstains_because is None]
     by_order: dict[tuple[int, ...], list[Vote]] = {vote.order: [] for vote in votes}
@@ -150,14 +152,14 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
 
 
 def chosen(vote: Vote) -> int | None:
-    """The response that a pairwise or listwise vote names; None if it does not count."""
+    """Return the response that a pairwise or listwise vote chose; None if the vote does not count."""
     if vote.abstains_because is not None:
         return None
     return vote.response_named(vote.rollout.label or "")
 
 
 def _mean_mass(counted: Sequence[Vote]) -> float | None:
-    """The mean of `label_mass`; None unless it is known of every vote."""
+    """Return the mean of `label_mass`; None unless it is known for every vote."""
     masses = [label_mass(vote.rollout) for vote in counted]
     known = [mass for mass in masses if mass is not None]
     return fmean(known) if len(known) == len(masses) else None
@@ -170,11 +172,12 @@ def _probability(vote: Vote, index: int) -> float:
 
 
 def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
-    """Pointwise: the mean expected score of each response; the highest is best if there are several.
+    """Return the pointwise verdict: the mean expected score of each response. The highest of several scores is the
+    best.
 
     Args:
-        votes: each was shown one response.
-        num_responses: how many responses there are.
+        votes: votes that were shown one response each.
+        num_responses: number of responses in the request.
     """
     counted = [vote for vote in votes if vote.abstains_because is None]
     by_response: list[list[Rollout]] = [[] for _ in range(num_responses)]
@@ -209,14 +212,15 @@ def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
 
 
 def highest(scores: Sequence[float]) -> int | None:
-    """Index of the strictly highest score; None when it is shared."""
+    """Return the index of the strictly highest score; None if several share it."""
     top = max(scores)
-    places = [index for index, score in enumerate(scores) if score == top]
-    return places[0] if len(places) == 1 else None
+    indexes = [index for index, score in enumerate(scores) if score == top]
+    return indexes[0] if len(indexes) == 1 else None
 
 
 def _top_probability(by_response: Sequence[Sequence[Rollout]], *, label: str | None) -> float:
-    """P of the score that was given to the one response; of several responses, the mean of what each likeliest score has."""
+    """Return P(given score) for one response. For several: the mean over rollouts of the probability of the top
+    score."""
     if len(by_response) == 1:
         return fmean(label_probabilities(rollout).get(label or "", 0.0) for rollout in by_response[0])
     return fmean(max(label_probabilities(rollout).values()) for rollouts in by_response for rollout in rollouts)
@@ -227,7 +231,7 @@ def _good_mass(rollout: Rollout) -> float:
 
 
 def bye(index: int, *, num_responses: int) -> Verdict:
-    """The verdict over one response that had nobody to meet: nothing was asked of the judge."""
+    """Return the verdict for a group of one response, which wins without a comparison."""
     return Verdict(
         status="decided",
         best=index,
@@ -241,7 +245,7 @@ def bye(index: int, *, num_responses: int) -> Verdict:
 
 
 def abstention(votes: Sequence[Vote]) -> Verdict:
-    """No verdict, and the first reason for it."""
+    """Return an abstention with the reason of the first vote that does not count."""
     reasons = [reason for vote in votes if (reason := vote.abstains_because) is not None]
     return Verdict(
         status="abstained",

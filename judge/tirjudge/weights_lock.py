@@ -1,7 +1,8 @@
-"""Judgments go in and out; to exchange the weights, the gate is closed: those inside end, those that come wait, nobody fails.
+"""Shared/exclusive lock around the weights: judgments hold it shared, a weight swap holds it exclusively.
 
-An engine changes its weights between two turns of whoever is in the middle of a rollout. That is why the gate stands around
-whole judgments, above the engine: what is inside was begun with the weights of `version`, and ends with them.
+To swap weights, close the lock: running judgments are drained, new judgments wait, then the weights are replaced. An
+engine alone could only swap between two turns of a running rollout. The lock covers whole judgments, so that every
+judgment uses one version of the weights.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ from contextlib import asynccontextmanager
 
 
 class WeightsLock:
-    """Of one event loop at a time.
+    """Shared/exclusive lock for the tasks of one event loop.
 
     Args:
-        version: of the weights behind it.
+        version: version of the weights. None: not known.
 
     Attributes:
-        version: as above; None: it is not known. Changed by whoever has closed the gate.
-        num_inside: how many have entered and not left.
+        version: current version of the weights. Only the task that holds the lock exclusively may change it.
+        num_inside: number of shared holders.
     """
 
     def __init__(self, *, version: str | None = None) -> None:
         self.version = version
         self.num_inside = 0
-        self._opens: asyncio.Event | None = None
-        """None: it is open."""
+        self._reopened: asyncio.Event | None = None
+        """Set when the lock reopens. None: the lock is open."""
         self._is_empty = asyncio.Event()
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[str | None]:
-        """Inside until the end of the block, which is given the version that holds for all of it. Whoever is inside must not
-        enter again: it would wait for itself once the gate closes."""
-        await self._opened()
+        """Hold the lock shared until the end of the block, and yield the version of the weights.
+
+        The lock is not reentrant: entering it twice in one task deadlocks as soon as another task closes it.
+        """
+        await self._wait_until_open()
         self.num_inside += 1
         try:
             yield self.version
@@ -44,18 +47,18 @@ class WeightsLock:
 
     @asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        """Nobody is inside until the end of the block; one after the other, where several want that."""
-        await self._opened()
-        self._opens = opens = asyncio.Event()
+        """Hold the lock exclusively until the end of the block: wait for all shared holders and block new ones."""
+        await self._wait_until_open()
+        self._reopened = reopened = asyncio.Event()
         try:
             self._is_empty.clear()
             if self.num_inside:
                 await self._is_empty.wait()
             yield
         finally:
-            self._opens = None
-            opens.set()
+            self._reopened = None
+            reopened.set()
 
-    async def _opened(self) -> None:
-        while self._opens is not None:
-            await self._opens.wait()
+    async def _wait_until_open(self) -> None:
+        while self._reopened is not None:
+            await self._reopened.wait()

@@ -182,7 +182,7 @@ def test_invalid_options_are_reported_in_one_line(
 def test_unknown_benchmark_is_reported_with_the_known_names(bench: Command) -> None:
     done = run_command(bench(names=("nobench",)))
     assert done.status == 2
-    assert "benchmark: 'nobench' given; known are " in done.stderr
+    assert "unknown benchmark 'nobench'; installed: " in done.stderr
     assert "llmbar" in done.stderr
 
 

@@ -33,11 +33,11 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
         (b"\xff\n", "not JSON"),
         (b"[" * 50_000 + b"\n", "not JSON"),
         (b'{"id": "x", "prompt": "p", "responses": ["a", "b"], "label": NaN}\n', "NaN"),
-        (b"[]\n", "no JSON object"),
+        (b"[]\n", "not a JSON object"),
         ({"prompt": "p", "responses": ["a", "b"]}, "id: not given"),
         ({"id": "x", "responses": ["a", "b"]}, "prompt: not given"),
         ({"id": "x", "prompt": "p"}, "responses: not given"),
-        ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given, at least 1 is needed"),
+        ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given; give at least 1"),
         (
             {"id": "x", "prompt": "p", "responses": ["a", "b"], "label": 2},
             "label: 2 is not an index of the 2 responses",

@@ -66,7 +66,7 @@ async def test_a_corrected_label_is_scored_again(write_lines, pairs, first_is_be
 
 async def test_an_unwritable_output_is_reported_by_name(write_lines, pairs, first_is_best, tmp_path) -> None:
     for out in (tmp_path, write_lines(pairs) / "out.jsonl"):
-        with pytest.raises(StorageError, match="a file that can be written is needed") as refused:
+        with pytest.raises(StorageError, match="a writable file is needed") as refused:
             await run(write_lines(pairs), out=out, judge=first_is_best)
         assert str(refused.value).startswith(f"{out}: ")
     assert list(tmp_path.iterdir()) == [tmp_path / "in.jsonl"]
@@ -126,7 +126,7 @@ async def test_another_input_is_rejected_with_the_item(write_lines, pairs, first
 async def test_a_damaged_file_is_rejected_with_its_line(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("my notes\n")
-    with pytest.raises(StorageError, match=r"out\.jsonl: line 1 is none of ours"):
+    with pytest.raises(StorageError, match=r"out\.jsonl: line 1 is not a valid record"):
         await run(write_lines(pairs), out=out, judge=first_is_best)
     assert out.read_text() == "my notes\n"
 

@@ -118,7 +118,7 @@ def test_invalid_requests_for_a_score_are_reported_in_one_line(write_lines, thre
     verdicts = write_lines([{"id": "p", "decisions": ["A>B"]}])
     with pytest.raises(InputError, match=r"official needs two opposite orders for each comparison"):
         printed("judgebench", "--decisions", verdicts, "--data", three_pairs)
-    with pytest.raises(InputError, match="benchmark: 'judgebunch' given; known are"):
+    with pytest.raises(InputError, match="unknown benchmark 'judgebunch'; installed:"):
         printed("judgebunch", "--decisions", verdicts)
     with pytest.raises(InputError, match="protocol: unknown protocol 'mine'"):
         printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--protocol", "mine")

@@ -22,4 +22,4 @@ async def test_the_chat_engine_works_with_our_chat_endpoint(serve: Serve, caplog
     assert (judgment.verdict.scores, judgment.verdict.probabilities) == ([9.0], None)
     assert judgment.rollouts[0].turns[0].text == "Right. <score>9</score>"
     assert judgment.usage.output_tokens == len("Right. <score>9</score>")
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["judge takes no logprobs"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["judge does not support logprobs"]

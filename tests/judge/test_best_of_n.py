@@ -1,4 +1,4 @@
-"""The best of N by each method; scores and votes worked out by hand."""
+"""Selection of the best of N with each method. The expected scores and votes were computed manually."""
 
 from __future__ import annotations
 
@@ -25,8 +25,15 @@ COMPARING = ("knockout", "round_robin", "circular", "listwise")
 
 
 class Strengths:
-    """A judge by numbers: P(a is the best) = a / (sum of all), and a score is the number itself. Comparisons of all in
-    `undecided` are abstentions; `ran` says how a response's program ended; `tells` is whether probabilities are told."""
+    """A judge by numbers: P(a is the best) = a / (sum of all), and a score is the number itself.
+
+    Args:
+        strengths: response -> its number.
+        undecided: responses whose comparisons with each other are abstentions.
+        ran: response -> outcome of the judge's program.
+        expected: response -> expected score. None: its number.
+        tells: whether judgments have probabilities.
+    """
 
     def __init__(
         self,
@@ -80,7 +87,7 @@ def judgment(
     )
 
 
-async def test_pointwise_takes_the_highest_score_and_judges_equal_texts_once() -> None:
+async def test_pointwise_selects_the_highest_score_and_judges_equal_texts_once() -> None:
     judge = Strengths({"bad": 2, "good": 9, "fair": 5})
     found = await select("p", ["bad", "good", "fair", "bad"], judge=judge, method="pointwise")
     assert (found.best, found.ranking) == (1, (1, 2, 0, 3))
@@ -89,32 +96,32 @@ async def test_pointwise_takes_the_highest_score_and_judges_equal_texts_once() -
     assert found.num_calls == 3
 
 
-async def test_of_several_best_scores_the_answer_that_most_of_them_give_wins() -> None:
+async def test_among_equal_scores_the_most_frequent_answer_wins() -> None:
     judge = Strengths({"a": 9, "b": 9, "c": 9, "d": 3, "e": 3})
     answers = ["7", "8", "8", "7", "7"]
     found = await select("p", list("abcde"), judge=judge, method="pointwise", answers=answers)
     assert found.ranking == (1, 2, 0, 3, 4)
 
 
-async def test_of_several_best_scores_without_a_majority_the_first_wins() -> None:
+async def test_among_equal_scores_without_a_majority_the_first_wins() -> None:
     found = await select("p", list("abc"), judge=Strengths({"a": 4, "b": 8, "c": 8}), method="pointwise")
     assert found.best == 1
 
 
-async def test_responses_without_an_answer_never_make_a_majority() -> None:
+async def test_missing_answers_do_not_form_a_majority() -> None:
     judge = Strengths(dict.fromkeys("abcd", 8))
     found = await select("p", list("abcd"), judge=judge, method="pointwise", answers=[None, None, None, "5"])
     assert found.ranking == (3, 0, 1, 2)
 
 
-async def test_pointwise_goes_by_the_written_score_and_expected_score_by_the_mean() -> None:
+async def test_pointwise_uses_written_scores_and_expected_score_uses_means() -> None:
     judge = Strengths({"a": 7, "b": 8}, expected={"a": 7.4, "b": 7.2})
     assert (await select("p", ["a", "b"], judge=judge, method="pointwise")).scores == (7, 8)
     by_mean = await select("p", ["a", "b"], judge=judge, method="expected_score")
     assert (by_mean.best, by_mean.scores) == (0, (7.4, 7.2))
 
 
-async def test_a_response_that_the_judge_says_nothing_of_stands_last() -> None:
+async def test_a_response_without_a_verdict_is_ranked_last() -> None:
     judge = Strengths({"a": 1, "b": 1, "c": 3}, undecided=["a"])
     found = await select("p", ["a", "b", "c"], judge=judge, method="pointwise")
     assert found.ranking == (2, 1, 0)
@@ -122,7 +129,7 @@ async def test_a_response_that_the_judge_says_nothing_of_stands_last() -> None:
     assert found.num_undecided == 1
 
 
-async def test_a_knockout_asks_one_less_than_there_are_and_scores_by_rounds() -> None:
+async def test_a_knockout_of_n_makes_n_minus_1_comparisons_and_scores_by_rounds() -> None:
     judge = Strengths({str(n): n for n in range(1, 9)})
     found = await select("p", [str(n) for n in range(1, 9)], judge=judge, method="knockout")
     assert found.best == 7
@@ -130,7 +137,7 @@ async def test_a_knockout_asks_one_less_than_there_are_and_scores_by_rounds() ->
     assert sorted(score or 0.0 for score in found.scores) == pytest.approx([0, 0, 0, 0, 1 / 3, 1 / 3, 2 / 3, 1])
 
 
-async def test_who_reached_an_undecided_final_stands_before_who_was_beaten_earlier() -> None:
+async def test_finalists_of_an_undecided_final_rank_before_earlier_losers() -> None:
     texts = ["w1", "s1", "w2", "s2"]
     judge = Strengths({"w1": 1, "w2": 1, "s1": 9, "s2": 9}, undecided=["s1", "s2"])
     seeds = [seed for seed in range(20) if {"s1", "s2"} not in [set(pair) for pair in first_round(texts, seed=seed)]]
@@ -142,14 +149,14 @@ async def test_who_reached_an_undecided_final_stands_before_who_was_beaten_earli
 
 
 def first_round(texts: Sequence[str], *, seed: int) -> list[tuple[str, str]]:
-    """The rule of the draw, said again: by the hash of seed and text, neighbours meet."""
+    """The pairs of the first round: neighbors in the order of the hashes of seed and text."""
     from hashlib import sha256
 
     drawn = sorted(texts, key=lambda text: sha256(f"{seed}\0{text}".encode()).digest())
     return list(zip(drawn[::2], drawn[1::2], strict=True))
 
 
-async def test_round_robin_scores_by_the_mean_chance_over_all_pairs() -> None:
+async def test_round_robin_scores_the_mean_probability_over_all_pairs() -> None:
     judge = Strengths({"a": 1, "b": 3, "c": 4})
     found = await select("p", ["a", "b", "c"], judge=judge, method="round_robin")
     assert found.scores == pytest.approx(((1 / 4 + 1 / 5) / 2, (3 / 4 + 3 / 7) / 2, (4 / 5 + 4 / 7) / 2))
@@ -157,7 +164,7 @@ async def test_round_robin_scores_by_the_mean_chance_over_all_pairs() -> None:
     assert found.ranking == (2, 1, 0)
 
 
-async def test_listwise_groups_are_as_even_as_can_be_and_their_winners_meet() -> None:
+async def test_listwise_groups_are_even_and_their_winners_are_compared() -> None:
     texts = [str(n) for n in range(1, 11)]
     judge = Strengths({text: float(text) for text in texts})
     found = await select("p", texts, judge=judge, method="listwise", group_size=4)
@@ -172,14 +179,14 @@ async def test_listwise_groups_are_as_even_as_can_be_and_their_winners_meet() ->
     )
 
 
-async def test_few_enough_for_one_group_meet_once() -> None:
+async def test_responses_that_fit_one_group_are_judged_once() -> None:
     judge = Strengths({"a": 1, "b": 3, "c": 4})
     found = await select("p", ["a", "b", "c"], judge=judge, method="listwise")
     assert judge.asked == [["a", "b", "c"]]
     assert found.scores == pytest.approx((1 / 8, 3 / 8, 4 / 8))
 
 
-async def test_of_an_undecided_group_nobody_goes_on() -> None:
+async def test_an_undecided_group_is_eliminated() -> None:
     texts = ["a", "b", "c", "d"]
     for pair in (["a", "b"], ["a", "c"], ["a", "d"]):
         judge = Strengths(dict(zip(texts, (9.0, 8.0, 2.0, 1.0), strict=True)), undecided=pair)
@@ -212,7 +219,7 @@ async def test_a_large_enough_majority_outweighs_a_verified_answer() -> None:
     assert weighed.best == 5
 
 
-async def test_among_equal_answers_the_verified_comes_first_and_then_the_higher_score() -> None:
+async def test_among_equal_answers_verified_responses_rank_first_then_higher_scores() -> None:
     judge = Strengths({"a": 9, "b": 6, "c": 7}, ran={"b": Outcome.OK})
     found = await select("p", list("abc"), judge=judge, method="verified_vote", answers=["1", "1", "1"])
     assert found.ranking == (1, 0, 2)
@@ -222,14 +229,14 @@ async def test_among_equal_answers_the_verified_comes_first_and_then_the_higher_
     ("label", "outcome", "verified"),
     [("6", Outcome.OK, True), ("5", Outcome.OK, False), ("10", None, False), ("10", Outcome.ERROR, False)],
 )
-def test_verified_is_a_program_that_ended_well_and_a_good_score(
+def test_a_response_is_verified_by_a_successful_program_and_a_good_score(
     label: str, outcome: Outcome | None, verified: bool
 ) -> None:
     request = JudgeRequest(mode=Mode.POINTWISE, prompt="p", responses=["r"])
     assert is_verified(judgment(request, label=label, outcome=outcome, scores=[float(label)])) is verified
 
 
-async def test_a_judge_that_tells_no_probabilities_is_taken_by_its_word() -> None:
+async def test_without_probabilities_the_chosen_response_counts() -> None:
     judge = Strengths({"a": 1, "b": 3, "c": 3, "d": 9}, tells=False)
     for method in ("knockout", "round_robin", "listwise"):
         assert (await select("p", list("abcd"), judge=judge, method=method)).best == 3
@@ -238,13 +245,13 @@ async def test_a_judge_that_tells_no_probabilities_is_taken_by_its_word() -> Non
 
 
 @pytest.mark.parametrize("method", COMPARING)
-async def test_one_text_wins_unmet(method: str) -> None:
+async def test_equal_texts_win_without_a_comparison(method: str) -> None:
     judge = Strengths({"same": 5})
     found = await select("p", ["same", "same"], judge=judge, method=method)
     assert (found.best, found.num_calls, judge.asked) == (0, 0, [])
 
 
-async def test_judgments_come_in_the_order_in_which_they_were_asked_for() -> None:
+async def test_judgments_are_listed_in_the_order_of_the_requests() -> None:
     b_is_done = asyncio.Event()
 
     class Slow(Strengths):
@@ -261,7 +268,7 @@ async def test_judgments_come_in_the_order_in_which_they_were_asked_for() -> Non
     assert judge.asked == [["b"], ["a"]]
 
 
-async def test_a_judgment_that_could_not_be_made_ends_the_selection_and_what_is_under_way() -> None:
+async def test_a_failed_judgment_cancels_the_selection_and_its_other_judgments() -> None:
     ended: list[str] = []
 
     async def judge(request: JudgeRequest) -> Judgment:
@@ -271,7 +278,7 @@ async def test_a_judgment_that_could_not_be_made_ends_the_selection_and_what_is_
             await asyncio.sleep(60)
         finally:
             ended.append(request.responses[0])
-        raise AssertionError("it was to be cancelled")
+        raise AssertionError("not cancelled")
 
     with pytest.raises(EngineUnavailable, match="down"):
         await select("p", ["a", "b", "c"], judge=judge, method="pointwise")
@@ -294,14 +301,16 @@ async def test_a_judgment_that_could_not_be_made_ends_the_selection_and_what_is_
         (["a", "b"], {"votes": 0}, "votes"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused(responses: list[str], options: dict[str, Any], message: str) -> None:
+async def test_invalid_arguments_are_rejected_before_any_judgment(
+    responses: list[str], options: dict[str, Any], message: str
+) -> None:
     judge = Strengths({"a": 1, "b": 2})
     with pytest.raises(ValueError, match=message):
         await select("p", responses, judge=judge, **options)
     assert judge.asked == []
 
 
-async def test_the_fields_of_a_request_are_handed_on() -> None:
+async def test_further_fields_are_passed_on_to_each_request() -> None:
     seen: list[JudgeRequest] = []
     strengths = Strengths({"a": 1, "b": 2})
 
@@ -319,9 +328,7 @@ async def test_the_fields_of_a_request_are_handed_on() -> None:
     method=st.sampled_from([*COMPARING, "pointwise", "expected_score"]),
     group_size=st.integers(min_value=2, max_value=5),
 )
-async def test_the_strongest_is_chosen_by_every_method_that_meets_it_fairly(
-    strengths: list[int], method: str, group_size: int
-) -> None:
+async def test_every_method_selects_the_strongest_response(strengths: list[int], method: str, group_size: int) -> None:
     texts = [str(number) for number in strengths]
     judge = Strengths({text: float(text) for text in texts})
     found = await select("p", texts, judge=judge, method=method, group_size=group_size)
@@ -331,7 +338,7 @@ async def test_the_strongest_is_chosen_by_every_method_that_meets_it_fairly(
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("xyz")), max_size=12))
-def test_best_first_is_a_permutation_that_never_puts_less_before_more(
+def test_best_first_is_a_permutation_in_descending_order(
     given: list[tuple[int | None, str | None]],
 ) -> None:
     merits = [None if merit is None else float(merit) for merit, _ in given]
@@ -341,20 +348,20 @@ def test_best_first_is_a_permutation_that_never_puts_less_before_more(
     assert ordered == sorted(ordered, key=lambda merit: -(merit or 0.0))
 
 
-def test_a_majority_is_of_answers_and_equal_ones_go_to_the_first() -> None:
+def test_majority_index_prefers_the_first_of_equally_frequent_answers() -> None:
     assert majority_index(["7", None, "8", "8", None, None]) == 2
     assert majority_index(["7", "8"]) == 0
     assert majority_index([None, None]) == 0
 
 
 def writes_the_score_in_the_response(sequence: str) -> str:
-    """Runs one program, and then gives the score that the response itself names."""
+    """Script of a judge that runs one program, and then writes the score named in the response."""
     if "```output" not in sequence.rpartition("<response")[2]:
         return "```python\nprint(response[-1])\n```\n```output"
     return f"<score>{sequence.rpartition('worth ')[2][0]}</score>"
 
 
-async def test_a_real_judge_with_a_real_sandbox_verifies_what_it_votes_for(pool: SandboxPool) -> None:
+async def test_verified_vote_works_with_a_real_sandbox(pool: SandboxPool) -> None:
     engine = ScriptedEngine(writes_the_score_in_the_response, label_probs=lambda s: {s.rpartition("worth ")[2][0]: 0.9})
     judge = Judge(engine=engine, tools=python_tools(pool))
     responses = ["it is 4, worth 2", "it is 4, worth 3", "it is 5, worth 8"]

@@ -1,16 +1,33 @@
+"""The command `tirjudge`: its help, its subcommands and its errors."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+
+import pytest
+
+from tirjudge.cli import main
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run(*arguments: str, before: str = "pass") -> subprocess.CompletedProcess[str]:
-    """`tirjudge` in a process of its own."""
-    script = f"import sys; {before}; from tirjudge.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `tirjudge` in this process."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["tirjudge", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), shown.out, shown.err)
+
+    return run
 
 
-def test_help_lists_the_commands_of_all_rooms() -> None:
+def test_help_lists_the_commands_of_all_packages(run: Run) -> None:
     shown = run("--help")
     assert shown.returncode == 0
     for command in ("judge", "sandbox", "serve", "train", "worker"):
@@ -31,30 +48,32 @@ print(sorted({"torch", "transformers", "fastapi", "uvicorn", "vllm", "numpy"} & 
     assert shown.stderr == "[]\n"
 
 
-def test_version_is_printed() -> None:
+def test_version_is_printed(run: Run) -> None:
     assert run("--version").stdout == "tirjudge 0.1.0\n"
 
 
-def test_no_arguments_show_the_help() -> None:
+def test_no_arguments_show_the_help(run: Run) -> None:
     shown = run()
     assert "Commands" in shown.stdout + shown.stderr
 
 
 def test_a_missing_extra_is_one_line_that_names_it() -> None:
-    shown = run("serve", "--port", "0", before="sys.modules['fastapi'] = sys.modules['uvicorn'] = None")
+    script = "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = None; from tirjudge.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", "--port", "0"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
     assert shown.returncode == 2
     assert shown.stderr == "tirjudge serve needs: pip install 'tirjudge[server]'\n"
 
 
-def test_a_room_that_cannot_be_imported_is_still_listed() -> None:
-    without_room = "sys.modules['tirjudge_server'] = sys.modules['tirjudge_server.cli'] = None"
-    shown = run("--help", before=without_room)
+def test_a_command_that_cannot_be_imported_is_still_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tirjudge_server.cli", None)
+    shown = run("--help")
     assert shown.returncode == 0
     assert "cannot be loaded" in shown.stdout
-    assert run("serve", before=without_room).returncode == 2
+    assert run("serve").returncode == 2
 
 
-def test_a_mistake_in_the_arguments_shows_no_traceback() -> None:
+def test_an_invalid_argument_shows_no_traceback(run: Run) -> None:
     shown = run("serve", "--model", "/nowhere", "--port", "0")
     assert shown.returncode == 2
     assert shown.stderr.startswith("tirjudge serve: model: /nowhere is not a checkpoint folder")

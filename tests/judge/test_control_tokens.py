@@ -1,4 +1,4 @@
-"""A text that is judged never holds a control token of the model that reads it."""
+"""Untrusted text in a prompt never contains a control token of the model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SERVED = {
 
 
 @pytest.mark.parametrize("family", SERVED)
-async def test_a_family_that_is_served_behind_an_endpoint_finds_none_of_its_control_tokens(family: str) -> None:
+async def test_the_control_tokens_of_every_known_family_are_broken(family: str) -> None:
     known = await ByteTokenizer().control_tokens()
     shown = neutralise(SERVED[family] + SERVED[family].replace(" ", ""), control_tokens=known)
     for token in SERVED[family].split():
@@ -64,12 +64,12 @@ async def test_a_family_that_is_served_behind_an_endpoint_finds_none_of_its_cont
     ],
 )
 @pytest.mark.parametrize("control_tokens", [FAMILIES, NONE, ControlTokens(["]~b]", "[e~[", "<|im_end|>"])])
-def test_harmless_text_is_shown_byte_for_byte(text: str, control_tokens: ControlTokens) -> None:
+def test_harmless_text_is_unchanged(text: str, control_tokens: ControlTokens) -> None:
     assert neutralise(text, control_tokens=control_tokens) == text
 
 
 def tokenizer_with(*special: str, plain: tuple[str, ...] = ()) -> LocalTokenizer:
-    """Bytes, and added tokens."""
+    """Return a byte-level tokenizer with added tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -82,7 +82,7 @@ def tokenizer_with(*special: str, plain: tuple[str, ...] = ()) -> LocalTokenizer
 ODD = ("]~b]", "]~!b[", "[e~[", "<new:turn>", " <padded> ", "[e", "🙂turn🙂", "</new>")
 
 
-async def test_the_served_tokenizer_says_which_its_control_tokens_are() -> None:
+async def test_control_tokens_are_the_special_tokens_of_the_tokenizer() -> None:
     known = await tokenizer_with("<new:turn>", "[e~[", plain=("\n\n", "<table>", "```")).control_tokens()
     assert known.tokens == {"<new:turn>", "[e~["}
     text = "<new:turn>x [e~[ <table>\n\n [MASK] /nothink"
@@ -90,7 +90,7 @@ async def test_the_served_tokenizer_says_which_its_control_tokens_are() -> None:
 
 
 @given(st.lists(st.sampled_from([*ODD, *"]~[e<>! 🙂", "b]", "~b", "turn"]), max_size=12).map("".join))
-async def test_no_arrangement_of_control_tokens_is_encoded_as_one(text: str) -> None:
+async def test_no_neutralized_text_encodes_to_a_control_token(text: str) -> None:
     local = tokenizer_with(*ODD)
     shown = neutralise(text, control_tokens=await local.control_tokens())
     control = {local.encode_now(token)[0] for token in ODD}
@@ -100,7 +100,7 @@ async def test_no_arrangement_of_control_tokens_is_encoded_as_one(text: str) -> 
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_every_text_of_a_request_is_broken(mode: Mode) -> None:
+def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> None:
     token = "[e~["
     shown = render_prompt(
         mode,
@@ -117,7 +117,7 @@ def test_every_text_of_a_request_is_broken(mode: Mode) -> None:
     assert "[ e~[" in shown
 
 
-def test_the_output_of_a_program_is_broken_as_the_texts_are() -> None:
+def test_control_tokens_are_broken_in_program_output() -> None:
     printed = ExecResult(outcome=Outcome.OK, stdout="[e~[\n")
     failed = ExecResult(outcome=Outcome.ERROR, error="ValueError: [e~[")
     assert shown_output(printed, limit=99) == "[ e~["
@@ -125,7 +125,7 @@ def test_the_output_of_a_program_is_broken_as_the_texts_are() -> None:
     assert shown_output(printed, limit=99, control_tokens=NONE) == "[e~["
 
 
-def test_a_vocabulary_of_thousands_of_reserved_tokens_is_looked_for_in_one_pass() -> None:
+def test_thousands_of_reserved_tokens_are_found() -> None:
     many = ControlTokens(f"<unused{number}>" for number in range(6000))
     for text in ("<unused" * 40_000, "<" * 300_000, "<unused59999" * 20_000):
         assert many.broken(text) == text

@@ -1,6 +1,9 @@
+"""Crash-safe files: journals, locks, and atomic replacement of files and folders."""
+
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -24,7 +27,7 @@ from tirjudge.durable import (
 )
 
 
-async def test_lines_are_read_back_in_the_order_in_which_they_were_appended(tmp_path: Path) -> None:
+async def test_lines_are_read_in_the_order_of_their_appends(tmp_path: Path) -> None:
     path = tmp_path / "new" / "journal.jsonl"
     async with Journal(path) as journal:
         await asyncio.gather(*(journal.append(b"%d" % number) for number in range(100)))
@@ -33,7 +36,7 @@ async def test_lines_are_read_back_in_the_order_in_which_they_were_appended(tmp_
         assert journal.lines == [b"%d" % number for number in range(100)]
 
 
-async def test_lines_that_are_ready_together_share_one_fsync(tmp_path: Path, monkeypatch) -> None:
+async def test_concurrent_appends_share_one_fsync(tmp_path: Path, monkeypatch) -> None:
     synced: list[int] = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_size), fsync(file)))
@@ -43,7 +46,7 @@ async def test_lines_that_are_ready_together_share_one_fsync(tmp_path: Path, mon
     assert synced[-1] == 150
 
 
-async def test_a_torn_last_line_is_taken_off_and_the_next_one_follows_the_last_whole_one(tmp_path: Path) -> None:
+async def test_a_partial_last_line_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b"one\ntwo\nthr")
     async with Journal(path) as journal:
@@ -52,29 +55,28 @@ async def test_a_torn_last_line_is_taken_off_and_the_next_one_follows_the_last_w
     assert path.read_bytes() == b"one\ntwo\nthree\n"
 
 
-async def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+async def test_a_second_process_cannot_open_a_locked_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     opening = f"""
 from pathlib import Path
 from tirjudge.durable import Journal, StorageError
 try:
     Journal(Path({str(path)!r}))
-    print("open")
 except StorageError as error:
     print(error)
 """
-
-    def other() -> str:
-        return subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, timeout=60).stdout
-
     async with Journal(path) as journal:
-        assert "another process writes it" in other()
+        with pytest.raises(StorageError, match="another process writes it"):
+            Journal(path)
         journal.replace([b"one"])
-        assert "another process writes it" in other()
-    assert other() == "open\n"
+        command = [sys.executable, "-c", opening]
+        other = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+        assert "another process writes it" in other.stdout
+    async with Journal(path) as journal:
+        assert journal.lines == [b"one"]
 
 
-async def test_a_replaced_file_holds_the_new_lines_and_goes_on(tmp_path: Path) -> None:
+async def test_a_replaced_journal_accepts_further_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b"one\ntwo\n")
     async with Journal(path) as journal:
@@ -84,7 +86,7 @@ async def test_a_replaced_file_holds_the_new_lines_and_goes_on(tmp_path: Path) -
     assert os.listdir(tmp_path) == [path.name]
 
 
-async def test_who_waited_for_the_lock_of_a_file_that_was_replaced_locks_the_new_one(tmp_path: Path) -> None:
+async def test_the_lock_of_a_replaced_file_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b"old\n")
     previous = os.open(path, os.O_RDWR)
@@ -96,7 +98,7 @@ async def test_who_waited_for_the_lock_of_a_file_that_was_replaced_locks_the_new
     os.close(previous)
 
 
-# A limit on the size of files is met in the middle of a line, as the end of a disk is.
+# The file size limit is reached in the middle of a line, as a full disk would be.
 FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
@@ -117,14 +119,14 @@ asyncio.run(main())
 """
 
 
-def test_where_nothing_more_can_be_written_the_file_keeps_its_whole_lines(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_file_keeps_its_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "File too large\n", done.stderr
     assert path.read_bytes() == b"a" * 99 + b"\n" + b"b" * 99 + b"\n"
 
 
-def test_a_killed_process_leaves_every_line_that_it_was_told_is_written(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_every_acknowledged_line(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     writing = """
 import asyncio, sys
@@ -143,24 +145,33 @@ asyncio.run(main())
 """
     process = subprocess.Popen([sys.executable, "-c", writing, str(path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    told = [process.stdout.readline() for _ in range(200)]
+    acknowledged = [process.stdout.readline() for _ in range(200)]
     process.send_signal(signal.SIGKILL)
-    told += process.stdout.readlines()
+    acknowledged += process.stdout.readlines()
     process.stdout.close()
     process.wait()
-    journal = Journal(path)
-    assert {line.strip() for line in told if line.endswith(b"\n")} <= set(journal.lines)
-    journal.close()
+    with Journal(path) as journal:
+        assert {line.strip() for line in acknowledged if line.endswith(b"\n")} <= set(journal.lines)
 
 
-async def test_a_write_that_fails_is_told_to_all_who_wait(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
-    os.close(journal._file)
-    done = await asyncio.gather(*(journal.append(b"x") for _ in range(3)), return_exceptions=True)
-    assert [type(one) for one in done] == [OSError] * 3
+async def test_a_failed_write_fails_every_pending_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "journal", os.write
+
+    def fail(descriptor: int, content: bytes) -> int:
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content)
+
+    async with Journal(path) as journal:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", fail)
+            results = await asyncio.gather(*(journal.append(b"x") for _ in range(3)), return_exceptions=True)
+        assert [type(result) for result in results] == [OSError] * 3
+        await journal.append(b"y")
+    assert path.read_bytes() == b"y\n"
 
 
-def test_lines_written_at_once_are_read_by_others_before_the_file_is_closed(tmp_path: Path) -> None:
+def test_written_lines_are_readable_before_the_file_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b"one\ntw")
     with Journal(path) as journal:
@@ -170,13 +181,13 @@ def test_lines_written_at_once_are_read_by_others_before_the_file_is_closed(tmp_
     assert whole_lines(tmp_path / "none") == []
 
 
-def test_a_folder_in_place_of_a_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Is a directory; a file that can be written is needed"):
+def test_a_folder_is_rejected_as_a_journal_and_unchanged(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Is a directory; a writable file is needed"):
         Journal(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     write_file(path, "old")
 
@@ -193,7 +204,7 @@ def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path: Path) -> Non
     assert path.read_bytes() == b"new"
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path; from tirjudge.durable import replacing_file\n"
         "with replacing_file(Path(sys.argv[1])) as file:\n"
@@ -208,10 +219,10 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, begun: bool) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_is_replaced_only_when_the_new_one_is_complete(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "folder"
-    if begun:
+    if exists:
         path.mkdir()
         (path / "a").write_text("old")
 
@@ -222,14 +233,14 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, begun: bool) -> None:
 
     with pytest.raises(ZeroDivisionError):
         failing()
-    assert path.exists() == begun
+    assert path.exists() == exists
     with replacing_folder(path) as fresh:
         (fresh / "b").write_text("new")
     assert os.listdir(path) == ["b"]
     assert os.listdir(tmp_path) == ["folder"]
 
 
-def test_a_folder_that_a_killed_writer_moved_aside_comes_back(tmp_path: Path) -> None:
+def test_a_folder_renamed_by_a_killed_writer_is_restored(tmp_path: Path) -> None:
     (tmp_path / ".folder.old").mkdir()
     recover_folder(tmp_path / "folder")
     assert os.listdir(tmp_path) == ["folder"]

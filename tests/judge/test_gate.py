@@ -1,4 +1,4 @@
-"""The gate around judgments: nobody is inside while weights are exchanged, and nobody is turned away."""
+"""The lock around the weights: judgments hold it shared, a weight swap holds it exclusively."""
 
 from __future__ import annotations
 
@@ -15,73 +15,73 @@ from tirjudge.weights_lock import WeightsLock
 REQUEST = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"], tools="off")
 
 
-async def test_those_inside_end_and_those_that_come_wait() -> None:
-    gate, told, may_leave = WeightsLock(version="one"), list[str](), asyncio.Event()
+async def test_closing_drains_shared_holders_and_blocks_new_ones() -> None:
+    lock, events, may_leave = WeightsLock(version="one"), list[str](), asyncio.Event()
 
-    async def visit(name: str) -> None:
-        async with gate.enter() as version:
-            told.append(f"{name} by {version}")
+    async def judge(name: str) -> None:
+        async with lock.enter() as version:
+            events.append(f"{name} with {version}")
             if name == "early":
                 await may_leave.wait()
-                told.append("early left")
+                events.append("early ended")
 
-    async def exchange() -> None:
-        async with gate.closed():
-            assert gate.num_inside == 0
-            gate.version = "two"
-            told.append("exchanged")
+    async def swap() -> None:
+        async with lock.closed():
+            assert lock.num_inside == 0
+            lock.version = "two"
+            events.append("swapped")
 
-    early = asyncio.create_task(visit("early"))
+    early = asyncio.create_task(judge("early"))
     await asyncio.sleep(0)
-    closing = asyncio.create_task(exchange())
+    swapping = asyncio.create_task(swap())
     await asyncio.sleep(0)
-    late = asyncio.create_task(visit("late"))
+    late = asyncio.create_task(judge("late"))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert told == ["early by one"]
+    assert events == ["early with one"]
     may_leave.set()
-    await asyncio.gather(early, closing, late)
-    assert told == ["early by one", "early left", "exchanged", "late by two"]
+    await asyncio.gather(early, swapping, late)
+    assert events == ["early with one", "early ended", "swapped", "late with two"]
 
 
-async def test_an_exchange_that_fails_or_is_cancelled_opens_the_gate_again() -> None:
-    gate = WeightsLock()
+async def test_a_failed_or_cancelled_exclusive_section_reopens_the_lock() -> None:
+    lock = WeightsLock()
     with pytest.raises(ValueError, match="broken"):
-        async with gate.closed():
+        async with lock.closed():
             raise ValueError("broken")
-    async with gate.enter():
-        waiting = asyncio.create_task(closed_once(gate))
+    async with lock.enter():
+        waiting = asyncio.create_task(hold_exclusively(lock))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.wait_for(closed_or_inside(gate), 5)
+        await asyncio.wait_for(hold_shared(lock), 30)
 
 
-async def closed_once(gate: WeightsLock) -> None:
-    async with gate.closed():
+async def hold_exclusively(lock: WeightsLock) -> None:
+    async with lock.closed():
         pass
 
 
-async def closed_or_inside(gate: WeightsLock) -> None:
-    async with gate.enter():
+async def hold_shared(lock: WeightsLock) -> None:
+    async with lock.enter():
         pass
 
 
-async def test_two_exchanges_come_one_after_the_other() -> None:
-    gate, running = WeightsLock(), list[int]()
+async def test_exclusive_sections_run_one_after_the_other() -> None:
+    lock, running = WeightsLock(), list[int]()
 
-    async def exchange() -> None:
-        async with gate.closed():
+    async def swap() -> None:
+        async with lock.closed():
             running.append(1)
             await asyncio.sleep(0)
             assert len(running) == 1
             running.pop()
 
-    await asyncio.gather(exchange(), exchange(), exchange())
-    assert gate.num_inside == 0
+    await asyncio.gather(swap(), swap(), swap())
+    assert lock.num_inside == 0
 
 
-async def test_a_judgment_says_by_which_version_it_was_made() -> None:
+async def test_a_judgment_has_the_version_of_its_weights() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"] * 3, label_probs={"A": 0.9, "B": 0.1})
     judge = Judge(engine=engine, tools=(), weights=WeightsLock(version="0123"))
     assert (await judge.judge(REQUEST)).model_version == "0123"
@@ -92,7 +92,7 @@ async def test_a_judgment_says_by_which_version_it_was_made() -> None:
     assert (await unknown.judge(REQUEST)).model_version is None
 
 
-async def test_single_rollouts_wait_at_the_gate_too() -> None:
+async def test_single_rollouts_wait_for_the_lock() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"], label_probs={"A": 0.9, "B": 0.1})
     judge = Judge(engine=engine)
     async with judge.weights.closed():
@@ -103,7 +103,10 @@ async def test_single_rollouts_wait_at_the_gate_too() -> None:
     assert (await rolling).label == "A"
 
 
-async def test_a_judgment_that_waits_past_its_deadline_says_so() -> None:
+async def test_a_judgment_that_waits_past_its_deadline_raises_deadline_exceeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tirjudge.deadline.LATE_S", 0.0)
     judge = Judge(engine=ScriptedEngine([]), tools=())
     async with judge.weights.closed():
         with pytest.raises(DeadlineExceeded):

@@ -1,4 +1,4 @@
-"""Requests become judgments: orders, votes and groups, with a scripted engine."""
+"""Judging requests with a scripted engine: orders, votes, groups and limits."""
 
 import asyncio
 import re
@@ -17,20 +17,20 @@ from tirjudge.types import ExecResult, JudgeRequest, Mode, Outcome, TurnRecord
 
 
 class Echo:
-    """Prints what it finds bound, so that a test can see it."""
+    """Sandbox whose programs print the names of their variables."""
 
     async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
         return ExecResult(outcome=Outcome.OK, stdout=str(sorted(bindings)))
 
 
 def longest(sequence: str) -> str:
-    """The letter of the longest response shown."""
+    """Return the letter of the longest response shown."""
     shown = {m[1].upper(): m[2] for m in re.finditer(r"<response_([a-z]+)>\n(.*?)\n</response", sequence, re.DOTALL)}
     return max(shown, key=lambda label: len(shown[label]))
 
 
 def picks_longest() -> ScriptedEngine:
-    """An engine with an opinion, which it gives at once."""
+    """Return an engine that always chooses the longest response."""
     return ScriptedEngine(
         lambda sequence: f"<preference>{longest(sequence)}</preference>",
         label_probs=lambda sequence: {chr(i): 0.01 for i in range(65, 91)} | {longest(sequence): 0.7},
@@ -51,14 +51,14 @@ def pairwise(**fields) -> JudgeRequest:
     )
 
 
-async def test_the_same_responses_are_shown_in_the_same_order_however_they_are_sent() -> None:
+async def test_the_order_shown_does_not_depend_on_the_order_sent() -> None:
     there, back = pairwise(), pairwise(responses=["the longer one", "short"])
     assert [there.responses[i] for i in content_order(there)] == [back.responses[i] for i in content_order(back)]
     a, b = await judge(picks_longest()).judge(there), await judge(picks_longest()).judge(back)
     assert (a.verdict.best, b.verdict.best) == (1, 0)
 
 
-def test_the_content_order_depends_on_prompt_and_seed_and_is_even() -> None:
+def test_the_content_order_depends_on_prompt_and_seed_and_is_balanced() -> None:
     first = sum(content_order(pairwise(prompt=f"p{i}"))[0] for i in range(400))
     assert 150 < first < 250
     assert len({content_order(pairwise(seed=i)) for i in range(20)}) == 2
@@ -70,7 +70,7 @@ async def test_both_orders_are_shown_and_agree() -> None:
     assert (judgment.verdict.status, judgment.verdict.best) == ("decided", 1)
 
 
-async def test_a_judge_that_always_says_a_ties_in_both_orders() -> None:
+async def test_a_judge_that_always_chooses_a_results_in_a_tie() -> None:
     engine = ScriptedEngine(["<preference>A</preference>"] * 2, label_probs={"A": 0.9, "B": 0.1})
     verdict = (await judge(engine).judge(pairwise(orders="both"))).verdict
     assert (verdict.status, verdict.reason) == ("tie", "orders_disagree")
@@ -106,7 +106,7 @@ async def test_listwise_judges_up_to_a_group_in_one_prompt(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [27, 60, 200])
-async def test_listwise_takes_any_number_by_groups_whose_winners_meet(count: int) -> None:
+async def test_listwise_judges_any_number_in_groups_and_compares_the_winners(count: int) -> None:
     engine = picks_longest()
     request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(count)])
     judgment = await judge(engine, Profile(name="m", context_tokens=200_000, all_responses_chars=10**9)).judge(request)
@@ -140,7 +140,7 @@ async def test_programs_find_the_responses_in_the_order_shown() -> None:
     assert judgment.rollouts[0].turns[0].output == "['prompt', 'response_a', 'response_b', 'responses']"
 
 
-async def test_turns_are_told_as_they_end() -> None:
+async def test_the_callback_gets_each_turn() -> None:
     seen: list[tuple[list[int], TurnRecord]] = []
 
     async def on_turn(order: Sequence[int], turn: TurnRecord) -> None:
@@ -161,14 +161,14 @@ async def test_usage_counts_every_token_once() -> None:
     assert judgment.usage.tool_calls == 0
 
 
-async def test_a_judge_without_a_sandbox_takes_only_requests_without_tools() -> None:
+async def test_a_judge_without_tools_accepts_only_requests_without_tools() -> None:
     bare = Judge(engine=picks_longest(), tools=())
     with pytest.raises(ValueError, match=r'tools: "auto" given.*send "off"'):
         await bare.judge(pairwise())
     assert (await bare.judge(pairwise(tools="off"))).verdict.best == 1
 
 
-async def test_an_engine_that_fails_fails_the_judgment_and_cancels_its_siblings() -> None:
+async def test_an_engine_failure_fails_the_judgment() -> None:
     def down(sequence: str) -> str:
         raise EngineUnavailable("down")
 
@@ -190,17 +190,17 @@ async def test_an_engine_that_fails_fails_the_judgment_and_cancels_its_siblings(
         ({"temperature": -1}, "temperature"),
     ],
 )
-def test_a_bad_request_names_the_field(fields: dict[str, object], named: str) -> None:
+def test_an_invalid_request_names_the_field(fields: dict[str, object], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         pairwise(**fields)
 
 
-def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
+def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     request = pairwise(responses=["ok \ud83d", "\ud83d\ude00 fine"])
     assert request.responses == ["ok \ufffd", "😀 fine"]
 
 
-async def test_groups_of_an_odd_number_judge_nobody_alone() -> None:
+async def test_a_group_of_one_is_not_judged() -> None:
     request = JudgeRequest(mode=Mode.LISTWISE, prompt="p", responses=["x" * (i + 1) for i in range(5)], orders="both")
     judgment = await judge(picks_longest(), Profile(name="m", group_size=2)).judge(request)
     assert judgment.verdict.best == 4
@@ -217,13 +217,13 @@ async def test_the_confidence_of_groups_is_that_of_the_best() -> None:
     assert verdict.confidence == pytest.approx(verdict.probabilities[verdict.best] * (verdict.label_mass or 0))
 
 
-async def test_a_prompt_of_many_tokens_a_character_is_shown_shorter_instead_of_refused() -> None:
+async def test_a_prompt_with_many_tokens_per_character_is_shortened() -> None:
     profile = Profile(name="m", context_tokens=3000, rollout_tokens=600, prompt_chars=1200)
     judgment = await judge(picks_longest(), profile).judge(pairwise(prompt="海" * 1200))
     assert judgment.verdict.status == "decided"
 
 
-async def test_a_large_request_has_only_so_many_rollouts_under_way() -> None:
+async def test_concurrent_rollouts_of_a_request_are_limited() -> None:
     running = most = 0
 
     class Counting:
@@ -243,7 +243,7 @@ async def test_a_large_request_has_only_so_many_rollouts_under_way() -> None:
     assert 1 < most <= MAX_ROLLOUTS
 
 
-async def test_no_calls_allowed_is_the_prompt_without_tools() -> None:
+async def test_max_tool_calls_0_uses_the_prompt_without_tools() -> None:
     engine = picks_longest()
     await judge(engine).judge(pairwise(max_tool_calls=0))
     assert b"```python" not in bytes(engine.calls[0][0])
@@ -252,12 +252,12 @@ async def test_no_calls_allowed_is_the_prompt_without_tools() -> None:
 
 
 @pytest.mark.parametrize("field", ["votes", "seed", "stream", "force_verdict"])
-def test_numbers_and_switches_are_not_guessed_from_other_types(field: str) -> None:
+def test_strings_are_not_converted_to_numbers_or_booleans(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         pairwise(**{field: "1"})
 
 
-async def test_programs_find_the_reference_and_the_model_sees_the_guidance() -> None:
+async def test_programs_find_the_reference_and_the_prompt_has_all_optional_sections() -> None:
     engine = ScriptedEngine(
         ["```python\nprint(1)\n```\n```output", "<preference>A</preference>"], label_probs={"A": 0.9}
     )
@@ -272,7 +272,7 @@ async def test_programs_find_the_reference_and_the_model_sees_the_guidance() -> 
     assert "<rubric>\nBe strict.\n</rubric>" in seen
 
 
-async def test_guidance_that_is_too_long_for_the_context_is_elided_until_it_fits() -> None:
+async def test_long_optional_sections_are_shortened_until_the_prompt_fits() -> None:
     engine = picks_longest()
     profile = Profile(name="m", context_tokens=4096, rollout_tokens=1024)
     criteria = [{"text": f"criterion {i} " + "c" * 4000} for i in range(8)]
@@ -294,6 +294,6 @@ async def test_guidance_that_is_too_long_for_the_context_is_elided_until_it_fits
         {"deadline_s": float("nan")},
     ],
 )
-def test_guidance_and_deadlines_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_criteria_and_deadlines_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         pairwise(**wrong)

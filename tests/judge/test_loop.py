@@ -1,4 +1,4 @@
-"""The loop on token ids. The engine is scripted, one id a byte; the sandbox is a function."""
+"""The loop on token ids, with a scripted engine (one id per byte) and a scripted sandbox."""
 
 import math
 from itertools import pairwise
@@ -22,7 +22,7 @@ PROGRAM = "Let me see.\n```python\nprint(1)\n```\n```output"
 
 
 class Programs:
-    """Answers each program in turn and remembers it."""
+    """Sandbox that returns scripted results in order and records the programs."""
 
     def __init__(self, *results: ExecResult) -> None:
         self.results = list(results)
@@ -66,7 +66,7 @@ def script(*texts: str, a: float = 0.2, b: float = 0.6) -> ScriptedEngine:
     return ScriptedEngine(texts, label_probs={"A": a, "B": b})
 
 
-async def test_a_program_runs_and_its_output_comes_back() -> None:
+async def test_a_program_runs_and_its_output_is_appended() -> None:
     engine = script(PROGRAM, "So <preference>B</preference>")
     rollout = await roll(engine, printed("7\n"))
     assert rollout.stop_reason is StopReason.VERDICT
@@ -77,7 +77,7 @@ async def test_a_program_runs_and_its_output_comes_back() -> None:
     assert text == PROGRAM + "\n7\n```\nSo <preference>B</preference>"
 
 
-async def test_only_what_the_model_wrote_carries_loss() -> None:
+async def test_only_sampled_tokens_carry_loss() -> None:
     rollout = await roll(script(PROGRAM, "<preference>B</preference>"), printed("7\n"))
     observation = "\n7\n```\n"
     expected = [1] * len(PROGRAM) + [0] * len(observation) + [1] * len("<preference>B</preference>")
@@ -105,7 +105,7 @@ async def test_probabilities_come_from_the_verdict_position() -> None:
     assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx({"A": 0.25, "B": 0.5})
 
 
-async def test_a_rollout_without_a_verdict_is_forced_to_the_likelier_label() -> None:
+async def test_a_rollout_without_a_verdict_is_forced_to_the_more_probable_label() -> None:
     rollout = await roll(script("I cannot say.", a=0.2, b=0.6))
     assert rollout.stop_reason is StopReason.NO_VERDICT
     assert rollout.label == "B"
@@ -114,7 +114,7 @@ async def test_a_rollout_without_a_verdict_is_forced_to_the_likelier_label() -> 
     assert rollout.loss_mask[-len(rollout.forced_ids) :] == (0,) * len(rollout.forced_ids)
 
 
-async def test_a_verdict_that_is_not_wanted_is_not_forced() -> None:
+async def test_without_force_verdict_no_verdict_is_forced() -> None:
     rollout = await roll(script("I cannot say."), force_verdict=False)
     assert rollout.label is None
     assert rollout.label_logprobs == {}
@@ -133,14 +133,14 @@ async def test_a_call_past_the_budget_is_not_run() -> None:
     assert rollout.turns[1].result is None
 
 
-async def test_without_tools_nothing_runs_and_the_fence_is_no_stop() -> None:
+async def test_without_tools_nothing_runs_and_the_fence_is_not_a_stop_string() -> None:
     engine = script(PROGRAM + " <preference>A</preference>")
     rollout = await roll(engine, tools=False)
     assert rollout.label == "A"
     assert engine.calls[0][1].stop == ("</preference>",)
 
 
-async def test_a_model_that_just_ends_after_its_block_gets_it_run() -> None:
+async def test_a_block_at_the_end_of_a_turn_without_a_fence_is_run() -> None:
     plain = "```python\nprint(1)\n```\n"
     rollout = await roll(script(plain, "<preference>A</preference>"), printed("7"))
     opening = "\n```output\n7\n```\n"
@@ -157,14 +157,14 @@ async def test_an_output_block_without_a_program_is_refused_and_counts_as_a_call
     assert rollout.num_calls == 1
 
 
-async def test_a_program_that_fails_shows_its_error_and_the_loop_goes_on() -> None:
+async def test_a_failed_program_shows_its_error_and_the_loop_continues() -> None:
     failed = ExecResult(outcome=Outcome.ERROR, error="NameError: name 'x' is not defined")
     rollout = await roll(script(PROGRAM, "<preference>A</preference>"), failed)
     assert rollout.turns[0].output == "NameError: name 'x' is not defined"
     assert rollout.label == "A"
 
 
-async def test_a_sandbox_that_does_not_work_is_an_exception_and_no_output() -> None:
+async def test_a_sandbox_failure_raises() -> None:
     with pytest.raises(SandboxUnavailable, match="gone"):
         await roll(script(PROGRAM))
 
@@ -185,7 +185,7 @@ async def test_the_token_budget_ends_a_rollout_and_leaves_room_for_the_verdict()
     assert len(rollout.prompt_ids) + len(rollout.token_ids) <= 100
 
 
-async def test_output_never_pushes_a_rollout_past_the_context() -> None:
+async def test_output_never_exceeds_the_context() -> None:
     profile = Profile(context_tokens=len(PROMPT) + len(PROGRAM) + 60, rollout_tokens=1000)
     rollout = await roll(script(PROGRAM, "y" * 100), printed("x" * 500), profile=profile)
     assert len(rollout.prompt_ids) + len(rollout.token_ids) <= profile.context_tokens
@@ -211,7 +211,7 @@ async def test_labels_of_several_tokens_share_the_probability_of_their_first() -
     ),
     st.text(max_size=30),
 )
-async def test_ids_mask_and_logprobs_align_whatever_is_said(texts: list[str], output: str) -> None:
+async def test_ids_mask_and_logprobs_have_equal_lengths(texts: list[str], output: str) -> None:
     rollout = await roll(script(*texts, "<preference>A</preference>"), *[printed(output)] * 5)
     assert len(rollout.token_ids) == len(rollout.loss_mask) == len(rollout.logprobs)
     sampled = sum(len(turn.completion.token_ids) for turn in rollout.turns)
@@ -221,7 +221,7 @@ async def test_ids_mask_and_logprobs_align_whatever_is_said(texts: list[str], ou
 
 
 @pytest.mark.parametrize("num_tokens", range(25))
-async def test_an_observation_is_cut_to_any_budget_however_small(num_tokens: int) -> None:
+async def test_an_observation_is_cut_to_any_budget(num_tokens: int) -> None:
     tokenizer = ScriptedEngine([]).tokenizer
     call = ToolCall(tool="python", source="print()")
     output, ids = await encode_observation(
@@ -231,7 +231,7 @@ async def test_an_observation_is_cut_to_any_budget_however_small(num_tokens: int
     assert observation_text(output).encode() == bytes(ids)
 
 
-async def test_generated_tokens_are_counted_apart_from_what_programs_print() -> None:
+async def test_program_output_does_not_count_as_generated_tokens() -> None:
     profile = Profile(rollout_tokens=len(PROGRAM) + 40)
     rollout = await roll(script(PROGRAM, "<preference>A</preference>"), printed("x" * 300), profile=profile)
     assert rollout.stop_reason is StopReason.VERDICT
@@ -244,14 +244,14 @@ async def test_a_label_is_read_where_the_model_wrote_it() -> None:
     assert engine.tokenizer.decode(engine.calls[-1][0]).endswith("<preference> ")
 
 
-async def test_a_forced_verdict_does_not_stand_behind_an_end_of_turn() -> None:
+async def test_a_forced_verdict_does_not_follow_an_end_of_turn_token() -> None:
     engine = script("I cannot say.")
     rollout = await roll(engine)
     assert END_OF_TURN not in rollout.token_ids
     assert END_OF_TURN not in engine.calls[-1][0]
 
 
-async def test_a_turn_that_asks_for_a_run_without_a_program_ran_none() -> None:
+async def test_a_call_without_a_program_does_not_count_as_a_program() -> None:
     rollout = await roll(script("```output", "<preference>A</preference>"))
     assert (rollout.num_calls, rollout.num_programs) == (1, 0)
     assert rollout.turns[0].code is None

@@ -1,15 +1,15 @@
-"""What the model is shown of a program's output. The text is part of the model: a change here needs a retrained judge."""
+"""Program output as the model is shown it. Trained judges depend on this text, so a change needs a retrained judge."""
 
 from tirjudge.formats.texts import cut
 from tirjudge.formats.tirjudge_1 import observation_text, shown_output
 from tirjudge.types import ExecResult, Outcome
 
 
-def test_observation_text_is_as_the_judge_was_trained() -> None:
+def test_observation_text_is_that_of_training() -> None:
     assert observation_text("A 1 0\nbest A") == "\nA 1 0\nbest A\n```\n"
 
 
-def test_a_program_that_failed_shows_the_last_line_of_its_error_alone() -> None:
+def test_a_failed_program_shows_only_the_last_line_of_its_error() -> None:
     result = ExecResult(outcome=Outcome.ERROR, stdout="half done\n", error="ZeroDivisionError: division by zero")
     assert shown_output(result, limit=100) == "ZeroDivisionError: division by zero"
 

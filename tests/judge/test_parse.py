@@ -1,4 +1,4 @@
-"""What the model wrote becomes a program or a verdict."""
+"""Parsing of programs and verdicts in the texts of a model."""
 
 from collections.abc import Collection, Sequence
 
@@ -13,7 +13,7 @@ AB = ("A", "B")
 
 
 def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
-    """The label that is found."""
+    """Return the label of the verdict."""
     found = find_verdict(texts, mode=mode, labels=labels)
     return None if found is None else found.label
 
@@ -29,7 +29,7 @@ def test_last_verdict_wins() -> None:
 @pytest.mark.parametrize(
     "text", ["<preference>C</preference>", "<preference>a</preference>", "<preference></preference>", "A", ""]
 )
-def test_a_label_that_was_not_offered_is_no_verdict(text: str) -> None:
+def test_a_label_that_was_not_offered_is_not_a_verdict(text: str) -> None:
     assert verdict(text) is None
 
 
@@ -53,38 +53,38 @@ def test_the_last_closed_block_is_the_program() -> None:
     assert parse_code("```python\na\n```\n then ```python\nb\n```\n```python\nc\n```\n```output") == "c\n"
 
 
-def test_a_fence_inside_a_line_of_the_program_ends_nothing() -> None:
+def test_a_fence_inside_a_line_does_not_end_the_program() -> None:
     assert parse_code("```python\nprint('```output')\nx = '```'\n```\n```output") == "print('```output')\nx = '```'\n"
 
 
 @pytest.mark.parametrize("text", ["```python\nprint(1)\n", "```\nprint(1)\n```", "print(1)", "```output"])
-def test_an_open_or_unnamed_block_is_no_program(text: str) -> None:
+def test_an_open_or_unnamed_block_is_not_a_program(text: str) -> None:
     assert parse_code(text) is None
 
 
-def test_a_turn_that_ends_on_a_closed_block_asks_for_a_run() -> None:
+def test_a_turn_that_ends_with_a_closed_block_is_a_call() -> None:
     assert asks_for_run("see\n```python\nprint(1)\n```\n")
     assert not asks_for_run("```python\nprint(1)\n```\nso it is")
     assert not asks_for_run("no program")
 
 
 @given(st.text(alphabet="AB<>/preference`\n python", max_size=200))
-def test_any_text_parses_to_an_offered_label_or_nothing(text: str) -> None:
+def test_any_text_parses_to_an_offered_label_or_none(text: str) -> None:
     assert verdict(text) in (None, "A", "B")
     parse_code(text)
     asks_for_run(text)
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="`"), max_size=100), st.text(max_size=50))
-def test_a_program_without_fences_comes_back_as_it_was_written(code: str, before: str) -> None:
+def test_a_program_without_fences_is_parsed_unchanged(code: str, before: str) -> None:
     normalised = "".join(f"{line}\n" for line in code.split("\n"))
     if "```python" not in before:
         assert parse_code(f"{before}\n```python\n{normalised}```\n```output") == normalised
 
 
-def test_a_block_that_was_never_closed_does_not_swallow_the_next() -> None:
+def test_an_unclosed_block_does_not_include_the_next_block() -> None:
     assert parse_code("```python\nbroken(\n```python\nprint(1)\n```\n```output") == "print(1)\n"
 
 
-def test_blocks_with_other_case_and_line_ends_are_programs_too() -> None:
+def test_blocks_with_uppercase_names_and_crlf_are_programs() -> None:
     assert parse_code("```Python\r\nprint(1)\r\n```\r\n```output") == "print(1)\r\n"

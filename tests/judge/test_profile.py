@@ -1,4 +1,4 @@
-"""`judge.json`: what is refused, in one line, and what the rest of it is for."""
+"""`judge.json`: its fields, older field names, and one-line errors for unsupported files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(path: Path, content: dict[str, Any] | str, *, tokenizer: str | None =
     return path
 
 
-def test_the_bundled_judge_loads_as_it_is() -> None:
+def test_the_bundled_judge_loads() -> None:
     file = read_checkpoint_file(bundled_checkpoint())
     assert (file.name, file.format, file.lineage, file.metrics) == ("tirjudge-tiny", "tirjudge/1", None, None)
     assert load_profile(bundled_checkpoint()) == file.profile
@@ -43,7 +43,7 @@ def test_a_folder_without_the_file_has_the_defaults(tmp_path: Path) -> None:
     assert load_profile(tmp_path) == Profile(name=tmp_path.name)
 
 
-def test_lineage_and_metrics_are_kept_and_serving_sees_none_of_them(tmp_path: Path) -> None:
+def test_lineage_and_metrics_are_read_and_are_not_part_of_the_profile(tmp_path: Path) -> None:
     lineage = Lineage(parent="ab" * 32, run_id="zero-1", stage="rl-1", weights_version=40, data_sha256="cd" * 32)
     file = CheckpointFile(**TRAINED, lineage=lineage, metrics={"val/acc": 0.91, "val/n": 600})
     path = folder(tmp_path, file.model_dump_json(exclude_none=True))
@@ -51,8 +51,16 @@ def test_lineage_and_metrics_are_kept_and_serving_sees_none_of_them(tmp_path: Pa
     assert load_profile(path) == Profile(**TRAINED)
 
 
+@pytest.mark.parametrize("null", [{}, {"format": None, "format_sha256": None}])
+def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: Path, null: dict[str, None]) -> None:
+    profile = load_profile(folder(tmp_path, TRAINED | null))
+    assert (profile.format, profile.format_sha256) == ("tirjudge/1", prompts_sha256())
+    with pytest.raises(CheckpointError, match="trained on other prompts"):
+        load_profile(folder(tmp_path, TRAINED | null | {"prompts_sha256": "0" * 64}))
+
+
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
         ('{"name": "j", "context_tok', "Invalid JSON: EOF while parsing a string at line 1 column 26"),
@@ -60,38 +68,37 @@ def test_lineage_and_metrics_are_kept_and_serving_sees_none_of_them(tmp_path: Pa
         (TRAINED | {"context_tokens": "many"}, "context_tokens: Input should be a valid integer"),
         (TRAINED | {"colour": "red"}, "colour: Extra inputs are not permitted"),
         (TRAINED | {"lineage": {"stage": 3}}, "lineage.stage: Input should be a valid string"),
-        (TRAINED | {"loop_version": 7}, f"trained for loop version 7, this is {LOOP_VERSION}"),
-        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than these"),
+        (TRAINED | {"loop_version": 7}, f"trained for loop version 7, but this release supports {LOOP_VERSION}"),
+        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than those of this release"),
     ],
 )
-def test_what_cannot_be_judged_with_is_refused_in_one_line(tmp_path: Path, content: Any, said: str) -> None:
+def test_an_unsupported_judge_json_is_rejected_in_one_line(tmp_path: Path, content: Any, message: str) -> None:
     path = folder(tmp_path, content)
-    with pytest.raises(CheckpointError) as refused:
+    with pytest.raises(CheckpointError) as rejected:
         load_profile(path)
-    message = str(refused.value)
-    assert message.startswith(f"{path / 'judge.json'}: {said}")
-    assert "\n" not in message
+    assert str(rejected.value).startswith(f"{path / 'judge.json'}: {message}")
+    assert "\n" not in str(rejected.value)
 
 
-def test_a_file_that_is_not_text_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_binary_judge_json_is_rejected_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "judge.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CheckpointError, match=r"^[^\n]+judge.json: [^\n]+$"):
         load_profile(tmp_path)
 
 
-def test_another_tokenizer_than_it_was_trained_with_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_other_than_that_of_training_is_rejected(tmp_path: Path) -> None:
     own = '{"model": {"vocab": {"a": 0}}}'
     path = folder(tmp_path, TRAINED, tokenizer=own)
-    noted = TRAINED | {"tokenizer_sha256": tokenizer_sha256(path / "tokenizer.json")}
-    assert load_profile(folder(path, noted)).name == "j"
-    folder(path, noted, tokenizer='{"model": {"vocab": {"a": 1}}}')
+    recorded = TRAINED | {"tokenizer_sha256": tokenizer_sha256(path / "tokenizer.json")}
+    assert load_profile(folder(path, recorded)).name == "j"
+    folder(path, recorded, tokenizer='{"model": {"vocab": {"a": 1}}}')
     with pytest.raises(
         CheckpointError, match=r"tokenizer.json: another tokenizer \([0-9a-f]{12}\) than the checkpoint"
     ):
         load_profile(path)
 
 
-def test_a_tokenizer_is_known_by_what_it_does_and_not_by_how_it_is_laid_out(tmp_path: Path) -> None:
+def test_the_tokenizer_hash_ignores_layout_padding_and_truncation(tmp_path: Path) -> None:
     one, other, third = (tmp_path / name for name in ("1.json", "2.json", "3.json"))
     one.write_text('{"padding": null, "truncation": null, "model": {"a": 0, "b": 1}}')
     other.write_text('{\n  "model": {"b": 1, "a": 0},\n  "padding": {"length": 8}}')
@@ -99,16 +106,16 @@ def test_a_tokenizer_is_known_by_what_it_does_and_not_by_how_it_is_laid_out(tmp_
     assert tokenizer_sha256(one) == tokenizer_sha256(other) != tokenizer_sha256(third)
 
 
-def test_the_profile_of_a_model_elsewhere_needs_no_tokenizer(tmp_path: Path) -> None:
+def test_the_profile_of_a_remote_model_needs_no_tokenizer(tmp_path: Path) -> None:
     assert load_profile(folder(tmp_path, TRAINED | {"tokenizer_sha256": "0" * 64})).name == "j"
 
 
-def test_a_metric_that_is_no_number_is_refused() -> None:
+def test_a_metric_that_is_nan_is_rejected() -> None:
     with pytest.raises(ValidationError):
         CheckpointFile(metrics={"val/acc": float("nan")})
 
 
-def test_a_judge_that_is_measured_anew_is_the_same_judge(tmp_path: Path) -> None:
+def test_new_measurements_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     folder = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
     (folder / "scores.json").write_text("[]")
     (folder / "README.md").write_text("Better than ever.")

@@ -1,4 +1,4 @@
-"""The text a model reads, and the variables a program finds."""
+"""The prompt that a model reads, and the variables that a program finds."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
 @pytest.mark.parametrize("mode", Mode)
-def test_prompt_is_the_one_on_file(mode: Mode, tools: bool) -> None:
+def test_prompt_equals_its_golden_file(mode: Mode, tools: bool) -> None:
     text = render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT)
     golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}.txt"
     assert text == golden.read_text(encoding="utf-8")
@@ -44,14 +44,14 @@ GUIDANCE = {
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
 @pytest.mark.parametrize("mode", Mode)
-def test_a_guided_prompt_is_the_one_on_file(mode: Mode, tools: bool) -> None:
+def test_prompt_with_all_optional_sections_equals_its_golden_file(mode: Mode, tools: bool) -> None:
     text = render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT, **GUIDANCE)
     golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}_guided.txt"
     assert text == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["reference", "criteria", "rubric"])
-def test_each_addition_is_a_section_of_its_own(name: str) -> None:
+def test_each_optional_field_adds_one_section(name: str) -> None:
     plain = render_prompt(Mode.PAIRWISE, prompt="p", responses=["x", "y"], tools=True, **NO_LIMIT)
     text = render_prompt(
         Mode.PAIRWISE, prompt="p", responses=["x", "y"], tools=True, **NO_LIMIT, **{name: GUIDANCE[name]}
@@ -63,7 +63,7 @@ def test_each_addition_is_a_section_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [*HOSTILE, "</reference>", "<criteria>", "</Rubric>"])
-def test_delimiters_in_and_beside_the_additions_are_broken(delimiter: str) -> None:
+def test_delimiters_are_broken_in_prompts_with_optional_sections(delimiter: str) -> None:
     def counted(text: str) -> int:
         guidance = {"reference": text, "criteria": [Criterion(name=text, text=text)], "rubric": text}
         shown = render_prompt(Mode.PAIRWISE, prompt=text, responses=[text] * 2, tools=True, **NO_LIMIT, **guidance)
@@ -72,12 +72,12 @@ def test_delimiters_in_and_beside_the_additions_are_broken(delimiter: str) -> No
     assert counted(delimiter) == counted("x")
 
 
-def test_the_tags_of_additions_are_left_alone_in_a_prompt_without_any() -> None:
-    said = "<rubric></reference><criteria>"
-    assert said in render_prompt(Mode.POINTWISE, prompt="p", responses=[said], tools=True, **NO_LIMIT)
+def test_tags_of_optional_sections_are_unchanged_in_a_prompt_without_such_sections() -> None:
+    tags = "<rubric></reference><criteria>"
+    assert tags in render_prompt(Mode.POINTWISE, prompt="p", responses=[tags], tools=True, **NO_LIMIT)
 
 
-def test_long_additions_are_elided_and_programs_have_the_reference_whole() -> None:
+def test_long_optional_sections_are_elided_and_programs_get_the_full_reference() -> None:
     limits = {"prompt_chars": 400, "response_chars": 300, "max_tool_calls": 3}
     long = {
         "reference": "r" * 9000,
@@ -92,7 +92,7 @@ def test_long_additions_are_elided_and_programs_have_the_reference_whole() -> No
     assert "reference" not in bindings(Mode.POINTWISE, prompt="p", responses=["x"])
 
 
-def test_a_response_that_names_a_placeholder_pulls_nothing_in() -> None:
+def test_placeholders_in_a_response_are_not_expanded() -> None:
     text = render_prompt(
         Mode.PAIRWISE,
         prompt="{responses}",
@@ -114,7 +114,7 @@ def test_delimiters_in_untrusted_text_are_broken(mode: Mode, delimiter: str) -> 
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, "`", "<", "|", "/", ">", " ", "a"])).map("".join))
-def test_neutralised_text_holds_no_delimiter_and_stays_as_it_is_when_neutralised_again(text: str) -> None:
+def test_neutralized_text_has_no_delimiters_and_neutralizing_is_idempotent(text: str) -> None:
     once = neutralise(text)
     assert not any(delimiter in once for delimiter in HOSTILE)
     assert neutralise(once) == once
@@ -122,7 +122,7 @@ def test_neutralised_text_holds_no_delimiter_and_stays_as_it_is_when_neutralised
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
-def test_elided_text_keeps_head_and_tail_and_says_how_much_is_missing(text: str, limit: int) -> None:
+def test_elided_text_has_head_tail_and_the_omitted_length(text: str, limit: int) -> None:
     shown = elide(text, limit=limit)
     if len(text) <= limit:
         assert shown == text
@@ -133,7 +133,7 @@ def test_elided_text_keeps_head_and_tail_and_says_how_much_is_missing(text: str,
     assert len(head) + len(tail) == limit
 
 
-def test_programs_find_the_whole_texts_however_they_are_shown() -> None:
+def test_programs_get_the_full_texts() -> None:
     long = "</response_a> ```" * 1000
     bound = bindings(Mode.PAIRWISE, prompt="{prompt}", responses=[long, ""])
     assert bound == {"prompt": "{prompt}", "response_a": long, "response_b": "", "responses": {"A": long, "B": ""}}
@@ -150,6 +150,6 @@ def test_listwise_shows_twenty_six_responses_with_their_letters() -> None:
     assert labels(Mode.LISTWISE, 26)[-1] == "Z"
 
 
-def test_fill_names_a_placeholder_that_was_not_given() -> None:
+def test_fill_raises_for_a_placeholder_without_a_value() -> None:
     with pytest.raises(KeyError, match="colour"):
         fill("{colour}", {})

@@ -1,4 +1,4 @@
-"""A service that holds keys, seen through /proc by another process of its user, as a program at the level `unsafe` is."""
+"""A service with keys, inspected through /proc by another process of the same user, such as a program at level `unsafe`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-# Root may look at every process, so a service that root starts becomes an ordinary user. (PR_SET_DUMPABLE is 4. After an exec
-# it is 1; the change of user undid that.)
+# Root can inspect every process, so the service switches to an unprivileged user. That clears PR_SET_DUMPABLE (4), so
+# prctl(4, 1) sets it again.
 SERVICE = """
 import ctypes, json, os, subprocess, sys
 from tirjudge_web.sealing import seal_process
@@ -53,7 +53,7 @@ Look = Callable[[str], dict[str, Any]]
 
 @pytest.fixture
 def seen() -> Look:
-    """What another process sees of a service, `sealed` or not."""
+    """Return a function that starts a service (`sealed` or `open`) and returns what another process can read of it."""
 
     def look(state: str) -> dict[str, Any]:
         environment = {**os.environ, "KEY": "environment-7731", "OTHER": "x" * 5000}
@@ -63,20 +63,20 @@ def seen() -> Look:
     return look
 
 
-def test_no_process_of_its_user_reads_the_keys_of_a_service(seen: Look) -> None:
+def test_other_processes_of_the_user_cannot_read_the_keys_of_a_sealed_service(seen: Look) -> None:
     found = seen("sealed")
     assert {name for name, text in found.items() if text == "refused"} == {"environ", "mem", "maps", "fd/0", "cwd"}
     assert found["cmdline"].split("\0")[-3:] == ["sealed", "*" * len("arguments-7731"), ""]
 
 
-def test_any_process_of_its_user_reads_the_keys_of_a_service_that_is_not_sealed(seen: Look) -> None:
-    """Otherwise the test above proves nothing."""
+def test_other_processes_of_the_user_can_read_the_keys_of_an_unsealed_service(seen: Look) -> None:
+    """Control experiment for the test above."""
     found = seen("open")
     assert "environment-7731" in found["environ"]
     assert "arguments-7731" in found["cmdline"]
     assert found["mem"] == "opened"
 
 
-def test_a_sealed_service_and_what_it_starts_keep_their_environment(seen: Look) -> None:
+def test_a_sealed_service_and_its_children_keep_their_environment(seen: Look) -> None:
     found = seen("sealed")
     assert found["own"] == found["inherited"] == ["environment-7731", "x" * 5000]

@@ -1,4 +1,4 @@
-"""Rollouts become a verdict. Every number here is worked out by hand."""
+"""Rollouts are combined into a verdict. The expected values were computed manually."""
 
 import math
 
@@ -28,7 +28,7 @@ def vote(
     return Vote(order=order, rollout=rollout, needs_program=needs_program)
 
 
-def test_a_label_names_the_response_that_was_shown_under_it() -> None:
+def test_a_label_refers_to_the_response_shown_under_it() -> None:
     said = rollout_verdict(vote((1, 0), "A", {"A": 0.6, "B": 0.2}), mode=Mode.PAIRWISE)
     assert said is not None
     assert said.best == 1
@@ -36,7 +36,7 @@ def test_a_label_names_the_response_that_was_shown_under_it() -> None:
     assert said.probabilities == pytest.approx({"A": 0.75, "B": 0.25})
 
 
-def test_probabilities_speak_of_the_requests_own_order() -> None:
+def test_probabilities_follow_the_order_of_the_request() -> None:
     verdict = preference_verdict([vote((1, 0), "A", {"A": 0.6, "B": 0.2})], num_responses=2)
     assert (verdict.status, verdict.best, verdict.label) == ("decided", 1, "B")
     assert verdict.probabilities == pytest.approx([0.25, 0.75])
@@ -65,7 +65,7 @@ def test_the_majority_of_votes_decides_and_an_even_split_is_a_tie() -> None:
     assert (split.status, split.reason) == ("tie", "votes_split")
 
 
-def test_a_vote_without_a_verdict_is_left_out_of_every_mean() -> None:
+def test_a_vote_without_a_verdict_is_excluded_from_every_mean() -> None:
     votes = [vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((0, 1), None, {})]
     verdict = preference_verdict(votes, num_responses=2)
     assert verdict.best == 0
@@ -115,7 +115,7 @@ def test_the_highest_score_is_best_and_equal_scores_are_a_tie() -> None:
     assert (tie.status, tie.reason) == ("tie", "equal_scores")
 
 
-def test_a_missing_score_is_an_abstention_and_the_known_ones_are_told() -> None:
+def test_a_missing_score_is_an_abstention_and_known_scores_are_reported() -> None:
     verdict = pointwise_verdict([vote((0,), "9", scores(s9=0.9)), vote((1,), None, {})], num_responses=2)
     assert verdict.status == "abstained"
     assert verdict.scores is not None
@@ -151,13 +151,13 @@ def test_scores_that_differ_in_their_last_digits_are_equal() -> None:
     assert verdict.reason == "equal_scores"
 
 
-def test_orders_that_each_split_are_split_votes() -> None:
+def test_a_split_in_each_order_is_reported_as_votes_split() -> None:
     there = [vote((0, 1), "A", {"A": 0.6, "B": 0.4}), vote((0, 1), "B", {"A": 0.4, "B": 0.6})]
     back = [vote((1, 0), "A", {"A": 0.6, "B": 0.4}), vote((1, 0), "B", {"A": 0.4, "B": 0.6})]
     assert preference_verdict([*there, *back], num_responses=2).reason == "votes_split"
 
 
-def test_without_the_models_probabilities_a_preference_has_none() -> None:
+def test_a_preference_without_model_probabilities_has_no_probabilities() -> None:
     verdict = preference_verdict([vote((1, 0), "A", {})], num_responses=2)
     assert (verdict.status, verdict.best) == ("decided", 1)
     assert (verdict.probabilities, verdict.confidence, verdict.label_mass) == (None, None, None)
@@ -166,12 +166,12 @@ def test_without_the_models_probabilities_a_preference_has_none() -> None:
     assert (said.probabilities, said.label_mass) == ({}, None)
 
 
-def test_one_vote_without_probabilities_leaves_none_for_all() -> None:
+def test_one_vote_without_probabilities_removes_them_from_the_verdict() -> None:
     verdict = preference_verdict([vote((0, 1), "A", {"A": 0.9, "B": 0.1}), vote((0, 1), "A", {})], num_responses=2)
     assert (verdict.best, verdict.probabilities) == (0, None)
 
 
-def test_without_probabilities_scores_are_the_ones_that_were_written() -> None:
+def test_scores_without_probabilities_are_those_written() -> None:
     verdict = pointwise_verdict([vote((0,), "7", {}), vote((1,), "4", {}), vote((1,), "9", {})], num_responses=2)
     assert verdict.scores == [7.0, 6.5]
     assert (verdict.best, verdict.label) == (0, "A")

@@ -1,62 +1,34 @@
-"""A package from outside registers one of each kind; all of it works from the command line and over HTTP as it is."""
+"""Another package registers one plug-in of each kind. All of them work from the command line and over HTTP."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-TOY = Path(__file__).parent / "toys" / "tirjudge_toy"
-TIRJUDGE = Path(sys.executable).with_name("tirjudge")
+from tests.outside.conftest import serving
+
 JUDGE = ("--judge", "toy:7", "--format", "toy/1", "--tool", "words")
-ENTRY_POINTS = """
-[tirjudge.formats]
-toy/1 = tirjudge_toy.format:FORMAT
-[tirjudge.tools]
-words = tirjudge_toy.tool:TOOL
-[tirjudge.engines]
-toy = tirjudge_toy.engine:ENGINE
-[tirjudge.strategies]
-ladder = tirjudge_toy.strategy:STRATEGY
-[tirjudge.dialects]
-toy = tirjudge_toy.dialect:DIALECT
-[tirjudge.trainers]
-toy = tirjudge_toy.trainer:TRAINER
-[tirjudge.benchmarks]
-toy-lengths = tirjudge_toy.benchmark:BENCHMARK
-"""
 SHORT, LONGER, LONGEST = "Rain.", "It rains today.", "It rains today, and then it rains again."
 
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What an installer leaves behind: the package, and a record of its entry points."""
-    folder = tmp_path_factory.mktemp("packages")
-    shutil.copytree(TOY, folder / "tirjudge_toy", ignore=shutil.ignore_patterns("__pycache__"))
-    record = folder / "tirjudge_toy-1.0.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: tirjudge-toy\nVersion: 1.0\n")
-    (record / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def environment(packages: Path, state: Path) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "XDG_STATE_HOME": str(state)}
+@pytest.fixture
+def run(toy_environment: dict[str, str]) -> Run:
+    """Runs `tirjudge` with the toy package installed."""
 
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [Path(sys.executable).with_name("tirjudge"), *arguments]
+        return subprocess.run(command, env=toy_environment, capture_output=True, text=True, check=False)
 
-def run(*arguments: str | Path, packages: Path, state: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TIRJUDGE, *arguments], env=environment(packages, state), capture_output=True, text=True, check=False
-    )
+    return run
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -64,10 +36,10 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def test_format_tool_and_engine_judge_a_file(packages: Path, tmp_path: Path) -> None:
+def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: Path) -> None:
     row = {"id": 1, "mode": "pairwise", "prompt": "Describe rain.", "responses": [SHORT, LONGER], "label": 1}
     items = write(tmp_path / "items.jsonl", [row])
-    done = run("judge", items, "--out", tmp_path / "out.jsonl", *JUDGE, packages=packages, state=tmp_path)
+    done = run("judge", items, "--out", tmp_path / "out.jsonl", *JUDGE)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "out.jsonl").read_text())
     assert record["correct"] == 1.0
@@ -82,71 +54,60 @@ def test_format_tool_and_engine_judge_a_file(packages: Path, tmp_path: Path) -> 
     assert sorted(turn["output"] for turn in turns[:2]) == ["1", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("--judge", "toy:x"), "toy:x given; a score from 1 to 9 is needed"),
-        (("--judge", "nosuch:x"), "engine: 'nosuch' given; known are chat, embedded, toy, vllm, vllm-inprocess"),
-        (("--judge", "toy:7", "--format", "toy/2"), "format: 'toy/2' given; known are tirjudge/1, toy/1"),
-        (("--judge", "toy:7", "--tool", "saw"), "tool: 'saw' given; known are python, words"),
+        (("--judge", "toy:x"), "toy:x given; give a score from 1 to 9"),
+        (("--judge", "nosuch:x"), "unknown engine 'nosuch'; installed: chat, embedded, toy, vllm, vllm-inprocess;"),
+        (("--judge", "toy:7", "--format", "toy/2"), "unknown format 'toy/2'; installed: tirjudge/1, toy/1;"),
+        (("--judge", "toy:7", "--tool", "saw"), "unknown tool 'saw'; installed: python, words;"),
+        (("--judge", "toy:7", "--tool", "saw"), "an entry point in the group tirjudge.tools (docs/adding-kinds.md)"),
         (("--format", "toy/1"), "tirjudge-tiny was trained for tirjudge/1"),
     ],
 )
-def test_a_kind_that_does_not_exist_is_refused_with_those_that_do(
-    packages: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+def test_an_unknown_kind_is_rejected_with_the_installed_ones(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     row = {"id": 1, "mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
     items = write(tmp_path / "items.jsonl", [row])
-    done = run("judge", items, "--out", tmp_path / "out.jsonl", *arguments, packages=packages, state=tmp_path)
+    done = run("judge", items, "--out", tmp_path / "out.jsonl", *arguments)
     assert done.returncode != 0
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
-def test_a_strategy_ranks_a_file(packages: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_file_is_ranked_with_a_toy_strategy(run: Run, tmp_path: Path) -> None:
     row = {"id": 1, "prompt": "Describe rain.", "responses": [SHORT, LONGEST, LONGER]}
     rows, out = write(tmp_path / "answers.jsonl", [row]), tmp_path / "ranked.jsonl"
-    done = run("rerank", rows, "--out", out, "--method", "ladder", *JUDGE, packages=packages, state=tmp_path)
+    done = run("rerank", rows, "--out", out, "--method", "ladder", *JUDGE)
     assert done.returncode == 0, done.stderr
     assert json.loads(out.read_text())["best"] == 1
 
 
-def test_a_benchmark_is_judged_and_reported(packages: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_toy_benchmark_is_judged_and_reported(run: Run, tmp_path: Path) -> None:
     rows = [
         {"number": 1, "question": "Describe rain.", "first": SHORT, "second": LONGER},
         {"number": 2, "question": "Describe rain.", "first": LONGEST, "second": LONGER},
     ]
     data = write(tmp_path / "rows.jsonl", rows)
-    done = run(
-        "bench", "run", "toy-lengths", "--data", data, "--out", tmp_path / "runs", "--json", *JUDGE,
-        packages=packages, state=tmp_path,
-    )  # fmt: skip
+    done = run("bench", "run", "toy-lengths", "--data", data, "--out", tmp_path / "runs", "--json", *JUDGE)
     assert done.returncode == 0, done.stderr
-    report = run("bench", "report", tmp_path / "runs", packages=packages, state=tmp_path)
+    report = run("bench", "report", tmp_path / "runs")
     assert report.returncode == 0, report.stderr
     assert "100.0" in report.stdout
 
 
 @pytest.fixture(scope="module")
-def url(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = subprocess.Popen(
-        [TIRJUDGE, "serve", "--port", "0", *JUDGE],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(packages, tmp_path_factory.mktemp("state")),
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if "ready at http://" not in line:
-        process.kill()
-        pytest.fail(process.communicate()[1])
-    yield line.split()[4]
-    process.terminate()
-    process.communicate(timeout=60)
+def url(toy_environment: dict[str, str]) -> Iterator[str]:
+    """A server with the toy engine, format and tool."""
+    with serving(*JUDGE, env=toy_environment) as url:
+        yield url
 
 
-def test_a_server_judges_with_format_tool_and_engine(url: str) -> None:
+def test_a_server_judges_with_a_toy_format_tool_and_engine(url: str) -> None:
     request = {"mode": "pairwise", "prompt": "Describe rain.", "responses": [LONGER, LONGEST]}
     judgment = httpx2.post(f"{url}/v1/judge", json=request, timeout=60).json()
     assert judgment["verdict"]["best"] == 1
@@ -154,7 +115,7 @@ def test_a_server_judges_with_format_tool_and_engine(url: str) -> None:
     assert httpx2.get(f"{url}/v1/models").json()["data"][0]["id"] == "toy-judge"
 
 
-def test_a_server_ranks_by_the_strategy_and_names_it_in_its_schema(url: str) -> None:
+def test_a_server_ranks_with_a_toy_strategy_and_lists_it_in_its_schema(url: str) -> None:
     request = {"prompt": "Describe rain.", "responses": [SHORT, LONGEST, LONGER], "method": "ladder"}
     answer = httpx2.post(f"{url}/v1/rerank", json=request, timeout=60)
     assert answer.status_code == 200, answer.text
@@ -168,7 +129,7 @@ def test_a_server_ranks_by_the_strategy_and_names_it_in_its_schema(url: str) -> 
     assert '"ladder"' in httpx2.get(f"{url}/openapi.json").text
 
 
-def test_a_server_speaks_the_dialect(url: str) -> None:
+def test_a_server_offers_the_toy_dialect(url: str) -> None:
     marks = httpx2.post(f"{url}/toy/marks", json={"question": "Describe rain.", "answers": [SHORT]}, timeout=60)
     assert marks.status_code == 200, marks.text
     assert 5 < marks.json()["marks"][0] < 8

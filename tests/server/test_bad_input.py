@@ -27,16 +27,20 @@ async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 4
 
 
 WRONG_FIELDS = {
-    "no responses": ({"responses": []}, "responses", "responses: a list of 0 given, at least 1 is needed"),
+    "no responses": ({"responses": []}, "responses", "responses: a list of 0 given; give at least 1"),
     "one where two are needed": ({"responses": ["a"]}, "responses", "exactly 2 responses, 1 given"),
     "three where two are needed": ({"responses": ["a", "b", "c"]}, "responses", "exactly 2 responses, 3 given"),
     "one for listwise": ({"mode": "listwise", "responses": ["a"]}, "responses", "at least 2 responses, 1 given"),
-    "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given, at most 1024 are taken"),
+    "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given; give at most 1024"),
     "responses no list": ({"responses": "ab"}, "responses", '"ab" given'),
     "a response no text": ({"responses": ["a", 3]}, "responses.1", "3 given"),
     "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
-    "unknown field": ({"respones": ["a"]}, "respones", "known are mode, prompt, responses"),
-    "unknown field in a message": ({"prompt": [{"role": "user", "content": "x", "n": 1}]}, "prompt.0.n", "known are"),
+    "unknown field": ({"respones": ["a"]}, "respones", "known fields: mode, prompt, responses"),
+    "unknown field in a message": (
+        {"prompt": [{"role": "user", "content": "x", "n": 1}]},
+        "prompt.0.n",
+        "known fields:",
+    ),
     "unknown role": ({"prompt": [{"role": "me", "content": "x"}]}, "prompt.0.role", '"me" given'),
     "prompt a number": ({"prompt": 5}, "prompt", "5 given"),
     "no votes": ({"votes": 0}, "votes", "0 given"),
@@ -100,7 +104,7 @@ async def test_thousands_of_unknown_fields_are_counted_and_not_described(client:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | dict.fromkeys(map(str, range(5000)), 0)
     error = await refusal(client, content=json.dumps(body).encode())
     assert (error["param"], error["code"]) == ("body", "invalid_body")
-    assert error["message"].startswith("body: 5000 fields given that are unknown or wrong")
+    assert error["message"].startswith("body: 5000 unknown or invalid fields given")
 
 
 async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient) -> None:

@@ -181,7 +181,7 @@ def test_programs_run_in_sandbox_services_despite_a_killed_one(start: Start, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine", "gpu:8000"], "gpu:8000"),
+        (["--engine", "gpu:8000"], "give a URL such as http://127.0.0.1:8000"),
         (["--engine", "http://127.0.0.1:9", "--workers", "1"], "give only one of them"),
         (["--workers", "1", "--worker-command", "no-such-command serve"], "command not found: 'no-such-command'"),
         (["--engines-file", "/nowhere"], "/nowhere: No such file or directory"),

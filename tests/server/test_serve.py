@@ -166,13 +166,13 @@ async def error_at_start(**settings: Any) -> str:
     ("settings", "message"),
     [
         ({"model": Path("/nowhere")}, "model: /nowhere"),
-        ({"judge": "llama:x"}, "engine: 'llama' given; known are chat, embedded, vllm"),
+        ({"judge": "llama:x"}, "unknown engine 'llama'; installed: chat, embedded, vllm"),
         ({"judge": "vllm:"}, "vllm: given without an address"),
         ({"judge": "embedded:", "workers": 2}, "--judge: given with --model, --engine"),
         ({"judge": "embedded:", "engine": ["http://127.0.0.1:9"]}, "--judge: given with --model, --engine"),
         ({"judge": "embedded:", "profile": Path("/nowhere")}, "--profile: given without an engine behind a URL"),
-        ({"format": "riddle/1"}, "format: 'riddle/1' given; known are tirjudge/1"),
-        ({"tool": ["oracle"]}, "tool: 'oracle' given; known are python"),
+        ({"format": "riddle/1"}, "unknown format 'riddle/1'; installed: tirjudge/1"),
+        ({"tool": ["oracle"]}, "unknown tool 'oracle'; installed: python"),
         ({"dialects": "openrlhf,esperanto"}, "--dialects: 'openrlhf,esperanto' given"),
     ],
 )

@@ -214,7 +214,7 @@ def test_an_endpoint_that_is_busy_is_asked_again_and_one_prompt_that_it_refuses_
     ("url", "status", "said"),
     [
         ("http://127.0.0.1:9/v1", 1, "http://127.0.0.1:9/v1/chat/completions cannot be reached"),
-        ("127.0.0.1:9", 2, "--endpoint: 127.0.0.1:9 is no URL"),
+        ("127.0.0.1:9", 2, "--endpoint: 127.0.0.1:9 is not a URL"),
     ],
 )
 def test_a_bad_endpoint_is_one_clear_line(tmp_path: Path, url: str, status: int, said: str) -> None:

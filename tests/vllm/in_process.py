@@ -107,6 +107,6 @@ async def test_what_vllm_does_not_know_is_named():
 
 
 async def test_a_missing_model_is_rejected():
-    with pytest.raises(CheckpointError, match="vLLM does not take it"):
+    with pytest.raises(CheckpointError, match="rejected by vLLM"):
         async with open_in_process(MODEL / "nowhere"):
             pass

@@ -1,1 +1,1 @@
-"""What generates tokens: the embedded engine, vLLM over HTTP, and the scripted double of the tests."""
+"""Engines, which generate tokens: embedded, vLLM over HTTP or in process, chat endpoints, fleets, and a test double."""

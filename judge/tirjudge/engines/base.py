@@ -1,4 +1,4 @@
-"""What the loop asks of an engine, and what engines have in common."""
+"""Protocols of an engine and a tokenizer, and a base class with the defaults of an engine."""
 
 from __future__ import annotations
 
@@ -15,108 +15,124 @@ from tirjudge.types import Completion, Sampling
 
 
 class Tokenizer(Protocol):
-    """Text to ids, as the served model reads it. Asynchronous because it may sit behind HTTP."""
+    """Converts text to token ids as the served model does. Asynchronous, because it may be behind HTTP."""
 
     async def encode(self, text: str) -> list[int]:
-        """Ids of a piece of text in the middle of a sequence; nothing is added."""
+        """Encode a piece of text in the middle of a sequence, without adding special tokens."""
         ...
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """Ids of one user message in the model's chat template, up to where the answer begins."""
+        """Encode one user message in the model's chat template, up to the start of the answer."""
         ...
 
     async def control_tokens(self) -> ControlTokens:
-        """What it reads as control tokens wherever a text spells them; `FAMILIES` if it cannot know."""
+        """Return the strings that the tokenizer reads as control tokens; `FAMILIES` if not known."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine can do. The loop and the server ask for these, never for its class."""
+    """Capabilities of an engine. The loop and the server check these, never the class of the engine."""
 
     constrains: bool = True
-    """Whether the next token can be limited to given ids, whose log-probabilities come back. Only then can labels be read
-    and verdicts forced. An engine that cannot, such as a chat endpoint, is asked for its verdict in words (`ask_verdict`),
-    and `Completion.places` is all that is known of the probabilities."""
+    """Whether the engine can constrain the next token to given ids and return their log-probabilities. Reading labels
+    and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict in
+    words (`ask_verdict`), and probabilities come from `Completion.places`."""
     reloads: bool = False
-    """Whether it can exchange its weights (`reload`)."""
+    """Whether the engine can replace its weights (`reload`)."""
 
 
 class Engine(Protocol):
-    """Generates tokens from tokens. `BaseEngine` has all of it but `tokenizer`, `eos_token_ids` and `generate`."""
+    """Generates tokens from tokens. `BaseEngine` implements all members except `tokenizer`, `eos_token_ids` and
+    `generate`."""
 
     @property
-    def facts(self) -> EngineFacts: ...
+    def facts(self) -> EngineFacts:
+        """Capabilities of the engine."""
+        ...
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the served model."""
+        ...
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Ids that end a turn; empty if the engine cannot know."""
+        """Ids that end a turn. Empty: not known."""
         ...
 
     @property
     def ended(self) -> str | None:
-        """Why the engine will never work again; None while it may."""
+        """Why the engine has failed permanently. None: it works or may recover."""
         ...
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """The servers behind it; none if it is one, or runs in this process."""
+        """The servers behind a fleet. Empty: a single server, or an engine in this process."""
         ...
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn.
+        """Generate one turn.
 
         Args:
-            token_ids: the whole sequence so far.
-            sampling: how to sample, when to stop.
-            session: the same for all turns of one rollout, so that its cache is found again.
+            token_ids: ids of the whole sequence so far.
+            sampling: sampling parameters and stop strings.
+            session: id that is the same for all turns of one rollout, for prefix caching.
 
         Raises:
-            EngineUnavailable: it cannot be reached, or failed.
+            EngineUnavailable: the engine cannot be reached, or failed.
         """
         ...
 
     async def read_labels(
         self, prefix: Sequence[int], *, labels: Sequence[str], session: str, turn: int = 0
     ) -> dict[str, float] | None:
-        """Log-probability of each label right after `prefix`, over the full vocabulary; None: it cannot be read.
+        """Return the log-probability of each label directly after `prefix`, over the full vocabulary; None: not
+        supported.
+
+        Args:
+            prefix: ids of the sequence before the label.
+            labels: the labels.
+            session: as in `generate`.
+            turn: index of the turn, for the priority of the request.
 
         Raises:
-            EngineUnavailable: it cannot be reached, or failed.
+            EngineUnavailable: the engine cannot be reached, or failed.
         """
         ...
 
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
-        """One answer that may hold the verdict, from an engine that cannot be constrained.
+        """Ask for the verdict in words. Called only for engines that cannot be constrained.
 
         Args:
-            token_ids: the whole sequence so far.
-            question: asks for the verdict.
+            token_ids: ids of the whole sequence so far.
+            question: question that asks for the verdict.
             stop: strings that end the answer.
             session: as in `generate`.
 
         Raises:
-            EngineUnavailable: it cannot be reached, or failed.
+            EngineUnavailable: the engine cannot be reached, or failed.
         """
         ...
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Go on with the weights of that folder, of the same model.
+        """Replace the weights by those of another checkpoint of the same model.
+
+        Args:
+            checkpoint: checkpoint folder.
+            version: version of the new weights.
 
         Raises:
-            CheckpointError: nothing has changed.
-            EngineUnavailable: it is not known which weights it has now.
+            CheckpointError: the checkpoint cannot be used. The old weights are still in use.
+            EngineUnavailable: the engine failed. It is not known which weights it has.
         """
         ...
 
 
 class BaseEngine:
-    """What an engine has unless it says otherwise: it can be constrained, and reads labels by generating."""
+    """Defaults of an engine: it can be constrained, reads labels by constrained generation, and cannot reload."""
 
     facts: EngineFacts = EngineFacts()
 
@@ -139,10 +155,10 @@ class BaseEngine:
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
-        raise NotImplementedError("only engines that cannot be constrained are asked for a verdict in words")
+        raise NotImplementedError("ask_verdict is only for engines that cannot be constrained")
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        raise CheckpointError("this engine cannot exchange its weights")
+        raise CheckpointError("this engine cannot replace its weights; restart it with the new checkpoint")
 
 
 class Generates(Protocol):
@@ -157,11 +173,11 @@ class Generates(Protocol):
 async def read_labels(
     prefix: Sequence[int], *, labels: Sequence[str], engine: Generates, session: str, turn: int = 0
 ) -> dict[str, float]:
-    """Log-probability of each label right after `prefix`, over the full vocabulary.
+    """Return the log-probability of each label directly after `prefix`, over the full vocabulary.
 
-    One token is generated under a constraint and thrown away. A label of several tokens (with most tokenizers "10" is
-    "1", "0") takes one more read for each first token that it shares: P("10") = P("1") P("0" | "1"), and P("1") keeps
-    the rest.
+    Each read generates one constrained token and discards it. A label of several tokens (with most tokenizers "10" is
+    "1", "0") needs one more read for each token that it shares with another label: P("10") = P("1") P("0" | "1"), and
+    P("1") keeps the rest. Arguments as in `Engine.read_labels`.
     """
     encoded = {label: tuple(await engine.tokenizer.encode(label)) for label in labels}
     found: dict[str, float] = {}

@@ -1,19 +1,20 @@
-"""Any `/v1/chat/completions` endpoint as an engine of the one loop: OpenAI, Gemini, Anthropic, Ollama, llama.cpp, vLLM.
+"""Engine for any `/v1/chat/completions` endpoint: OpenAI, Gemini, Anthropic, Ollama, llama.cpp, vLLM.
 
-The loop works on ids. Here an id is a character, and one more stands before and after each thing the model wrote; so a
-sequence can be read back as the conversation that it is: the prompt as the user's message, then the model's texts as the
-assistant's and the outputs of its programs as the user's. Every such API takes that, and none has to go on with a message
-that is half written.
+The loop works on ids. In this engine each character is an id, and the id `BORDER` stands before and after each text of
+the model. A sequence can then be converted back to a conversation: the prompt is a user message, each text of the model
+is an assistant message, and each tool output is a user message. Every such API supports this, and no API has to
+continue a partial message.
 
-What a reader would trip over:
+Notes:
 
-- The string that ended a turn is not in the answer. A verdict tag that is still open is closed here; a program at the end
-  of a turn is run by the loop as it is. Where an endpoint does not stop at the strings, the text is cut here.
-- What a model thinks apart from its answer (`reasoning_content`) is neither kept nor sent back.
-- Budgets count characters, and the endpoint is told a quarter of them as tokens. What a judgment cost is what the endpoint
-  says (`usage`).
-- The labels cannot be read. Their probabilities come from `top_logprobs`; without those a judgment has none. A model that
-  gives no verdict is asked for it once more, and may still give none.
+- Endpoints remove the stop string from the answer. This engine closes an open verdict tag itself. The loop runs a
+  program at the end of a turn even without a stop string. If an endpoint ignores the stop strings, this engine cuts the
+  text.
+- Separate reasoning (`reasoning_content`) is neither kept nor sent back.
+- Budgets are in characters; a quarter of the number is sent as the token limit. Token counts of a judgment are those
+  that the endpoint reports (`usage`).
+- Labels cannot be read. Their probabilities come from `top_logprobs`; without them a judgment has no probabilities. A
+  model that gives no verdict is asked for it in another message, and may still give none.
 """
 
 from __future__ import annotations
@@ -47,32 +48,33 @@ from tirjudge.profile import Profile
 from tirjudge.types import Completion, Sampling, TokenAlternatives, TokenUsage
 
 BORDER = 0x110000
-"""The id before and after what the model wrote; those below it are characters."""
+"""Id before and after each text of the model. Smaller ids are characters."""
 
 CHARS_PER_TOKEN = 4
+"""Number of characters assumed per token."""
 
 ANSWER_TOKENS = 2048
-"""Longest answer to the question for the verdict; models that think do so before it."""
+"""Token limit of the answer to the question for the verdict. It leaves room for reasoning before the verdict."""
 
 OUTPUT_OF_PROGRAM = "Output of your program:\n"
 
 ENDED: Mapping[str, Literal["stop", "length"]] = {"stop": "stop", "length": "length", "content_filter": "stop"}
-"""How endpoints say that a turn ended; a filter ends one like the model itself."""
+"""Finish reason of the endpoint -> finish reason of the completion. A content filter counts as a normal end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What a model wrote, with the string that ended it."""
+    """Text of one turn, with the stop string that ended it."""
 
     text: str
     finish_reason: Literal["stop", "length"]
     stop: str | None = None
     num_appended: int = 0
-    """Ids at the end that were not in the answer."""
+    """Number of trailing ids that were added by this engine."""
 
 
 class CharacterTokenizer:
-    """One id a character."""
+    """Tokenizer with one id per character."""
 
     async def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
@@ -81,7 +83,7 @@ class CharacterTokenizer:
         return [ord(character) for character in text]
 
     async def control_tokens(self) -> ControlTokens:
-        """Nobody knows what stands behind an endpoint."""
+        """Return the control tokens of all known families, because the tokenizer of an endpoint is not known."""
         return FAMILIES
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -89,20 +91,20 @@ class CharacterTokenizer:
 
 
 class ChatEngine(BaseEngine):
-    """One model behind one endpoint.
+    """One model behind one chat endpoint.
 
     Args:
-        url: up to `/v1`, or whole; a host alone gets `/v1`.
-        model: its name there.
-        api_key: sent as a bearer token; None: nothing.
-        timeout_s: longest wait for one answer.
-        max_attempts: how often a request is sent at most while the endpoint is busy or fails.
-        max_wait_s: longest pause between two attempts, whatever the endpoint asks for.
-        connect_retry_s: seconds during which a refused connection is retried. 0: fail at the first refusal.
-        transport: how requests travel; None: over the network.
+        url: URL up to `/v1`, or the complete URL. `/v1` is added to a URL without a path.
+        model: name of the model at the endpoint.
+        api_key: bearer token. None: no token is sent.
+        timeout_s: maximum time to wait for one answer, in seconds.
+        max_attempts: maximum number of attempts per request while the endpoint is busy or fails.
+        max_wait_s: maximum pause between two attempts, in seconds, even if the endpoint asks for a longer one.
+        connect_retry_s: time for which a refused connection is retried, in seconds. 0: fail at the first refusal.
+        transport: httpx transport, for tests. None: the network.
 
     Raises:
-        EngineUnavailable: `url` is no URL.
+        EngineUnavailable: `url` is not a URL.
     """
 
     eos_token_ids: frozenset[int] = frozenset()
@@ -135,24 +137,25 @@ class ChatEngine(BaseEngine):
         self.url = self._endpoint.url
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn.
+        """Generate one turn.
 
         Raises:
-            PromptTooLong: the endpoint says so.
-            RequestRefused: the endpoint does not answer such a request: the key, the model or a field is wrong.
-            EngineUnavailable: it cannot be reached, stayed busy, or failed; or it is no chat endpoint.
+            PromptTooLong: the conversation does not fit the context of the model.
+            RequestRefused: the endpoint rejects the request because of its key, its model or one of its fields.
+            EngineUnavailable: the endpoint cannot be reached, stayed busy, failed, or is not a chat endpoint.
         """
         return await self._complete(messages_of(token_ids), sampling=sampling, session=session)
 
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
-        """What the model says when it is asked for its verdict alone. Raises as `generate` does."""
+        """Ask the model for its verdict only. Raises the same errors as `generate`."""
         messages = [*messages_of(token_ids), {"role": "user", "content": question}]
         sampling = Sampling(max_tokens=ANSWER_TOKENS * CHARS_PER_TOKEN, stop=tuple(stop))
         return await self._complete(_merged(messages), sampling=sampling, session=session)
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._endpoint.aclose()
 
     async def _complete(self, messages: Sequence[Mapping[str, str]], *, sampling: Sampling, session: str) -> Completion:
@@ -178,7 +181,7 @@ class ChatEngine(BaseEngine):
         )
 
     def _written(self, choice: ChatChoice, *, stop: Sequence[str]) -> _Written:
-        """What the model wrote, and how it ended."""
+        """Return the text of a choice, cut after the first stop string or with its missing stop string restored."""
         text = choice.message.content or choice.message.refusal or ""
         finish_reason = ENDED.get(choice.finish_reason or "stop")
         if finish_reason is None:
@@ -192,7 +195,7 @@ class ChatEngine(BaseEngine):
 
 
 def messages_of(token_ids: Sequence[int]) -> list[dict[str, str]]:
-    """The conversation that a sequence is. Messages without text are left out, which no API would take."""
+    """Convert a sequence to a conversation. Empty messages are omitted, because APIs reject them."""
     prompt, *rest = _parts(token_ids)
     messages = [{"role": "user", "content": prompt}]
     for text, observation in zip(rest[::2], rest[1::2], strict=True):
@@ -205,27 +208,29 @@ def messages_of(token_ids: Sequence[int]) -> list[dict[str, str]]:
 
 
 def _parts(token_ids: Sequence[int]) -> list[str]:
-    """The texts between the borders: the prompt, and then by turns what the model wrote and what followed it."""
-    parts, begun = [], 0
-    for place, token_id in enumerate(token_ids):
+    """Split a sequence at the borders: the prompt, then alternately a text of the model and the text that follows
+    it."""
+    parts, start = [], 0
+    for index, token_id in enumerate(token_ids):
         if token_id == BORDER:
-            parts.append("".join(map(chr, token_ids[begun:place])))
-            begun = place + 1
-    return [*parts, "".join(map(chr, token_ids[begun:]))]
+            parts.append("".join(map(chr, token_ids[start:index])))
+            start = index + 1
+    return [*parts, "".join(map(chr, token_ids[start:]))]
 
 
 def _merged(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The messages with text, those of one role that follow one another as one: many templates want them to alternate."""
+    """Drop empty messages and merge consecutive messages of one role, because many templates require alternating
+    roles."""
     with_text = (message for message in messages if message["content"])
     return [
-        {"role": role, "content": "\n\n".join(message["content"] for message in together)}
-        for role, together in groupby(with_text, key=itemgetter("role"))
+        {"role": role, "content": "\n\n".join(message["content"] for message in same_role)}
+        for role, same_role in groupby(with_text, key=itemgetter("role"))
     ]
 
 
 def _dropped_stop(choice: ChatChoice, *, text: str, stop: Sequence[str]) -> str | None:
-    """The string that ended the turn and is not in the answer: the one that the endpoint names, or the end of a tag that is
-    still open. A tag that a program follows was only spoken of."""
+    """Return the stop string that the endpoint removed: the reported one, or the end of a tag that is still open. A tag
+    followed by a program does not count as open, because the model only mentioned it."""
     if choice.stop_reason in stop:
         return str(choice.stop_reason)
     return next(
@@ -234,20 +239,21 @@ def _dropped_stop(choice: ChatChoice, *, text: str, stop: Sequence[str]) -> str 
 
 
 def _is_open(tag: str, *, text: str) -> bool:
-    """Whether a text ends inside a tag, with neither another tag nor code in it."""
+    """Whether a text ends inside a tag that contains neither another tag nor code."""
     _, found, inside = text.rpartition(tag)
     return bool(found) and "<" not in inside and "`" not in inside
 
 
 def places_of(choice: ChatChoice) -> tuple[TokenAlternatives, ...]:
-    """The alternatives to each token of the content; none if the endpoint gave none, or others than those of the content.
+    """Return the alternatives to each token of the content; empty if the endpoint returned none, or if its tokens do
+    not contain the content.
 
-    Tokens of thoughts may come before, and those of a stop string after.
+    Tokens of reasoning may precede the content, and tokens of a stop string may follow.
     """
     tokens = (choice.logprobs and choice.logprobs.content) or []
     content = (choice.message.content or "").encode()
     written = b"".join(token.raw for token in tokens)
-    # The last one, searched backwards: `rfind` takes the product of both lengths, and `find` their sum.
+    # Find the last occurrence by searching the reversed bytes: `rfind` is quadratic in the worst case, `find` is linear.
     found = written[::-1].find(content[::-1])
     if not content or found < 0:
         return ()
@@ -269,7 +275,7 @@ def _logprobs(token: Token) -> dict[str, float]:
 
 
 def chat_profile(model: str) -> Profile:
-    """Sizes for a model whose tokens are out of sight: all in characters."""
+    """Return the profile of a model behind a chat endpoint, with all sizes in characters."""
     return Profile(
         name=model,
         context_tokens=100_000 * CHARS_PER_TOKEN,
@@ -280,7 +286,7 @@ def chat_profile(model: str) -> Profile:
 
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
-    """`URL#MODEL`. Nothing is asked of the endpoint yet."""
+    """Open the address `URL#MODEL`. The endpoint is not contacted before the first request."""
     url, _, name = address.rpartition("#")
     if not url or not name:
         raise ValueError(f"chat:{address} given; URL#MODEL is needed, such as chat:https://api.openai.com/v1#gpt-5")

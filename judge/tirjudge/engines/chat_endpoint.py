@@ -1,4 +1,4 @@
-"""One `/v1/chat/completions` endpoint over HTTP: finds the form of a request that it takes, and tries again what may pass."""
+"""Client of one `/v1/chat/completions` endpoint: adapts requests to its parameters and retries temporary failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, told_by
+from tirjudge.engines.chat_wire import LEAST_LIMIT, ChatAnswer, Taken, limit_in, read_answer, read_error
 from tirjudge.errors import EngineNotListening, EngineUnavailable, PromptTooLong, TirjudgeError, logged
 from tirjudge.http.exchange import (
     KEEPALIVE_S,
@@ -24,24 +24,25 @@ from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.types import Sampling
 
 OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of a 429 that waiting does not end."""
+"""Error codes of a 429 that does not go away by waiting."""
 
 
 class ChatEndpoint:
-    """Where the requests for any of its models go.
+    """Client of one endpoint, for any of its models.
 
     Args:
-        url: up to `/v1`, or whole; a host alone gets `/v1`.
-        api_key: sent as a bearer token; None: nothing.
-        timeout_s: longest wait for one answer.
-        max_attempts: how often a request is sent at most while the endpoint is busy or fails.
-        max_wait_s: longest pause between two attempts, whatever the endpoint asks for.
-        connect_retry_s: seconds during which a refused connection is retried. 0: fail at the first refusal.
-        awaits_first: whether an endpoint that was never reached is waited for; if not, the address is taken to be wrong.
-        transport: how requests travel; None: over the network.
+        url: URL up to `/v1`, or the complete URL. `/v1` is added to a URL without a path.
+        api_key: bearer token. None: no token is sent.
+        timeout_s: maximum time to wait for one answer, in seconds.
+        max_attempts: maximum number of attempts per request while the endpoint is busy or fails.
+        max_wait_s: maximum pause between two attempts, in seconds, even if the endpoint asks for a longer one.
+        connect_retry_s: time for which a refused connection is retried, in seconds. 0: fail at the first refusal.
+        awaits_first: whether to retry if the endpoint has never been reached. False: fail on the first connection
+            error.
+        transport: httpx transport, for tests. None: the network.
 
     Raises:
-        EngineUnavailable: `url` is no URL.
+        EngineUnavailable: `url` is not a URL.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ChatEndpoint:
         )
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._http.aclose()
 
     async def ask(
@@ -82,24 +84,24 @@ class ChatEndpoint:
         without: Collection[str] = (),
         headers: Mapping[str, str] | None = None,
     ) -> ChatAnswer:
-        """The answer to the first form of the request that the endpoint takes.
+        """Send a conversation and return the answer. Rejected parameters are omitted, and the request is sent again.
 
         Args:
             messages: the conversation.
-            taken: the model, and what it is known to take; learns from refusals.
-            sampling: how to sample, when to stop.
-            max_tokens: of the answer; less where the endpoint says that less would fit.
-            without: fields of the request to leave out.
-            headers: sent besides.
+            taken: the model and its supported parameters. Updated when the endpoint rejects a parameter.
+            sampling: sampling parameters and stop strings.
+            max_tokens: token limit of the answer. It is reduced if the endpoint asks for less.
+            without: fields to omit from the request.
+            headers: additional headers.
 
         Raises:
-            PromptTooLong: the endpoint says so.
-            RequestRefused: the endpoint does not answer such a request: the key, the model or a field is wrong.
-            EngineUnavailable: it cannot be reached, stayed busy, or failed; or it is no chat endpoint.
+            PromptTooLong: the conversation does not fit the context of the model.
+            RequestRefused: the endpoint rejects the request because of its key, its model or one of its fields.
+            EngineUnavailable: the endpoint cannot be reached, stayed busy, failed, or is not a chat endpoint.
         """
         while True:
-            wished = taken.body(messages, sampling=sampling, max_tokens=max_tokens)
-            body = {name: value for name, value in wished.items() if name not in without}
+            fields = taken.body(messages, sampling=sampling, max_tokens=max_tokens)
+            body = {name: value for name, value in fields.items() if name not in without}
             response = await self._send(body, headers=headers or {})
             if response.is_success:
                 try:
@@ -107,20 +109,20 @@ class ChatEndpoint:
                 except ValueError as error:
                     failure = EngineUnavailable(f"{self.url}: not the answer of a chat endpoint: {error}")
                     raise failure.logged_as(f"{self.url}: not the answer of a chat endpoint") from error
-            told = told_by(response)
+            refusal = read_error(response)
             if response.status_code in (400, 403, 413, 422):
-                if taken.learn(told, sent=body):
+                if taken.learn(refusal, sent=body):
                     continue
-                if told.fits_with_less and limit_in(body) > LEAST_LIMIT:
+                if refusal.fits_with_less and limit_in(body) > LEAST_LIMIT:
                     max_tokens = max(LEAST_LIMIT, limit_in(body) // 2)
                     continue
-                if told.is_too_long:
-                    raise PromptTooLong(f"{self.url}: {told.message}")
-            message = f"{self.url} answered {response.status_code}: {told.message}"
-            raise RequestRefused(invalid(message, param=told.param, code=told.code or str(response.status_code)))
+                if refusal.is_too_long:
+                    raise PromptTooLong(f"{self.url}: {refusal.message}")
+            message = f"{self.url} answered {response.status_code}: {refusal.message}"
+            raise RequestRefused(invalid(message, param=refusal.param, code=refusal.code or str(response.status_code)))
 
     async def _send(self, body: Mapping[str, object], *, headers: Mapping[str, str]) -> httpx2.Response:
-        """A success or a refusal; what may do better later is sent again."""
+        """Send a request and return a success or a permanent error. Temporary failures are retried."""
         exchange = HTTPExchange(
             self.url,
             headers=dict(headers),
@@ -141,7 +143,7 @@ class ChatEndpoint:
                 pause_s = self._pause_after_error(exchange, error)
             else:
                 self._is_awaited = True
-                failure = self._passing_failure(response)
+                failure = self._temporary_failure(response)
                 if failure is None:
                     return response
                 pause_s = exchange.pause_after_failure(failure, headers=response.headers)
@@ -157,20 +159,21 @@ class ChatEndpoint:
         except ServerUnavailable as failure:
             raise EngineUnavailable(str(failure)).logged_as(logged(failure)) from failure
 
-    def _passing_failure(self, response: httpx2.Response) -> TirjudgeError | None:
-        """What is raised if it does not pass; None for an answer that stays the same however often it is asked for."""
+    def _temporary_failure(self, response: httpx2.Response) -> TirjudgeError | None:
+        """Return the error to raise if all retries of a temporary failure fail; None for a success or a permanent
+        error."""
         status = response.status_code
         if status not in (408, 429) and status < 500:
             return None
-        told = told_by(response)
-        if status == 429 and told.code in OUT_OF_CREDIT:
+        error = read_error(response)
+        if status == 429 and error.code in OUT_OF_CREDIT:
             return None
-        failure = EngineUnavailable(f"{self.url} answered {status}: {told.message}")
+        failure = EngineUnavailable(f"{self.url} answered {status}: {error.message}")
         return failure.logged_as(f"{self.url} answered {status}")
 
 
 def endpoint_of(url: str) -> str:
-    """Where the requests go.
+    """Return the complete URL of an endpoint.
 
     >>> endpoint_of("http://127.0.0.1:11434")
     'http://127.0.0.1:11434/v1/chat/completions'
@@ -180,11 +183,11 @@ def endpoint_of(url: str) -> str:
     'https://x.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2025-01-01'
 
     Raises:
-        EngineUnavailable: it is no URL.
+        EngineUnavailable: the argument is not a URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise EngineUnavailable(f"{url} is no URL; https://api.openai.com/v1 is one")
+        raise EngineUnavailable(f"{url} is not a URL; give one such as https://api.openai.com/v1")
     path = parts.path.rstrip("/")
     if not path.endswith("/chat/completions"):
         path = f"{path or '/v1'}/chat/completions"

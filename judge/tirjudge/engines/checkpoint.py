@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder of a small Qwen3 model, as the embedded engine reads it."""
+"""Read a Hugging Face checkpoint folder of a small Qwen3 model for the embedded engine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from safetensors import SafetensorError, deserialize
 from tirjudge.errors import CheckpointError
 
 MAX_PARAMETERS = 20_000_000
-"""Above this the weights no longer fit a CPU's cache, and vLLM is faster even there."""
+"""Maximum model size. The weights of a larger model do not fit a CPU's cache, and vLLM is faster even on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qwen3Config:
-    """The part of a Qwen3 `config.json` that decides what is computed."""
+    """The entries of a Qwen3 `config.json` that affect the output."""
 
     vocab_size: int
     hidden_size: int
@@ -29,7 +29,7 @@ class Qwen3Config:
     num_kv_heads: int
     head_dim: int
     context_tokens: int
-    """Longest sequence, `max_position_embeddings`."""
+    """Maximum length of a sequence, `max_position_embeddings`."""
     rope_theta: float
     rms_norm_eps: float
     tied: bool
@@ -37,10 +37,14 @@ class Qwen3Config:
 
     @classmethod
     def parse(cls, config: Mapping[str, Any], *, source: str = "config") -> Qwen3Config:
-        """From the content of `config.json`, as transformers 4 or 5 writes it.
+        """Parse the content of a `config.json` written by transformers 4 or 5.
+
+        Args:
+            config: content of the file.
+            source: name of the checkpoint, for error messages.
 
         Raises:
-            CheckpointError: another architecture, a variant that is not computed here, or a model that is too large.
+            CheckpointError: the architecture or one of its options is not supported, or the model is too large.
         """
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         features = {
@@ -52,7 +56,7 @@ class Qwen3Config:
         }
         for name, (given, supported) in features.items():
             if given != supported:
-                raise _needs_vllm(f"{source}: {name} is {given!r}, the embedded engine computes {supported!r}")
+                raise _needs_vllm(f"{source}: {name} is {given!r}, but the embedded engine supports only {supported!r}")
         num_heads, hidden_size = config["num_attention_heads"], config["hidden_size"]
         parsed = cls(
             vocab_size=config["vocab_size"],
@@ -70,19 +74,19 @@ class Qwen3Config:
         if parsed.num_parameters > MAX_PARAMETERS:
             raise _needs_vllm(
                 f"{source}: the model has {parsed.num_parameters / 1e6:.1f}M parameters, "
-                f"the embedded engine takes up to {MAX_PARAMETERS / 1e6:.0f}M"
+                f"but the embedded engine supports at most {MAX_PARAMETERS / 1e6:.0f}M"
             )
         return parsed
 
     @property
     def num_parameters(self) -> int:
-        """Matrices alone; the norms add less than a thousandth."""
+        """Number of parameters, without the norms, which add less than 0.1 %."""
         attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
         layer = attention + 3 * self.hidden_size * self.intermediate_size
         return self.num_layers * layer + (1 if self.tied else 2) * self.vocab_size * self.hidden_size
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in the checkpoint -> shape, of every weight there is."""
+        """Return name in the checkpoint -> shape, for every weight."""
         hidden, inner = (self.hidden_size,), self.intermediate_size
         queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         layer = {
@@ -105,23 +109,27 @@ class Qwen3Config:
         return {f"{name}.weight": shape for name, shape in shapes.items()}
 
     def check(self, weights: Mapping[str, Any], *, source: str = "weights") -> None:
-        """
+        """Check the names and shapes of weights against this configuration.
+
         Args:
             weights: name in the checkpoint -> array of NumPy or torch.
-            source: what they are called.
+            source: name of the weights, for error messages.
 
         Raises:
-            CheckpointError: they are not of such a model.
+            CheckpointError: a weight is missing, unknown, or has another shape.
         """
-        wanted = self.shapes()
-        for name, shape in wanted.items():
+        expected = self.shapes()
+        for name, shape in expected.items():
             if name not in weights:
-                raise CheckpointError(f"{source}: there is no {name}")
+                raise CheckpointError(f"{source}: {name} is missing")
             if tuple(weights[name].shape) != shape:
-                raise CheckpointError(f"{source}: {name} is {list(weights[name].shape)}, the model has {list(shape)}")
+                found = list(weights[name].shape)
+                raise CheckpointError(
+                    f"{source}: {name} has shape {found}, but the configuration requires {list(shape)}"
+                )
         for name in weights:
-            if name not in wanted and name.startswith("model.layers."):
-                raise CheckpointError(f"{source}: {name} is none of the model's weights")
+            if name not in expected and name.startswith("model.layers."):
+                raise CheckpointError(f"{source}: {name} is not a weight of this model")
 
 
 def _needs_vllm(problem: str) -> CheckpointError:
@@ -129,7 +137,11 @@ def _needs_vllm(problem: str) -> CheckpointError:
 
 
 def read_eos_token_ids(path: Path) -> frozenset[int]:
-    """Ids that end a turn: those of generation_config.json, else of config.json; none if neither names any."""
+    """Return the end-of-turn ids from generation_config.json or config.json; empty if neither file has any.
+
+    Raises:
+        CheckpointError: config.json does not exist, or one of the files is not valid JSON.
+    """
     found = read_json(path / "config.json").get("eos_token_id")
     if (path / "generation_config.json").exists():
         found = read_json(path / "generation_config.json").get("eos_token_id", found)
@@ -139,13 +151,13 @@ def read_eos_token_ids(path: Path) -> frozenset[int]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Every tensor of a file, as float32.
+    """Read every tensor of a safetensors file as float32.
 
     Raises:
-        CheckpointError: there is no such file, it is broken, or it holds other types than float32, float16 and bfloat16.
+        CheckpointError: the file does not exist or is broken, or a tensor is not float32, float16 or bfloat16.
     """
     if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file")
+        raise CheckpointError(f"{path}: no such file")
     try:
         tensors = deserialize(path.read_bytes())
     except SafetensorError as error:
@@ -159,15 +171,21 @@ def _float32(tensor: Mapping[str, Any], *, name: str) -> np.ndarray:
     elif tensor["dtype"] in ("F32", "F16"):
         flat = np.frombuffer(tensor["data"], dtype=f"<f{int(tensor['dtype'][1:]) // 8}").astype(np.float32)
     else:
-        raise CheckpointError(f"{name} is {tensor['dtype']}; float32, float16 and bfloat16 can be read")
+        raise CheckpointError(f"{name} has type {tensor['dtype']}; supported are float32, float16 and bfloat16")
     return flat.reshape(tensor["shape"])
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a checkpoint folder.
+
+    Raises:
+        CheckpointError: the file does not exist or is not valid JSON. If the folder `best` beside it is a checkpoint,
+            the message names that folder.
+    """
     if not path.exists():
         best = path.parent / "best"
-        would_do = f"{best} would do" if (best / path.name).exists() else "a Hugging Face checkpoint folder is needed"
-        raise CheckpointError(f"{path}: there is no such file; {would_do}")
+        advice = f"give {best}" if (best / path.name).exists() else "give a Hugging Face checkpoint folder"
+        raise CheckpointError(f"{path}: no such file; {advice}")
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

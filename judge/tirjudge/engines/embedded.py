@@ -1,14 +1,14 @@
-"""Small Qwen3 models without torch or a GPU: continuous batching in NumPy, up to 20M parameters.
+"""Embedded engine: continuous batching in NumPy for Qwen3 models of up to 20M parameters, without torch or a GPU.
 
-It is the one place where inference is written here; anything larger belongs to vLLM. Three parts, read in this order:
-`Qwen3` computes logits, `KVCache` keeps what was computed, `EmbeddedEngine` decides what is computed next.
+Larger models need vLLM. The module has three parts: `Qwen3` computes logits, `KVCache` stores keys and values,
+`EmbeddedEngine` schedules requests.
 
-The forward is written against the functions that NumPy and torch spell alike (`xp`), so it runs on either; what comes
-in from outside and what is sampled is always NumPy. A step takes a flat row of tokens from many sequences: all that
-decode (one token each) and some that prefill (a chunk each); only attention knows which token belongs to whom.
+The forward pass uses only functions that have the same name in NumPy and torch (`xp`), so it runs on both. Inputs and
+sampling are always NumPy. A step processes a flat row of tokens from many sequences: one token of each decoding
+sequence and a chunk of some prefilling sequences. Only attention distinguishes the sequences.
 
-OpenBLAS with two threads is ten times slower than with one on matrices this small, because its threads spin; the loop
-therefore sets the process to one.
+On matrices of this size, OpenBLAS is ten times slower with two threads than with one, because its threads spin. The
+engine therefore limits BLAS to one thread for the whole process.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ from tirjudge.types import Completion, Sampling
 from tirjudge.weights_lock import WeightsLock
 
 MAX_BATCH = 16
+"""Default of `max_batch`."""
 
 CACHE_TOKENS = 65_536
+"""Default of `cache_tokens`."""
 
 PREFILL_TOKENS = 256
-"""Most prompt tokens computed in one step, so that a long prompt holds up the others for tens of milliseconds only."""
+"""Maximum number of prompt tokens per step, so that a long prompt delays other requests by tens of milliseconds at
+most."""
 
 SHARED_PREFIX_TOKENS = 32
-"""A request waits for another that is about to compute this many tokens of its prompt or more."""
+"""A request waits if another running request will compute at least this many tokens of its prompt."""
 
 GREEDY_BELOW = 1e-5
-"""A lower temperature is greedy, as in vLLM: float32 cannot divide by it."""
+"""Lower temperatures are treated as greedy, as in vLLM, because float32 cannot divide by them."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,51 +64,61 @@ Array = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Where the arrays live."""
+    """Array library and device."""
 
     xp: Any = np
-    """The module, `numpy` or `torch`."""
+    """The module `numpy` or `torch`."""
     device: str = "cpu"
+    """Device of the arrays."""
 
     @classmethod
     def parse(cls, name: str) -> Backend:
-        """`numpy`, `torch`, or a torch device such as `torch:cuda:1`."""
+        """Return the backend for `numpy`, `torch`, or a torch device such as `torch:cuda:1`.
+
+        Raises:
+            ValueError: another name.
+        """
         library, _, device = name.partition(":")
         if library == "numpy" and not device:
             return cls()
         if library != "torch":
-            raise ValueError(f"backend: {name!r} given, it is 'numpy', 'torch', or a torch device such as 'torch:cuda'")
+            raise ValueError(f"backend: {name!r} given; give 'numpy', 'torch', or a torch device such as 'torch:cuda'")
         import torch
 
         return cls(xp=torch, device=device or "cpu")
 
     def floats(self, values: Any) -> Array:
+        """Convert values to a float32 array of this backend."""
         if self.xp is np and hasattr(values, "detach"):  # a torch tensor of any type, on any device
             values = values.detach().float().cpu().numpy()
         return self.xp.asarray(values, dtype=self.xp.float32, device=self.device)
 
     def ids(self, values: Any) -> Array:
+        """Convert values to an int64 array of this backend."""
         return self.xp.asarray(values, dtype=self.xp.int64, device=self.device)
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Return a float32 array of zeros."""
         return self.xp.zeros(shape, dtype=self.xp.float32, device=self.device)
 
     def to_numpy(self, array: Array) -> np.ndarray:
+        """Convert an array of this backend to NumPy."""
         return array if self.xp is np else array.cpu().numpy()
 
     def computing(self) -> AbstractContextManager[Any]:
-        """What the forward runs inside: nothing for NumPy; torch keeps no gradients."""
+        """Return the context manager for the forward pass. For torch, it disables gradients."""
         return nullcontext() if self.xp is np else self.xp.inference_mode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Weights of one layer, fused and laid out as [in, out]. The two RMSNorm weights are multiplied into what follows."""
+    """Weights of one layer, fused and laid out as [in, out]. Both RMSNorm weights are folded into the matrices after
+    them."""
 
     qkv: Array
     """[hidden, (heads + 2 kv_heads) * head_dim]"""
     qk_norm: Array
-    """[heads + kv_heads, head_dim]; the rows of the queries carry the attention's scale, head_dim ** -0.5."""
+    """[heads + kv_heads, head_dim]. The rows of the queries include the attention scale, head_dim ** -0.5."""
     out: Array
     """[heads * head_dim, hidden]"""
     gate_up: Array
@@ -116,23 +129,26 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Consecutive new tokens of one sequence in a step: where it is kept, and where in it they stand."""
+    """Consecutive new tokens of one sequence in a step."""
 
     slot: int
+    """Index of the sequence's slot in the cache."""
     start: int
+    """Position of the first token in the sequence."""
     token_ids: Sequence[int]
+    """The new tokens."""
 
 
 class Qwen3:
-    """The decoder, in float32.
+    """Qwen3 decoder in float32.
 
     Args:
-        weights: name in the checkpoint -> array; NumPy arrays, or torch tensors for a torch backend.
-        config: its `config.json`.
-        backend: where to compute.
+        weights: name in the checkpoint -> array. NumPy arrays, or torch tensors for a torch backend.
+        config: configuration of the model.
+        backend: array library and device. None: NumPy.
 
     Raises:
-        CheckpointError: weights are missing, or have other shapes than the config says.
+        CheckpointError: weights are missing or do not have the shapes of the configuration.
     """
 
     def __init__(self, weights: Mapping[str, Array], *, config: Qwen3Config, backend: Backend | None = None) -> None:
@@ -140,10 +156,10 @@ class Qwen3:
         self.config = config
         self.backend = backend or Backend()
         if self.backend.xp is np:
-            threadpool_limits(limits=1, user_api="blas")  # for good: engines may begin and end in any order
+            threadpool_limits(limits=1, user_api="blas")  # never reset, because engines may start and end in any order
         with self.backend.computing():
             read = {name.removeprefix("model."): self.backend.floats(array) for name, array in weights.items()}
-            self.embedding = read["embed_tokens.weight"] * 1.0  # a copy: whoever trains goes on with the original
+            self.embedding = read["embed_tokens.weight"] * 1.0  # a copy, because a trainer may change the original
             self.head = _contiguous_transpose(read.get("lm_head.weight", self.embedding) * read["norm.weight"])
             self.layers = [self._fuse(read, f"layers.{n}.") for n in range(config.num_layers)]
             self.cos, self.sin = self._rotary_tables()
@@ -167,7 +183,7 @@ class Qwen3:
         )
 
     def _rotary_tables(self) -> tuple[Array, Array]:
-        """cos and sin, [context, 1, head_dim]; sin with the sign that swapped halves need."""
+        """Return cos and sin, [context, 1, head_dim]. The first half of sin is negated, for the swapped halves."""
         config = self.config
         frequencies = config.rope_theta ** -(np.arange(0, config.head_dim, 2) / config.head_dim)
         angles = np.arange(config.context_tokens)[:, None, None] * frequencies
@@ -176,9 +192,15 @@ class Qwen3:
         return self.backend.floats(cos.astype(np.float32)), self.backend.floats(sin.astype(np.float32))
 
     def forward(self, spans: Sequence[Span], *, cache: KVCache) -> np.ndarray:
-        """Logits after the last token of each span, [spans, vocab]; the spans' keys and values are in the cache then.
+        """Compute the logits after the last token of each span, and store the keys and values of all spans in the
+        cache.
 
-        Spans of one token come first, and no slot comes twice.
+        Args:
+            spans: at most one span per slot. Spans of one token must come first.
+            cache: the cache to read and update.
+
+        Returns:
+            Logits, [spans, vocab].
         """
         with self.backend.computing():
             return self.backend.to_numpy(self._logits(spans, cache=cache))
@@ -202,7 +224,7 @@ class Qwen3:
         return self._normed(x[backend.ids(ends)]) @ self.head
 
     def _project(self, x: Array, *, layer: Layer, cos: Array, sin: Array) -> tuple[Array, Array, Array]:
-        """Rotated queries [tokens, heads, head_dim]; rotated keys and values [tokens, kv_heads, head_dim]."""
+        """Return rotated queries [tokens, heads, head_dim], rotated keys and values [tokens, kv_heads, head_dim]."""
         config = self.config
         qkv = (self._normed(x) @ layer.qkv).reshape(len(x), -1, config.head_dim)
         num_qk = config.num_heads + config.num_kv_heads
@@ -222,7 +244,7 @@ class Qwen3:
         return x * (mean_square + self.config.rms_norm_eps) ** -0.5
 
     def _groups(self, spans: Sequence[Span]) -> list[_AttentionGroup]:
-        """All spans of one token as one group, every longer one by itself."""
+        """Split spans into groups: one group with all spans of one token, and one group for each longer span."""
         num_decoding = sum(len(s.token_ids) == 1 for s in spans)
         parts = [spans[:num_decoding]] if num_decoding else []
         parts += [[s] for s in spans[num_decoding:]]
@@ -235,20 +257,21 @@ class Qwen3:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttentionGroup:
-    """Spans of equal length, attended together and padded to the longest sequence among them."""
+    """Spans of equal length whose attention is computed together, padded to the longest of their sequences."""
 
     xp: Any
     rows: slice
-    """Their tokens in the step."""
+    """Rows of these tokens in the step."""
     slots: Array
-    """[batch]"""
+    """Slot indexes, [batch]."""
     num_keys: int
-    """Length of the longest sequence, the new tokens included."""
+    """Length of the longest sequence, including the new tokens."""
     mask: Array
-    """[batch, 1, new, 1, num_keys]: 0 where a query may look, -inf elsewhere."""
+    """[batch, 1, new, 1, num_keys]: 0 for keys that a query may attend to, -inf for others."""
 
     @classmethod
     def of(cls, spans: Sequence[Span], *, first: int, backend: Backend) -> _AttentionGroup:
+        """Return the group of spans whose tokens start at row `first` of the step."""
         num_new = len(spans[0].token_ids)
         last_keys = np.array([s.start for s in spans])[:, None] + np.arange(num_new)
         hidden = np.arange(last_keys.max() + 1) > last_keys[:, None, :, None, None]
@@ -261,7 +284,8 @@ class _AttentionGroup:
         )
 
     def attend(self, q: Array, *, keys: Array, values: Array) -> Array:
-        """q [tokens, heads, head_dim], keys and values [slots, kv_heads, context, head_dim] -> [rows, heads * head_dim]."""
+        """q [tokens, heads, head_dim], keys and values [slots, kv_heads, context, head_dim] -> [rows, heads *
+        head_dim]."""
         batch, _, num_new, _, _ = self.mask.shape
         _, kv_heads, _, head_dim = keys.shape
         grouped = q[self.rows].reshape(batch, num_new, kv_heads, -1, head_dim).swapaxes(1, 2)
@@ -283,57 +307,67 @@ def _contiguous_transpose(matrix: Array) -> Array:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class BatchSlot:
-    """Room for one sequence."""
+    """Cache slot for one sequence."""
 
     index: int
+    """Index of the slot in the cache."""
     token_ids: np.ndarray
-    """[context]; those before `length` have their keys and values in the cache."""
+    """Ids of the sequence, [context]. Keys and values of the first `length` ids are in the cache."""
     length: int = 0
+    """Number of computed ids."""
     session: str | None = None
-    """Whose sequence it is; None: never used."""
+    """Session that last used the slot. None: never used."""
     salt: str | None = None
-    """As in `tirjudge.request_context.Origin.cache_salt`."""
+    """As in `tirjudge.request_context.RequestContext.cache_salt`."""
     last_used: int = 0
-    """Count of acquisitions at its own last one."""
+    """Value of the cache's acquisition counter when the slot was last acquired."""
     busy: bool = False
+    """Whether a running request uses the slot."""
 
     def common_prefix(self, token_ids: np.ndarray, *, length: int | None = None) -> int:
-        """How many of `token_ids` its first `length` begin with; None: those that are computed."""
+        """Return the length of the common prefix of `token_ids` and the first `length` ids of the slot. None: the
+        computed ids."""
         size = min(self.length if length is None else length, len(token_ids))
         different = self.token_ids[:size] != token_ids[:size]
         return int(different.argmax()) if different.any() else size
 
 
 class KVCache:
-    """Keys and values of a fixed number of sequences, [slots, layers, kv_heads, context, head_dim] each.
+    """Keys and values of a fixed number of sequences, each array [slots, layers, kv_heads, context, head_dim].
 
-    Slots are used again, never added, so memory is bounded; the system gives it only as slots are first used.
+    Slots are reused and never added, so memory is bounded. The operating system allocates it when a slot is first used.
     """
 
     def __init__(self, model: Qwen3, *, num_slots: int, context_tokens: int) -> None:
         config = model.config
         shape = (num_slots, config.num_layers, config.num_kv_heads, context_tokens, config.head_dim)
-        # Attention reads padding beyond a sequence and multiplies it by 0, so it has to be finite.
+        # Attention multiplies the padding after a sequence by 0, so the padding must be finite.
         self.keys, self.values = model.backend.zeros(shape), model.backend.zeros(shape)
         self.slots = [BatchSlot(index=i, token_ids=np.zeros(context_tokens, dtype=np.int64)) for i in range(num_slots)]
         self._num_acquired = 0
 
     def clear(self) -> None:
-        """Forget every sequence; none may be busy."""
+        """Drop all cached sequences. No slot may be busy."""
         for slot in self.slots:
             slot.length, slot.session = 0, None
 
     def sessions(self) -> set[str | None]:
+        """Return the sessions that last used each slot."""
         return {slot.session for slot in self.slots}
 
     def longest_prefix(self, token_ids: np.ndarray, *, salt: str | None) -> tuple[int, BatchSlot]:
-        """How many of the ids are computed already for this salt, and where; the last one never counts, its logits are
-        wanted."""
+        """Return the length of the longest cached prefix of the ids for a salt, and its slot.
+
+        The last id never counts, because its logits must be computed.
+        """
         found = [(slot.common_prefix(token_ids[:-1]) if slot.salt == salt else 0, slot) for slot in self.slots]
         return max(found, key=lambda pair: pair[0])
 
     def acquire(self, token_ids: np.ndarray, *, session: str, salt: str | None) -> BatchSlot:
-        """A slot that holds as much of the ids as any slot does: the session's own, or the one longest unused."""
+        """Reserve a slot and copy the longest cached prefix of the ids into it.
+
+        Takes the idle slot of the session if there is one, otherwise the least recently used idle slot.
+        """
         num_cached, source = self.longest_prefix(token_ids, salt=salt)
         idle = [slot for slot in self.slots if not slot.busy]
         slot = min(idle, key=lambda slot: (slot.session != session, slot.last_used))
@@ -352,7 +386,7 @@ class KVCache:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Request:
-    """One turn on its way."""
+    """One turn in progress."""
 
     prompt_ids: np.ndarray
     sampling: Sampling
@@ -360,12 +394,13 @@ class _Request:
     salt: str | None
     future: Future[Completion]
     rng: np.random.Generator | None
-    """None: greedy."""
+    """Random generator. None: greedy."""
     slot: BatchSlot = field(init=False)
-    """Set when it joins the batch."""
+    """Cache slot; set when the request joins the batch."""
     num_cached: int = 0
+    """Number of prompt tokens that were cache hits."""
     token_ids: list[int] = field(default_factory=list)
-    """Generated."""
+    """Generated ids."""
     logprobs: list[float] = field(default_factory=list)
     token_logprobs: dict[int, float] = field(default_factory=dict)
     written: bytearray = field(default_factory=bytearray)
@@ -378,7 +413,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Swap:
-    """Other weights on their way in."""
+    """A pending replacement of the weights."""
 
     model: Qwen3
     version: str | int
@@ -386,19 +421,21 @@ class _Swap:
 
 
 class EmbeddedEngine(BaseEngine):
-    """Serves many rollouts at once on one thread of its own; requests join and leave the batch between steps.
+    """Serves many rollouts concurrently on one thread. Requests join and leave the batch between steps.
 
     Args:
-        model: what computes.
-        tokenizer: of the same checkpoint.
-        eos_token_ids: ids that end a turn. They are kept in the ids of a completion and hidden from its text.
-        max_batch: most requests in one step.
-        cache_tokens: memory of the cache, in tokens; split into slots of the model's context, at least `max_batch`.
-        context_tokens: longest sequence; None: the model's own.
+        model: the model.
+        tokenizer: tokenizer of the same checkpoint.
+        eos_token_ids: ids that end a turn. A completion has them in its ids, but not in its text.
+        max_batch: maximum number of requests in one step.
+        cache_tokens: size of the cache, in tokens. It is split into at least `max_batch` slots of `context_tokens`
+            each.
+        context_tokens: maximum length of a sequence. None: the context of the model.
 
     Attributes:
-        version: of the weights, as `swap` was told; None: those that it began with.
-        num_steps: forward passes since the start.
+        version: version of the weights given to `swap`. None: the initial weights.
+        num_steps: number of forward passes since the start.
+        cache: keys and values of the sequences. Only the engine's thread may change it.
     """
 
     facts = EngineFacts(reloads=True)
@@ -419,7 +456,7 @@ class EmbeddedEngine(BaseEngine):
         self.max_batch = max_batch
         self.context_tokens = min(context_tokens or model.config.context_tokens, model.config.context_tokens)
         num_slots = max(max_batch, cache_tokens // self.context_tokens)
-        self._cache = KVCache(model, num_slots=num_slots, context_tokens=self.context_tokens)
+        self.cache = KVCache(model, num_slots=num_slots, context_tokens=self.context_tokens)
         self._inbox: deque[_Request] = deque()
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
@@ -441,15 +478,15 @@ class EmbeddedEngine(BaseEngine):
         cache_tokens: int = CACHE_TOKENS,
         context_tokens: int | None = None,
     ) -> EmbeddedEngine:
-        """From a Hugging Face checkpoint folder.
+        """Load an engine from a Hugging Face checkpoint folder.
 
         Args:
-            path: holds config.json, model.safetensors (float32, float16 or bfloat16) and tokenizer.json.
+            path: folder with config.json, model.safetensors (float32, float16 or bfloat16) and tokenizer.json.
             backend: `numpy`, `torch`, or a torch device such as `torch:cuda`.
             max_batch, cache_tokens, context_tokens: as in the constructor.
 
         Raises:
-            CheckpointError: something is missing, or the model is not one for this engine.
+            CheckpointError: a file is missing or broken, or this engine does not support the model.
         """
         config = Qwen3Config.parse(read_json(path / "config.json"), source=str(path))
         model = Qwen3(read_safetensors(path / "model.safetensors"), config=config, backend=Backend.parse(backend))
@@ -463,11 +500,11 @@ class EmbeddedEngine(BaseEngine):
         )
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn. Cancelling the caller takes the request out of the batch.
+        """Generate one turn. Cancelling the caller removes the request from the batch.
 
         Raises:
             PromptTooLong: the ids leave no room in the context.
-            EngineUnavailable: the engine is closed, or failed.
+            EngineUnavailable: the engine is closed or failed.
         """
         salt = origin().cache_salt
         sampled = await self.sample(token_ids, sampling=sampling, session=session, salt=salt)
@@ -476,11 +513,11 @@ class EmbeddedEngine(BaseEngine):
     async def sample(
         self, token_ids: Sequence[int], *, sampling: Sampling, session: str, salt: str | None = None
     ) -> Completion:
-        """As `generate`, but the ids keep a last token that spills past the stop string, as vLLM's do.
+        """Generate one turn like `generate`, but keep a last token that reaches past the stop string, as vLLM does.
 
         Args:
             token_ids, sampling, session: as in `generate`.
-            salt: computed prefixes are shared among those who have the same one.
+            salt: requests with the same salt share cached prefixes.
         """
         request = self._checked(token_ids, sampling=sampling, session=session, salt=salt)
         with self._wake:
@@ -493,9 +530,9 @@ class EmbeddedEngine(BaseEngine):
     def _checked(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, salt: str | None) -> _Request:
         ids = np.array(token_ids, dtype=np.int64)
         if not 0 < len(ids) < self.context_tokens:
-            raise PromptTooLong(f"the sequence has {len(ids)} tokens; the model takes 1 to {self.context_tokens - 1}")
+            raise PromptTooLong(f"the sequence has {len(ids)} tokens; the model accepts 1 to {self.context_tokens - 1}")
         if ids.min() < 0 or ids.max() >= self.model.config.vocab_size:
-            raise ValueError(f"token_ids: outside of 0 to {self.model.config.vocab_size - 1}")
+            raise ValueError(f"token_ids: an id is not in the range 0 to {self.model.config.vocab_size - 1}")
         return _Request(
             prompt_ids=ids,
             sampling=sampling,
@@ -506,16 +543,19 @@ class EmbeddedEngine(BaseEngine):
         )
 
     async def swap(self, weights: Mapping[str, Array], *, version: str | int) -> None:
-        """Go on with other weights of the same model. Turns that run end with those that they began with, turns that come
-        wait, and what the cache holds is dropped. A rollout has several turns: `tirjudge.weights_lock` keeps those together.
+        """Replace the weights by others of the same model.
+
+        Running turns finish with the old weights, new turns wait, and the cache is cleared. Use `tirjudge.weights_lock`
+        to keep all turns of a rollout on the same weights.
 
         Args:
-            weights: name in the checkpoint -> array of NumPy or torch; copied.
-            version: what they are called from now on.
+            weights: name in the checkpoint -> array of NumPy or torch. The arrays are copied.
+            version: version of the new weights.
 
         Raises:
-            CheckpointError: they are of another model, or not all of them are numbers; nothing has changed.
-            EngineUnavailable: the engine is closed, or failed.
+            CheckpointError: the weights are those of another model or contain NaN or infinity. The old weights are
+                still in use.
+            EngineUnavailable: the engine is closed or failed.
         """
         self.model.config.check(weights)
         swap = _Swap(model=await asyncio.to_thread(self._model_of, weights), version=version, future=Future())
@@ -527,14 +567,14 @@ class EmbeddedEngine(BaseEngine):
         await asyncio.wrap_future(swap.future)
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """As `swap`, with the weights of a checkpoint folder.
+        """Replace the weights by those of a checkpoint folder. See `swap`.
 
         Raises:
-            CheckpointError, EngineUnavailable: as `swap`.
+            CheckpointError, EngineUnavailable: as in `swap`.
         """
         config = Qwen3Config.parse(read_json(checkpoint / "config.json"), source=str(checkpoint))
         if config != self.model.config:
-            raise CheckpointError(f"{checkpoint}: a model of other sizes than the one that is served")
+            raise CheckpointError(f"{checkpoint}: the sizes of this model differ from those of the served model")
         weights = await asyncio.to_thread(read_safetensors, checkpoint / "model.safetensors")
         await self.swap(weights, version=version)
 
@@ -542,25 +582,27 @@ class EmbeddedEngine(BaseEngine):
         backend = self.model.backend
         for name, array in weights.items():
             if not bool(backend.xp.isfinite(backend.floats(array)).all()):
-                raise CheckpointError(f"weights: {name} holds values that are no numbers")
+                raise CheckpointError(f"weights: {name} contains NaN or infinity")
         return Qwen3(weights, config=self.model.config, backend=backend)
 
     def close(self) -> None:
-        """End the thread; whoever still waits gets `EngineUnavailable`."""
+        """End the thread. Pending requests fail with `EngineUnavailable`."""
         self._end("the embedded engine was closed")
         self._thread.join()
 
     @property
     def ended(self) -> str | None:
-        """Why it generates no more; None while it does."""
+        """Why the engine has ended. None: it works."""
         return self._ended
 
     @property
     def num_running(self) -> int:
+        """Number of requests in the batch."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
+        """Number of requests that wait to join the batch."""
         return len(self._inbox) + len(self._waiting)
 
     def _end(self, reason: str) -> None:
@@ -588,7 +630,7 @@ class EmbeddedEngine(BaseEngine):
         self._swaps.clear()
 
     def _has_work(self) -> bool:
-        """Sleeps until there is some; False when the engine is to end."""
+        """Wait until there is work. Return False when the engine has been ended."""
         with self._wake:
             self._wake.wait_for(lambda: self._ended or self._inbox or self._waiting or self._running or self._swaps)
             self._waiting += self._inbox
@@ -603,7 +645,7 @@ class EmbeddedEngine(BaseEngine):
             self._admit()
         batch = self._schedule()
         if batch:
-            logits = self.model.forward([span for _, span in batch], cache=self._cache)
+            logits = self.model.forward([span for _, span in batch], cache=self.cache)
             self.num_steps += 1
             self._advance(batch, logits=logits)
 
@@ -612,7 +654,7 @@ class EmbeddedEngine(BaseEngine):
             swap = self._swaps.popleft()
             if swap.future.set_running_or_notify_cancel():
                 self.model, self.version = swap.model, swap.version
-                self._cache.clear()
+                self.cache.clear()
                 swap.future.set_result(None)
 
     def _drop_cancelled(self) -> None:
@@ -621,11 +663,12 @@ class EmbeddedEngine(BaseEngine):
             self._leave(request)
 
     def _admit(self) -> None:
-        """Waiting requests join while there is room, except those that gain by waiting for a prefix.
+        """Move waiting requests into the batch while it has room, except those that gain by waiting for a shared
+        prefix.
 
-        Turns of a session that is in the cache come first: behind new sessions they would find it taken from them.
+        Sessions with a cached sequence go first. Otherwise new sessions would take their slots.
         """
-        kept = self._cache.sessions()
+        kept = self.cache.sessions()
         held_back = []
         for request in sorted(self._waiting, key=lambda request: request.session not in kept):
             if len(self._running) == self.max_batch or self._prefix_is_coming(request):
@@ -635,28 +678,28 @@ class EmbeddedEngine(BaseEngine):
         self._waiting = held_back
 
     def _prefix_is_coming(self, request: _Request) -> bool:
-        """Whether a request in the batch is about to compute a good part of this one's prompt.
+        """Whether a running request will compute a large part of the prompt of this request.
 
-        Votes and orders of one judgment arrive together with the same prompt: one computes it, the others copy it.
+        The votes of one judgment arrive together and share a prompt: one request computes it, the others copy it.
         """
         ids = request.prompt_ids[:-1]
         for other in self._running:
             computed, promised = other.slot.length, len(other.prompt_ids)
             if computed < promised and other.salt == request.salt:
                 gain = other.slot.common_prefix(ids, length=promised) - computed
-                num_cached = self._cache.longest_prefix(request.prompt_ids, salt=request.salt)[0]
+                num_cached = self.cache.longest_prefix(request.prompt_ids, salt=request.salt)[0]
                 if gain >= SHARED_PREFIX_TOKENS and gain + computed > num_cached:
                     return True
         return False
 
     def _join(self, request: _Request) -> None:
-        request.slot = self._cache.acquire(request.prompt_ids, session=request.session, salt=request.salt)
+        request.slot = self.cache.acquire(request.prompt_ids, session=request.session, salt=request.salt)
         request.slot.token_ids[: len(request.prompt_ids)] = request.prompt_ids
         request.num_cached = request.slot.length
         self._running.append(request)
 
     def _schedule(self) -> list[tuple[_Request, Span]]:
-        """What each request computes in this step: those that decode one token, then chunks of prompts by age."""
+        """Return the span of each request in this step: decoding requests first, then chunks of prompts by age."""
         decoding, prefilling, room = [], [], PREFILL_TOKENS
         for request in self._running:
             slot = request.slot
@@ -670,7 +713,7 @@ class EmbeddedEngine(BaseEngine):
         return decoding + prefilling
 
     def _advance(self, batch: Sequence[tuple[_Request, Span]], *, logits: np.ndarray) -> None:
-        """Each request whose sequence is computed to its end gets its next token."""
+        """Sample the next token of each request whose sequence has been computed to its end."""
         logprobs = log_softmax(logits)
         for (request, span), row in zip(batch, logprobs, strict=True):
             request.slot.length += len(span.token_ids)
@@ -721,13 +764,13 @@ class EmbeddedEngine(BaseEngine):
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Return the logarithm of the softmax over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def choose_token(logprobs: np.ndarray, *, sampling: Sampling, rng: np.random.Generator | None) -> int:
-    """The next id from log-probabilities [vocab]; greedy without `rng`, else one draw of it."""
+    """Choose the next id from log-probabilities [vocab]: the most probable one without `rng`, otherwise a sample."""
     if sampling.allowed_token_ids is not None:
         allowed = np.array(sampling.allowed_token_ids)
         return int(allowed[_draw(logprobs[allowed], temperature=sampling.temperature, top_p=sampling.top_p, rng=rng)])
@@ -741,7 +784,7 @@ def _draw(logprobs: np.ndarray, *, temperature: float, top_p: float, rng: np.ran
     if top_p < 1:
         order = np.argsort(-weights, kind="stable")
         beyond = weights[order].cumsum() - weights[order] >= top_p * weights.sum()
-        beyond[0] = False  # the likeliest always stays
+        beyond[0] = False  # always keep the most probable token
         weights[order[beyond]] = 0
     cumulative = weights.cumsum(dtype=np.float64)
     return int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
@@ -749,7 +792,7 @@ def _draw(logprobs: np.ndarray, *, temperature: float, top_p: float, rng: np.ran
 
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
-    """A checkpoint folder; without an address the bundled judge."""
+    """Open a checkpoint folder. Empty address: the bundled judge."""
     folder = checkpoint_folder(Path(address) if address else None)
     profile = load_profile(checkpoint_folder(options.profile or folder))
     engine = EmbeddedEngine.load(folder)

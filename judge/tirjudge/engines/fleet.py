@@ -1,14 +1,15 @@
-"""Any number of engines that serve the same model, as one: a rollout stays where its prefix is cached, and goes on elsewhere
-if it must.
+"""Engine that distributes rollouts over several engines (workers) of the same model.
 
-What a reader would trip over:
+Notes:
 
-- A turn is its token ids, so it can be asked anywhere. A worker that fails is left out, and its turns are asked of others,
-  of three workers at most: a turn that kills engines must not get to all of them.
-- What a worker refuses as wrong (`TurnRefused`, `PromptTooLong`) is asked of nobody else.
-- Weights are exchanged in all workers or the worker is left out. One that was left out since may have been started anew
-  with the weights it had at first: it is told again, and gets no turn before.
-- It works in one event loop, from `ready`, called once, to `aclose`.
+- A rollout stays on the worker that has its prefix in the cache.
+- A turn contains all its token ids, so every worker can run it. If a worker fails, it is excluded, and its turns are
+  retried on other workers. A turn is tried on at most three workers, so that a turn that crashes engines does not reach
+  all of them.
+- A turn that a worker rejects as invalid (`TurnRefused`, `PromptTooLong`) is not retried.
+- A reload replaces the weights of all workers. A worker that fails to reload is excluded. An excluded worker may have
+  been restarted with its initial weights, so it reloads the current weights before it gets turns again.
+- Use it in one event loop: call `ready` once, and `aclose` at the end.
 """
 
 from __future__ import annotations
@@ -33,24 +34,25 @@ from tirjudge.types import Completion, Sampling
 logger = logging.getLogger(__name__)
 
 MUCH_BUSIER = 4
-"""So many turns more than the least busy worker, and the rollouts of one request do not go to the same worker any more:
-waiting costs more than computing their common prompt once more."""
+"""Rollouts of one request go to the same worker unless it has this many more turns than the least busy one. Beyond
+that, waiting costs more than computing their common prompt again."""
 
 MAX_WORKERS_ASKED = 3
-"""Of how many workers a turn is asked, one after the other, before it fails."""
+"""Maximum number of workers on which a turn is tried."""
 
 NUM_REMEMBERED = 65536
-"""Rollouts, and requests, whose worker is remembered; the oldest are forgotten, which costs them their cache."""
+"""Maximum number of rollouts, and of requests, whose worker is remembered. The oldest are dropped and lose their
+cache."""
 
 WATCH_S = 5.0
-"""Between two looks at the workers that work."""
+"""Interval between health checks of workers in use, in seconds."""
 
 STUCK_S = 60.0
-"""A worker that answers, has turns, and takes no step for so long is left out, and its turns are asked elsewhere: a server
-may say that it is healthy while its engine hangs."""
+"""Seconds without progress after which a worker with turns is excluded, even if it answers health checks. A server may
+report to be healthy while its engine hangs."""
 
 NUM_MISSED = 3
-"""After so many looks in a row that got no answer a worker is left out, and its turns are asked elsewhere."""
+"""Number of consecutive health-check timeouts after which a worker is excluded."""
 
 T = TypeVar("T")
 
@@ -58,14 +60,14 @@ UrlSource = Callable[[], Sequence[str]]
 
 
 class FleetEngine(BaseEngine):
-    """Engines behind URLs.
+    """Fleet of engines behind URLs.
 
     Args:
-        urls: says where they are, now; asked again every few seconds, so that workers can be added and removed.
-        connect: an engine at a URL.
-        on_hung: is told the URL of one that hangs, once it is left out.
-        wait_s: for how long `ready` tries again while none can be reached, or is healthy: one may take minutes to start.
-
+        urls: returns the current URLs. It is called every few seconds, so that workers can be added and removed.
+        connect: creates the engine for a URL.
+        on_hung: called with the URL of a worker that is excluded because it hangs. None: no callback.
+        wait_s: maximum time in seconds for which `ready` waits for a first healthy worker. Starting one may take
+            minutes.
     """
 
     def __init__(
@@ -95,29 +97,29 @@ class FleetEngine(BaseEngine):
 
     @property
     def workers(self) -> Sequence[EngineWorker]:
-        """Those in use or left out for now, in the order of their URLs."""
+        """All workers, in use or excluded, in the order of their URLs."""
         return self._workers
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Those that any of them knows."""
+        """End-of-turn ids known to any worker."""
         return frozenset[int]().union(*(worker.engine.eos_token_ids for worker in self._workers))
 
     async def ready(self) -> ServedModel:
-        """What the workers serve: most of those that can be reached. The others are left out, and watched.
+        """Connect to the workers and return the model that most healthy workers serve. Other workers are excluded.
 
         Raises:
-            EngineUnavailable: none can be reached, or is healthy.
-            CheckpointError: none serves the model asked for.
-            ValueError: there is no URL.
+            EngineUnavailable: no worker can be reached and is healthy.
+            CheckpointError: no worker serves the requested model.
+            ValueError: there are no URLs.
         """
         deadline = asyncio.get_running_loop().time() + self._wait_s
-        said = ""
+        last_logged = ""
         while True:
             self._workers, gone = self._at_urls()
             await asyncio.gather(*map(_close, gone))
             if not self._workers:
-                raise ValueError("engines: no URL given, at least one is needed")
+                raise ValueError("engines: no URL given; give at least one")
             found = await asyncio.gather(*(worker.identify() for worker in self._workers), return_exceptions=True)
             identities = [answer for answer in found if isinstance(answer, WorkerIdentity)]
             if identities:
@@ -126,9 +128,9 @@ class FleetEngine(BaseEngine):
             left_s = deadline - asyncio.get_running_loop().time()
             if not isinstance(failure, EngineUnavailable) or left_s <= 0:
                 raise failure
-            if logged(failure) != said:
-                said = logged(failure)
-                logger.warning("%s; waiting for one, for %.0f s at most", said, left_s)
+            if logged(failure) != last_logged:
+                last_logged = logged(failure)
+                logger.warning("%s; waiting up to %.0f s for a worker", last_logged, left_s)
             await asyncio.sleep(min(WATCH_S, left_s))
         self._identity = Counter(identities).most_common(1)[0][0]
         for worker, answer in zip(self._workers, found, strict=True):
@@ -139,7 +141,7 @@ class FleetEngine(BaseEngine):
         return self._identity.served
 
     async def aclose(self) -> None:
-        """Ends what is under way."""
+        """Cancel all requests in flight and close all workers."""
         ending = [*self._draining, *([] if self._watching is None else [self._watching])]
         await asyncio.gather(*(cancelled(task) for task in ending))
         workers, self._workers = self._workers, []
@@ -148,12 +150,16 @@ class FleetEngine(BaseEngine):
         await asyncio.gather(*(_close(worker) for worker in workers))
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn, of the worker that has the rollout. The part of `session` before its first dot is the request.
+        """Generate one turn on the worker of the rollout.
+
+        Args:
+            token_ids, sampling: as in `Engine.generate`.
+            session: id of the rollout. The part before its first dot identifies the request.
 
         Raises:
-            PromptTooLong, TurnRefused: a worker refuses it.
-            EngineUnavailable: no worker is left that has not failed.
-            CheckpointError: none serves the model any more.
+            PromptTooLong, TurnRefused: a worker rejected the turn.
+            EngineUnavailable: the turn failed on every worker tried, or no worker is in use.
+            CheckpointError: the last worker tried no longer serves the model.
         """
 
         def turn(worker: EngineWorker) -> Awaitable[Completion]:
@@ -162,11 +168,7 @@ class FleetEngine(BaseEngine):
         return await self._ask(turn, place=partial(self._place, session))
 
     async def tokenize(self, request: Callable[[Tokenizer], Awaitable[T]]) -> T:
-        """What the tokenizer of any worker answers; they take turns.
-
-        Raises:
-            As `generate`.
-        """
+        """Run a request on the tokenizer of one worker, chosen round-robin. Raises the same errors as `generate`."""
 
         def tokens(worker: EngineWorker) -> Awaitable[T]:
             return worker.ask(request(worker.engine.tokenizer))
@@ -179,7 +181,7 @@ class FleetEngine(BaseEngine):
         *,
         place: Callable[[Sequence[EngineWorker]], EngineWorker],
     ) -> T:
-        """What a worker answers; `place` says which of those that are free, and again after one has failed."""
+        """Run a request on a worker. `place` chooses one of the workers in use, again after each failure."""
         asked: list[EngineWorker] = []
         failure: TirjudgeError | None = None
         while len(asked) < MAX_WORKERS_ASKED:
@@ -199,11 +201,11 @@ class FleetEngine(BaseEngine):
         raise failure or EngineUnavailable(self._none_left())
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Have all go on with the weights of that folder. A worker that fails is left out until it has them.
+        """Replace the weights of all workers. A worker that fails is excluded until it has loaded them.
 
         Raises:
-            CheckpointError: no worker can; nothing has changed.
-            EngineUnavailable: none has them now, and nobody knows which they have.
+            CheckpointError: no worker can load these weights. All workers still have the old ones.
+            EngineUnavailable: no worker has the new weights. It is not known which weights they have.
         """
         self._is_exchanging = True
         try:
@@ -232,13 +234,13 @@ class FleetEngine(BaseEngine):
             raise EngineUnavailable(self._none_left())
 
     def _leave_out_strays(self) -> None:
-        """Those that came back while the weights were exchanged may have others."""
+        """Exclude workers with other weights, such as those that became healthy during the reload."""
         for worker in self._workers:
             if worker.problem is None and worker.weights != self._weights:
-                self._leave_out(worker, "it has other weights than the others")
+                self._leave_out(worker, "its weights differ from those of the others")
 
     def _place(self, session: str, free: Sequence[EngineWorker]) -> EngineWorker:
-        """Where the rollout is; else where its request is, unless that is much busier than the least busy one."""
+        """Choose the worker of the rollout, or that of its request if it is not too busy, or the least busy one."""
         worker = self._at_session.get(session)
         if worker is None or worker not in free:
             request = session.partition(".")[0]
@@ -251,7 +253,7 @@ class FleetEngine(BaseEngine):
         return worker
 
     def _at_urls(self) -> tuple[list[EngineWorker], list[EngineWorker]]:
-        """The workers at the URLs of now, and those that are gone from them."""
+        """Return the workers at the current URLs, and the workers whose URLs have been removed."""
         known = {worker.url: worker for worker in self._workers}
         urls = dict.fromkeys(self._urls())
         now = [known.get(url) or EngineWorker(url=url, engine=self._connect(url)) for url in urls]
@@ -259,37 +261,38 @@ class FleetEngine(BaseEngine):
 
     def _leave_out(self, worker: EngineWorker, problem: str) -> None:
         if worker.problem is None:
-            logger.warning("engine worker %s is left out: %s", worker.url, problem)
+            logger.warning("engine worker %s excluded: %s", worker.url, problem)
         worker.weights, worker.problem, worker.seen_at = None, problem, None
-        if worker in self._workers:  # else it was removed, and nobody waits for it
+        if worker in self._workers:  # a removed worker needs no health checks
             worker.leave_out(problem, look=partial(self._look, worker))
 
     async def _look(self, worker: EngineWorker) -> str | None:
-        """Why it cannot be used; None if it can, with the weights that the others have."""
-        mute_since, worker.mute_since = worker.mute_since, None  # one that is not even there is not mute
+        """Health check of an excluded worker. Return why it cannot be used, or None if it can, with the current
+        weights."""
+        mute_since, worker.mute_since = worker.mute_since, None  # restored below only if the worker can be reached
         try:
             identity = await worker.identify()
             worker.mute_since = mute_since
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
             await self._try_token(worker)
-            if self._is_exchanging:  # whether the others take them is not known yet
-                return "the weights are being exchanged"
+            if self._is_exchanging:  # it is not known yet whether the others accept the new weights
+                return "a reload of the weights is in progress"
             if self._weights is not None and worker.weights != self._weights:
                 await worker.load(self._weights)
         except TirjudgeError as error:
             return logged(error)
         if worker.weights != self._weights:
-            return "it has other weights than the others"
+            return "its weights differ from those of the others"
         worker.num_missed = 0
-        logger.warning("engine worker %s is in use", worker.url)
+        logger.warning("engine worker %s in use again", worker.url)
         return None
 
     async def _try_token(self, worker: EngineWorker) -> None:
-        """Have it write a token: one that answers everything else, and every turn with an error, would be the least busy.
+        """Generate one token. Otherwise a worker that fails only turns would be the least busy and attract all of them.
 
         Raises:
-            EngineUnavailable, CheckpointError: it cannot.
+            EngineUnavailable, CheckpointError: the worker does not generate.
         """
         now = asyncio.get_running_loop().time
         ids = await worker.engine.tokenizer.encode_prompt("?")
@@ -319,7 +322,7 @@ class FleetEngine(BaseEngine):
         return f"no engine worker can be used: {problems}"
 
     def _none_of(self, failures: Iterable[object]) -> BaseException:
-        """The one failure of a start with one worker; else all of them, in one line."""
+        """Return the error of a failed start: that of the only worker, or the errors of all workers in one message."""
         failed = [failure for failure in failures if isinstance(failure, BaseException)]
         for failure in failed:
             if len(failed) == 1 or not isinstance(failure, TirjudgeError):
@@ -329,15 +332,18 @@ class FleetEngine(BaseEngine):
         return CheckpointError(message) if are_wrong else EngineUnavailable(message)
 
     async def _watch(self) -> None:
-        """Follow the URLs, and look at the workers that work, until cancelled."""
+        """Update the URLs and check the workers in use every `WATCH_S` seconds, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_S)
             self._follow()
             await asyncio.gather(*(self._watch_one(worker) for worker in self._workers if worker.problem is None))
 
     async def _watch_one(self, worker: EngineWorker) -> None:
-        """One that is silent may be busy: it is given up after a while, and never if it is the last; one that says that it
-        is ill, at once."""
+        """Check a worker in use. Exclude an unhealthy one immediately, and one that times out after `NUM_MISSED`
+        checks.
+
+        A worker that times out may be busy, so the last worker in use is never excluded for that.
+        """
         try:
             served = await asyncio.wait_for(worker.engine.ready(), WATCH_S)
         except TimeoutError:
@@ -352,33 +358,33 @@ class FleetEngine(BaseEngine):
         else:
             worker.num_missed = 0
             if self._identity is not None and served != self._identity.served and worker.problem is None:
-                self._leave_out(worker, "it serves another model than it did")
+                self._leave_out(worker, "it now serves another model")
             await self._leave_out_if_stuck(worker)
 
     async def _leave_out_if_stuck(self, worker: EngineWorker) -> None:
         stuck_s = await worker.stuck_s(within_s=WATCH_S)
         if stuck_s >= STUCK_S and worker.problem is None and not self._is_exchanging:
-            under_way = f"{worker.num_running} under way"
-            self._leave_out(worker, f"its engine hangs: no step in {stuck_s:.0f} s, with {under_way}")
+            problem = f"its engine hangs: no step in {stuck_s:.0f} s with {worker.num_running} turns in flight"
+            self._leave_out(worker, problem)
             worker.give_up()
             self._tell_of_hung(worker)
 
     def _follow(self) -> None:
-        """Take up workers at new URLs, once they are ready, and remove those whose URL is gone."""
+        """Add workers at new URLs once they are healthy, and drain workers whose URL was removed."""
         before = self._workers
         self._workers, gone = self._at_urls()
         for worker in self._workers:
             if worker not in before:
-                worker.leave_out("it is new", look=partial(self._look, worker))
+                worker.leave_out("new, not checked yet", look=partial(self._look, worker))
         for worker in gone:
-            logger.warning("engine worker %s is removed", worker.url)
+            logger.warning("engine worker %s removed", worker.url)
             draining = asyncio.create_task(_drain(worker))
             self._draining.add(draining)
             draining.add_done_callback(self._draining.discard)
 
 
 class FleetTokenizer:
-    """The tokenizer of any of the workers: all have the same."""
+    """Tokenizer of the fleet. All workers have the same tokenizer, so any of them can answer."""
 
     def __init__(self, fleet: FleetEngine) -> None:
         self._fleet = fleet
@@ -401,7 +407,7 @@ def _remember(places: OrderedDict[str, EngineWorker], name: str, *, worker: Engi
 
 
 async def _drain(worker: EngineWorker) -> None:
-    """Let it end the turns that it has."""
+    """Wait until all requests of a removed worker have ended, then close it."""
     try:
         while worker.asked:
             await asyncio.wait(set(worker.asked))

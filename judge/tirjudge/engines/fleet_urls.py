@@ -1,6 +1,7 @@
-"""Where the engines of a fleet are: URLs that are given, and those of a file that is read again whenever it changed.
+"""URLs of the engines of a fleet: fixed URLs, and URLs from a file that is read again after each change.
 
-What cannot be read, or holds no URL at all, changes nothing: a file that is being written must not stop a server.
+If the file cannot be read or contains no URL, the previous URLs stay in use, so that a partially written file does not
+stop a server.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ Stamp = tuple[int, int, int]
 
 
 class EngineUrls:
-    """Called, it says where they are now.
+    """Callable that returns the current URLs.
 
     Args:
-        given: URLs that stay.
-        file: with one URL a line; empty lines and what follows a # do not count. None: there is none.
+        given: fixed URLs.
+        file: file with one URL per line. Empty lines and text after a # are ignored. None: no file.
 
     Raises:
-        BadUrl: something given is no URL, or there is none.
+        BadUrl: an entry is not a URL, or there are no URLs.
     """
 
     def __init__(self, given: Sequence[str] = (), *, file: Path | None = None) -> None:
@@ -32,12 +33,12 @@ class EngineUrls:
         self._file = file
         self._stamp: Stamp | None = None
         self._problem: str | None = None
-        """Why the file was not read last time, which is told once."""
+        """Why the file could not be read last time. Each problem is logged once."""
         self._read: list[str] = []
         if file is not None:
             self._stamp, self._read = _stamp(file), _urls_in(file)
         elif not self._given:
-            raise BadUrl("engines: no URL given, at least one is needed")
+            raise BadUrl("engines: no URL given; give at least one")
 
     def __call__(self) -> list[str]:
         if self._file is not None:
@@ -53,15 +54,15 @@ class EngineUrls:
             self._problem = None
         except BadUrl as error:
             if str(error) != self._problem:
-                logger.warning("the engines stay as they are: %s", error)
+                logger.warning("engine URLs not updated: %s", error)
             self._problem, self._stamp = str(error), None
 
 
 def _stamp(file: Path) -> Stamp:
-    """Another one after every change.
+    """Return a value that differs after every change of the file.
 
     Raises:
-        BadUrl: there is no such file.
+        BadUrl: the file does not exist.
     """
     try:
         status = file.stat()
@@ -71,9 +72,10 @@ def _stamp(file: Path) -> Stamp:
 
 
 def _urls_in(file: Path) -> list[str]:
-    """
+    """Read the URLs in a file.
+
     Raises:
-        BadUrl: it cannot be read, has a line that is no URL, or has none.
+        BadUrl: the file cannot be read, has a line that is not a URL, or contains no URL.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -87,5 +89,5 @@ def _urls_in(file: Path) -> list[str]:
             except BadUrl as error:
                 raise BadUrl(f"{file}, line {number}: {error}") from error
     if not urls:
-        raise BadUrl(f"{file}: no URL in it, at least one is needed")
+        raise BadUrl(f"{file}: contains no URL; add at least one")
     return urls

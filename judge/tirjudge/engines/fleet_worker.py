@@ -1,4 +1,4 @@
-"""One engine of a fleet: what it serves, whether that is what the others serve, and with which weights."""
+"""One engine of a fleet: its identity (model and tokenizer), its weights, its requests in flight and its progress."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ PROBE = (
     "```python\nprint(len(response_a.split()) >= 12, 3.14159)\n```\n```output\nTrue\n```\n"
     "<preference>A</preference> <score>10</score> Zwölf naïve Wörter, 数字 и слова 🙂\t\t  \n\n\n"
 )
-"""Two tokenizers that agree on this, and on it as a message, are one. Too long for anybody to remember its ids."""
+"""Text for comparing tokenizers: equal ids for it, as a text and as a message, count as the same tokenizer. It is
+longer than the texts whose encodings are cached."""
 
 LOOK_TIMEOUT_S = 10.0
-"""Longest that a worker may take to say how it is."""
+"""Timeout of a health check, in seconds."""
 
 T = TypeVar("T")
 
@@ -32,76 +33,82 @@ class RemoteEngine(Engine, Protocol):
     """An engine behind a URL."""
 
     async def ready(self) -> ServedModel:
-        """What it serves, once it is healthy.
+        """Check that the server is healthy and return the model it serves.
 
         Raises:
-            EngineUnavailable: it cannot be reached, or is not healthy.
-            CheckpointError: it does not serve the model asked for.
+            EngineUnavailable: the server cannot be reached or is not healthy.
+            CheckpointError: the server does not serve the requested model.
         """
         ...
 
     async def progress(self) -> str | None:
-        """What changes whenever it takes a step, for whomever; None: it does not say."""
+        """Return a text that changes with every step of the engine, for any client; None: not available."""
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What a fleet was last told to go on with."""
+    """The weights of the last `reload` of a fleet."""
 
     checkpoint: Path
+    """Checkpoint folder."""
     version: str
+    """Version of the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerIdentity:
-    """What has to be the same wherever a rollout may go on."""
+    """Properties that must be equal for all workers, so that a rollout can move between them."""
 
     served: ServedModel
+    """Name and context of the model."""
     tokenizer_sha256: str
-    """Of the ids of `PROBE`."""
+    """Hash of the ids of `PROBE`."""
 
     def difference(self, others: WorkerIdentity) -> str | None:
-        """What of it is not as the others have it; None: nothing."""
+        """Return the difference to the other workers as an error message; None: equal."""
         if self.served != others.served:
             return f"it serves {_shown(self.served)}, the others {_shown(others.served)}"
-        return None if self == others else "its tokenizer is not that of the others"
+        return None if self == others else "its tokenizer differs from that of the others"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EngineWorker(Worker):
-    """One engine, as the fleet sees it."""
+    """One engine of a fleet."""
 
     engine: RemoteEngine
+    """The engine."""
     weights: Weights | None = None
-    """What it was told to go on with since it was last left out; None: nothing."""
+    """Weights loaded since the worker was last excluded. None: its initial weights."""
     asked: set[asyncio.Future[Any]] = field(default_factory=set, repr=False)
-    """What it was asked and has not answered."""
+    """Requests in flight."""
     num_missed: int = 0
-    """How often in a row it did not say in time how it is."""
+    """Number of consecutive health checks that timed out."""
     num_turns: int = 0
-    """Turns that it was asked since the start."""
+    """Number of turns sent since the start."""
     seen_at: tuple[str, float] | None = None
-    """Its progress, and since when it has not changed, as far as it was looked at without a gap."""
+    """Last observed progress and the time since when it has been unchanged. None: not observed continuously."""
     mute_since: float | None = None
-    """Since when it has written no token for us, though it says that it is well; None: it has."""
+    """Time since when the worker reports to be healthy but generates no token. None: it generates."""
 
     async def identify(self) -> WorkerIdentity:
-        """
+        """Check the health of the worker and return its identity.
+
         Raises:
-            EngineUnavailable: it cannot be reached, is not healthy, or takes too long to say so.
-            CheckpointError: it does not serve the model asked for.
+            EngineUnavailable: the worker cannot be reached, is not healthy, or the check timed out.
+            CheckpointError: the worker does not serve the requested model.
         """
         return await in_time(self._identify(), url=self.url)
 
     async def ask(self, request: Awaitable[T]) -> T:
-        """What it answers.
+        """Await a request to the worker, which `give_up` can cancel. Errors of the request are raised unchanged.
 
         Raises:
-            EngineUnavailable: nobody waits for its answer any more, because it was given up.
-            What the request raises.
+            EngineUnavailable: the request was cancelled by `give_up`.
         """
         asking = asyncio.ensure_future(request)
         self.asked.add(asking)
@@ -109,14 +116,14 @@ class EngineWorker(Worker):
             await asyncio.wait([asking])
         finally:
             self.asked.discard(asking)
-            if not asking.done():  # whoever asked has gone
+            if not asking.done():  # the caller was cancelled
                 await cancelled(asking)
         if asking.cancelled():
             raise EngineUnavailable(f"{self.url}: {self.problem}")
         return asking.result()
 
     async def ask_turn(self, turn: Awaitable[T]) -> T:
-        """The same for a turn, which is counted."""
+        """Like `ask`, for a turn: also update the counters of turns."""
         self.num_running += 1
         self.num_turns += 1
         self.last_used = asyncio.get_running_loop().time()
@@ -126,7 +133,11 @@ class EngineWorker(Worker):
             self.num_running -= 1
 
     async def stuck_s(self, *, within_s: float) -> float:
-        """For how long it has made no progress, though it has turns; 0 if it does not say so within that time."""
+        """Return for how many seconds the worker has made no progress on its turns; 0 if it is idle or does not answer.
+
+        Args:
+            within_s: timeout of the request for the progress, in seconds.
+        """
         progress = None
         if self.num_running:
             with suppress(TimeoutError):
@@ -140,19 +151,20 @@ class EngineWorker(Worker):
         return now - self.seen_at[1]
 
     def give_up(self) -> None:
-        """Wait no longer for what it was asked."""
+        """Cancel all requests in flight."""
         for asking in self.asked:
             asking.cancel()
 
     async def load(self, weights: Weights) -> None:
-        """
+        """Load weights into the worker.
+
         Raises:
-            CheckpointError: it cannot exchange its weights; nothing has changed.
-            EngineUnavailable: it failed, and nobody knows which weights it has now.
+            CheckpointError: the worker cannot load these weights. It still has the old ones.
+            EngineUnavailable: the worker failed. It is not known which weights it has.
         """
         reload = getattr(self.engine, "reload", None)
         if reload is None:
-            raise CheckpointError(f"{self.url}: this engine cannot exchange its weights")
+            raise CheckpointError(f"{self.url}: this engine cannot replace its weights")
         await reload(weights.checkpoint, version=weights.version)
         self.weights, self.seen_at = weights, None
 
@@ -164,10 +176,10 @@ class EngineWorker(Worker):
 
 
 async def in_time(answer: Awaitable[T], *, url: str) -> T:
-    """
+    """Await an answer with the timeout of a health check. Other errors of the answer are raised unchanged.
+
     Raises:
-        EngineUnavailable: there is no answer in time.
-        What the answer raises.
+        EngineUnavailable: no answer within `LOOK_TIMEOUT_S`.
     """
     try:
         return await asyncio.wait_for(answer, LOOK_TIMEOUT_S)
@@ -176,7 +188,7 @@ async def in_time(answer: Awaitable[T], *, url: str) -> T:
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel it, and wait until it has ended."""
+    """Cancel a task and wait until it has ended."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

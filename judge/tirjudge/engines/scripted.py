@@ -1,6 +1,6 @@
-"""The one double of this project: an engine that is handed what to say. Everything around it is real.
+"""Test double of an engine, which returns scripted texts.
 
-Its tokens are the bytes of the text, so every length, mask and prefix in a test can be counted by eye.
+Its tokens are the bytes of the text, so that lengths, masks and prefixes in a test can be counted by eye.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tirjudge.errors import EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
 END_OF_TURN = 256
-"""The id that ends a turn; 0 to 255 are bytes."""
+"""Id of the end-of-turn token. Ids 0 to 255 are bytes."""
 
 
 class ByteTokenizer:
-    """One id a byte of UTF-8."""
+    """Tokenizer with one id per UTF-8 byte."""
 
     async def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -35,15 +35,15 @@ class ByteTokenizer:
 
 
 class ScriptedEngine(BaseEngine):
-    """Says its texts in turn, each cut at the first stop string, as a real engine would.
+    """Engine that returns scripted texts, each cut after the first stop string like the output of a real engine.
 
     Args:
-        script: one text a turn, over all rollouts in the order in which they ask; or a function that reads the whole
-            sequence so far, as text, and says what comes next.
-        label_probs: text of a label's first token -> probability, the answer to every constrained read; what is not
-            named gets 1e-6. Or a function from the sequence to that.
-        delay_s: seconds that it takes for each text.
-        read_delay_s: seconds that it takes for each constrained read.
+        script: one text per turn, in the order of the requests of all rollouts; or a function from the sequence so far,
+            as text, to the next text.
+        label_probs: text of a label's first token -> probability, the result of every constrained read. Missing tokens
+            get 1e-6. Or a function from the sequence to such a mapping.
+        delay_s: duration of each generated text, in seconds.
+        read_delay_s: duration of each constrained read, in seconds.
 
     Attributes:
         calls: the (token_ids, sampling, session) of every request so far.
@@ -71,10 +71,10 @@ class ScriptedEngine(BaseEngine):
         self._label_probs = label_probs if callable(label_probs) else lambda sequence: label_probs or {}
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """The next text; a constrained read is answered from `label_probs` and uses up none.
+        """Return the next text. A constrained read is answered from `label_probs` and consumes no text.
 
         Raises:
-            EngineUnavailable: the script is at its end.
+            EngineUnavailable: all texts have been used.
         """
         self.calls.append((tuple(token_ids), sampling, session))
         sequence = self.tokenizer.decode(token_ids)

@@ -1,7 +1,7 @@
-"""Text to ids and back, for the engines that hold their own tokenizer.
+"""Tokenizer for engines in this process, and matching of stop strings.
 
-Everything here is ordinary text: added tokens such as "```output" are decoded as they are written, nothing is skipped,
-and a token is its bytes, since the bytes of one character may lie in several tokens.
+Decoding includes all tokens: added tokens such as "```output" decode to their text. Tokens are treated as bytes,
+because the bytes of one character may be split over several tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from tirjudge.types import Completion
 
 
 def render_chatml(messages: Iterable[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
-    """A conversation as the embedded engine's models read it, up to where the answer begins.
+    """Render a conversation in ChatML, the template of the embedded engine's models.
+
+    Args:
+        messages: messages with `role` and `content`.
+        add_generation_prompt: whether to append the start of the assistant's answer.
 
     >>> render_chatml([{"role": "user", "content": "Hi"}])
     '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
@@ -28,18 +32,18 @@ def render_chatml(messages: Iterable[Mapping[str, str]], *, add_generation_promp
 
 
 class LocalTokenizer:
-    """A byte-level `tokenizer.json`, in this process.
+    """A byte-level tokenizer in this process.
 
     Args:
-        tokenizer: its decoder has to be `ByteLevel`, as with every Qwen3 model.
+        tokenizer: tokenizer with a `ByteLevel` decoder, such as that of every Qwen3 model.
 
     Raises:
-        CheckpointError: it is not a byte-level tokenizer.
+        CheckpointError: the tokenizer is not byte-level.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         if not isinstance(tokenizer.decoder, decoders.ByteLevel):
-            raise CheckpointError(f"tokenizer: a byte-level one is needed, its decoder is {tokenizer.decoder}")
+            raise CheckpointError(f"tokenizer: its decoder is {tokenizer.decoder}; a byte-level tokenizer is required")
         self._tokenizer = tokenizer
         self.bytes_of = _bytes_of_tokens(tokenizer)
         added = tokenizer.get_added_tokens_decoder().values()
@@ -47,43 +51,45 @@ class LocalTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> LocalTokenizer:
-        """The tokenizer of a checkpoint folder.
+        """Load the tokenizer of a checkpoint folder.
 
         Raises:
-            CheckpointError: there is none, it is broken, or as in the constructor.
+            CheckpointError: `tokenizer.json` does not exist, is broken, or is not byte-level.
         """
         file = path / "tokenizer.json"
         if not file.exists():
             raise CheckpointError(f"{path}: no tokenizer.json")
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more special
-            raise CheckpointError(f"{file}: no tokenizer: {error}") from error
+        except Exception as error:  # the library raises plain Exception
+            raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
         return cls(tokenizer)
 
     def encode_now(self, text: str) -> list[int]:
+        """Encode text synchronously, without adding special tokens."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     async def encode(self, text: str) -> list[int]:
         return self.encode_now(text)
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """One user message in ChatML, whatever template the checkpoint names: its models are trained on this one."""
+        """Encode one user message in ChatML. The chat template of the checkpoint is ignored, because models of the
+        embedded engine are trained on ChatML."""
         return self.encode_now(render_chatml([{"role": "user", "content": text}]))
 
     async def control_tokens(self) -> ControlTokens:
-        """The added tokens that are marked as special; others are words of the vocabulary, such as line breaks and tags."""
+        """Return the added tokens that are marked as special. Other added tokens, such as tags, are ordinary text."""
         return self._control_tokens
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of the ids; bytes that are no UTF-8 become U+FFFD. An id without a token (a padded vocabulary) is empty."""
+        """Decode ids. Invalid UTF-8 becomes U+FFFD. Ids without a token (a padded vocabulary) decode to nothing."""
         return b"".join(self.bytes_of.get(i, b"") for i in token_ids).decode(errors="replace")
 
     def fit_ids_to_text(self, completion: Completion) -> Completion:
-        """The completion with `decode(token_ids) == text`, where the last token spilled past the stop string.
+        """Return the completion with `decode(token_ids) == text`, if its last token reaches past the stop string.
 
-        That token is dropped, with those that a character it completes began in, and the text that is then missing is
-        encoded anew.
+        That token is dropped, together with earlier tokens that contain parts of the same character. The missing text
+        is then encoded and appended.
         """
         if completion.stop is None:
             return completion
@@ -113,7 +119,8 @@ def _bytes_of_tokens(tokenizer: Tokenizer) -> dict[int, bytes]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """Byte-level BPE writes each byte as one printable character: itself if it is printable Latin-1, else U+0100 and on."""
+    """Return character -> byte of byte-level BPE. A printable Latin-1 byte is its own character; the other bytes are
+    the characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -121,16 +128,21 @@ def _byte_of_character() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopMatch:
+    """A stop string found in generated text."""
+
     text: str
     """The stop string."""
     end: int
-    """Where it ends, in bytes of what was written."""
+    """Offset of its end in the generated text, in bytes."""
 
 
 def find_stop(written: bytes | bytearray, *, stop: Sequence[str], num_seen: int) -> StopMatch | None:
-    """The stop string that ends first and beyond the `num_seen` bytes that were looked at before.
+    """Find the stop string that ends first.
 
-    In bytes, since a match of UTF-8 in UTF-8 cannot begin within a character.
+    Args:
+        written: generated text as UTF-8. A match in UTF-8 bytes never starts inside a character.
+        stop: the stop strings.
+        num_seen: number of leading bytes that were searched before. Matches that end within them are ignored.
     """
     matches = []
     for text in stop:

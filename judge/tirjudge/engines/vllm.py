@@ -1,10 +1,11 @@
-"""vLLM over HTTP: one `/v1/completions` a turn, token ids in and out. The production path, and the mini worker's client.
+"""Engine for vLLM over HTTP: one `/v1/completions` request per turn, with token ids in and out. Recommended in
+production.
 
-What a reader would trip over, besides what `vllm_answer` says:
+Also the client of the mini worker. Notes, in addition to those of `vllm_answer`:
 
-- A turn's priority means something only to a server that was started with `--scheduling-policy priority`; others ignore it.
-- Weights can be exchanged only in a server that was started with VLLM_SERVER_DEV_MODE=1. Whoever reaches such a server can
-  make it do anything, so it must be reachable by this process alone.
+- Priorities of turns need a server started with `--scheduling-policy priority`. Other servers ignore them.
+- Replacing weights needs a server started with VLLM_SERVER_DEV_MODE=1. Its development endpoints give full control over
+  the server, so only this process may be able to reach it.
 """
 
 from __future__ import annotations
@@ -33,32 +34,35 @@ from tirjudge.request_context import origin
 from tirjudge.types import Completion, Sampling
 
 CACHED_CHARS = 64
-"""Texts up to this length (labels, tags, fences) are encoded once and remembered."""
+"""Maximum length of a text whose encoding is cached, in characters. It covers labels, tags and fences."""
 
 CACHED_TEXTS = 4096
+"""Maximum number of cached encodings."""
 
 _PROGRESS = re.compile(r"^vllm:(?:iteration_tokens_total_count|kv_cache_usage_perc)\b.*$", re.MULTILINE)
-"""vLLM counts the steps of its engine that wrote a token; those that only read a part of a long prompt fill its cache."""
+"""Metrics that change while the engine works: the count of steps that generated a token, and the cache usage, which
+grows while a long prompt is prefilled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What a server says of itself at `/v1/models`."""
+    """A model listed at `/v1/models`."""
 
     name: str
+    """Name of the model in requests."""
     context_tokens: int
-    """`max_model_len`: longest sequence, prompt and completion together."""
+    """`max_model_len`: maximum length of prompt and completion together."""
 
 
 class VLLMEngine(BaseEngine):
     """One vLLM server, or one mini worker.
 
     Args:
-        base_url: such as `http://host:8000`, without `/v1`.
-        model: name under which the server serves it; None: the first that it lists.
-        api_key: what the server was given as `--api-key`; None: nothing.
-        timeout_s: longest wait for one turn.
-        transport: how requests travel; None: over the network.
+        base_url: URL such as `http://host:8000`, without `/v1`.
+        model: name of the model on the server. None: the first listed model.
+        api_key: the server's `--api-key`. None: no key is sent.
+        timeout_s: maximum time to wait for one turn, in seconds.
+        transport: httpx transport, for tests. None: the network.
     """
 
     facts = EngineFacts(reloads=True)
@@ -80,32 +84,32 @@ class VLLMEngine(BaseEngine):
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Ids that were seen to end a turn; the server names none beforehand."""
+        """End-of-turn ids observed so far. The server does not report them in advance."""
         return self._reader.eos_token_ids
 
     async def ready(self) -> ServedModel:
-        """What the server serves, once it is healthy.
+        """Check that the server is healthy and return the model to use.
 
         Raises:
-            EngineUnavailable: it cannot be reached, or is not healthy.
-            CheckpointError: it does not serve the model asked for.
+            EngineUnavailable: the server cannot be reached or is not healthy.
+            CheckpointError: the server does not serve the requested model.
         """
         await self._server.get("/health")
         return await self._find_model()
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn. Cancelling the caller closes the connection, which makes the server abort.
+        """Generate one turn. Cancelling the caller closes the connection, and the server aborts the request.
 
         Raises:
             PromptTooLong: the ids leave no room in the server's context.
-            EngineUnavailable: the server cannot be reached, failed, or answered with something else than a completion.
-            CheckpointError: it does not serve the model asked for.
+            EngineUnavailable: the server cannot be reached, failed, or did not return a completion.
+            CheckpointError: the server does not serve the requested model.
         """
         served = self._served or await self._find_model()
         room = served.context_tokens - len(token_ids)
         if room <= 0:
             raise PromptTooLong(
-                f"the sequence has {len(token_ids)} tokens; {served.name} takes up to {served.context_tokens - 1}"
+                f"the sequence has {len(token_ids)} tokens; {served.name} accepts at most {served.context_tokens - 1}"
             )
         body = _completion_body(token_ids, sampling=sampling, session=session, model=served.name, room=room)
         answer = await self._server.post("/v1/completions", body, headers={"X-Session-ID": session})
@@ -113,23 +117,23 @@ class VLLMEngine(BaseEngine):
             return await self._reader.read(_answer_of(answer, sampling=sampling))
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Have the server go on with the weights of a checkpoint folder: it ends what runs, lets what comes wait, reads the
-        weights, forgets its prefix cache, and goes on.
+        """Replace the server's weights: drain running requests, hold new ones, load the weights, clear the prefix
+        cache.
 
         Args:
-            checkpoint: its whole path, on a disk that the server sees under the same one.
-            version: not told to the server, which has no word for it.
+            checkpoint: absolute path of the checkpoint folder. The server must see it under the same path.
+            version: not sent to the server, because its API has no such field.
 
         Raises:
-            CheckpointError: the server was not started with VLLM_SERVER_DEV_MODE=1, or would take half of the weights;
-                nothing has changed.
-            EngineUnavailable: the server failed; nobody knows which weights it has now, or it still waits.
+            CheckpointError: the server was not started with VLLM_SERVER_DEV_MODE=1, or cannot load these weights
+                completely. The old weights are still in use.
+            EngineUnavailable: the server failed. It is not known which weights it has, and it may still hold requests.
         """
         try:
             device = await self._device()
         except CheckpointError as error:
             raise CheckpointError(
-                f"{self._server.url}/server_info: there is none; weights are exchanged in servers that were started with "
+                f"{self._server.url}/server_info: not found; to replace weights, start the server with "
                 "VLLM_SERVER_DEV_MODE=1"
             ) from error
         check_reload(checkpoint, device=device)
@@ -142,20 +146,20 @@ class VLLMEngine(BaseEngine):
             await self._send_dev("/resume", {})
 
     async def _device(self) -> str:
-        """What the server computes on, such as `cuda`."""
+        """Return the device of the server, such as `cuda`."""
         info = await self._server.get("/server_info?config_format=json")
         with _reading(f"{self._server.url}/server_info"):
             return str(info["vllm_config"]["device_config"]["device"])
 
     async def _send_dev(self, path: str, body: Mapping[str, Any]) -> None:
-        """Whatever goes wrong now is the server's fault."""
+        """Send a request to a development endpoint. Every error means that the server failed."""
         try:
             await self._server.post(path, body)
         except (CheckpointError, PromptTooLong) as error:
             raise EngineUnavailable(str(error)) from error
 
     async def progress(self) -> str | None:
-        """What changes whenever the engine takes a step, of the server's metrics; None: they are not to be had."""
+        """Return a text from the server's metrics that changes with every step of the engine; None: no metrics."""
         try:
             lines = _PROGRESS.findall(await self._server.get_text("/metrics"))
         except TirjudgeError:
@@ -163,6 +167,7 @@ class VLLMEngine(BaseEngine):
         return "\n".join(lines) or None
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._server.aclose()
 
     async def _find_model(self) -> ServedModel:
@@ -171,29 +176,29 @@ class VLLMEngine(BaseEngine):
             served = [
                 ServedModel(name=model["id"], context_tokens=model["max_model_len"])
                 for model in answer["data"]
-                if model["max_model_len"] is not None  # an adapter
+                if model["max_model_len"] is not None  # None: an adapter, not a model
             ]
         self._served = next((model for model in served if self._model in (None, model.name)), None)
         if self._served is None:
             names = ", ".join(model.name for model in served) or "nothing"
-            raise CheckpointError(f"{self._server.url} serves {names}; {self._model or 'any model'!r} was asked for")
+            raise CheckpointError(f"{self._server.url} serves {names}, not the requested {self._model or 'model'!r}")
         return self._served
 
 
 def _completion_body(
     token_ids: Sequence[int], *, sampling: Sampling, session: str, model: str, room: int
 ) -> dict[str, Any]:
-    whom = origin()
+    context = origin()
     body = {
         **sampling_fields(sampling, room=room),
         "model": model,
         "prompt": list(token_ids),
         "session_id": session,
-        "priority": whom.priority(turn=sampling.turn),
+        "priority": context.priority(turn=sampling.turn),
         "return_token_ids": True,
     }
-    if whom.cache_salt is not None:
-        body["cache_salt"] = whom.cache_salt
+    if context.cache_salt is not None:
+        body["cache_salt"] = context.cache_salt
     if sampling.logprob_token_ids:
         body["return_tokens_as_token_ids"] = True
     return body
@@ -215,7 +220,7 @@ def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
 
 
 class RemoteTokenizer:
-    """The server's own tokenizer and chat template, over `/tokenize` and `/detokenize`."""
+    """Tokenizer and chat template of the server, over `/tokenize` and `/detokenize`."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -238,20 +243,20 @@ class RemoteTokenizer:
         return await self._tokenize({"messages": messages, "add_generation_prompt": True})
 
     async def control_tokens(self) -> ControlTokens:
-        """The special tokens that `/tokenizer_info` names; those of all families where the server was not started with
-        `--enable-tokenizer-info-endpoint`."""
+        """Return the special tokens from `/tokenizer_info`; those of all known families if the server was not started
+        with `--enable-tokenizer-info-endpoint`."""
         if self._control_tokens is None:
             try:
                 info = await self._server.get("/tokenizer_info")
-            except (CheckpointError, TurnRefused):  # it has no such endpoint
+            except (CheckpointError, TurnRefused):  # the server does not have this endpoint
                 info = {}
-            except EngineUnavailable:  # so has a gateway that refuses it; a server that is down fails the next request
+            except EngineUnavailable:  # a gateway may block the endpoint; if the server is down, the next request fails
                 return FAMILIES
             self._control_tokens = _control_tokens_in(info) or FAMILIES
         return self._control_tokens
 
     async def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of the ids, special tokens included."""
+        """Decode ids to text, including special tokens."""
         answer = await self._server.post("/detokenize", {"tokens": list(token_ids)})
         with _reading(f"{self._server.url}/detokenize"):
             return answer["prompt"]
@@ -263,9 +268,9 @@ class RemoteTokenizer:
 
 
 def _control_tokens_in(info: Any) -> ControlTokens | None:
-    """The special tokens of a tokenizer's configuration; None: it names no added tokens.
+    """Return the special tokens in a tokenizer's configuration; None if it lists no added tokens.
 
-    vLLM gives added tokens without their flags. Of those, what a family knows as a control token is one.
+    vLLM lists added tokens without their `special` flag. Of these, the tokens in `FAMILIES` count as special.
     """
     added = info.get("added_tokens_decoder") if isinstance(info, Mapping) else None
     if not isinstance(added, Mapping) or not added:
@@ -280,7 +285,7 @@ def _control_tokens_in(info: Any) -> ControlTokens | None:
 
 
 class _Server:
-    """Requests to one base URL, with what goes wrong turned into our errors."""
+    """HTTP client of one base URL that raises errors of this project."""
 
     def __init__(
         self, url: str, *, api_key: str | None, timeout_s: float, transport: httpx2.AsyncBaseTransport | None
@@ -312,7 +317,7 @@ class _Server:
     async def _send(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **content: Any
     ) -> dict[str, Any]:
-        """The answer's JSON; {} for an empty body."""
+        """Send a request and return the JSON of the response; {} for an empty body."""
         response = await self._response(method, path, headers=headers, **content)
         try:
             return response.json() if response.content else {}
@@ -327,7 +332,7 @@ class _Server:
             response = await self._client.request(method, path, headers=headers, **content)
         except (httpx2.HTTPError, ValueError) as error:
             failure = EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}")
-            raise failure.logged_as(f"{self.url}{path}: no JSON") from error
+            raise failure.logged_as(f"{self.url}{path}: {type(error).__name__}") from error
         if not response.is_success:
             raise _error_of(response, url=f"{self.url}{path}")
         return response
@@ -335,7 +340,7 @@ class _Server:
 
 @contextmanager
 def _reading(url: str) -> Iterator[None]:
-    """An answer that lacks what vLLM's has is the server's fault."""
+    """Raise EngineUnavailable if a response lacks a field or has one of the wrong type."""
     try:
         yield
     except (KeyError, IndexError, TypeError) as error:
@@ -344,7 +349,7 @@ def _reading(url: str) -> Iterator[None]:
 
 
 def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
-    """Our error for a status that is none of success; vLLM's body is {"error": {"message", "type", "param", "code"}}."""
+    """Convert an error response. The body from vLLM is {"error": {"message", "type", "param", "code"}}."""
     try:
         error = response.json()["error"]
         message, param = str(error["message"]), error.get("param")
@@ -362,7 +367,7 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
 
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
-    """One server, or several that serve the same model: `URL[,URL]`, or as `options.urls` says."""
+    """Open one server or several servers of the same model: `URL[,URL]`, or the URLs from `options.urls`."""
     from tirjudge.engines.fleet import FleetEngine
 
     connect = partial(VLLMEngine, api_key=options.key)
@@ -371,16 +376,16 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
         engine = FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
     elif len(urls) > 1:
         engine = FleetEngine(lambda: urls, connect=connect)
-    elif urls:  # nobody can stand in for it: to leave it out would only fail what it could still do
+    elif urls:  # no fleet for one server: without a replacement, excluding it would only fail more requests
         engine = connect(urls[0])
     else:
-        raise ValueError("vllm: given without an address; such as vllm:http://gpu-1:8000")
+        raise ValueError("vllm: given without an address; give one such as vllm:http://gpu-1:8000")
     folder = options.profile
     try:
         served = await engine.ready()
         profile = Profile(name=served.name) if folder is None else load_profile(checkpoint_folder(folder))
         context_tokens = min(served.context_tokens, profile.context_tokens)
-        # Only a folder with the tokenizer is that of the model; else it is the profile alone.
+        # A folder without a tokenizer has only the profile and does not identify the model.
         identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)
         yield Model(engine=engine, profile=profile.model_copy(update={"context_tokens": context_tokens}), **identity)
     finally:

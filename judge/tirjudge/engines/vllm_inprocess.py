@@ -1,9 +1,9 @@
-"""vLLM inside of this program: its `AsyncLLM` as an engine, where one wants no server beside.
+"""Engine for vLLM in this process: uses vLLM's `AsyncLLM` without an HTTP server.
 
-What a reader would trip over, besides what `vllm_answer` says:
+Notes, in addition to those of `vllm_answer`:
 
-- vLLM runs the model in a process of its own, started here and ended with the engine.
-- It is not among this package's requirements, because it decides which torch there is; it is imported when one is opened.
+- vLLM runs the model in a child process, which ends with the engine.
+- vLLM is not a dependency of this package, because it pins a version of torch. It is imported when an engine is opened.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ DEFAULTS: Mapping[str, Any] = {
     "logprobs_mode": "raw_logprobs",
     "disable_log_stats": True,
 }
-"""What a judge wants of `AsyncEngineArgs`, unless told otherwise."""
+"""Defaults for `AsyncEngineArgs`."""
 
 
 @asynccontextmanager
 async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[AsyncVLLMEngine]:
-    """An engine around a model, ended afterwards. Loading blocks the event loop.
+    """Start vLLM with a model and shut it down at the end of the block. Loading blocks the event loop.
 
     Args:
-        model: folder of a checkpoint with a chat template, or the name of one on the hub.
-        options: of vLLM's `AsyncEngineArgs`, such as `max_model_len` and `tensor_parallel_size`.
+        model: checkpoint folder with a chat template, or the name of a model on the Hugging Face hub.
+        options: options of vLLM's `AsyncEngineArgs`, such as `max_model_len` and `tensor_parallel_size`.
 
     Raises:
-        EngineUnavailable: vLLM is not installed, or its engine does not start.
-        CheckpointError: it cannot make sense of the model or the options.
+        EngineUnavailable: vLLM is not installed or does not start.
+        CheckpointError: vLLM rejects the model or the options.
     """
     with _importing():
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
@@ -57,7 +57,7 @@ async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[As
     try:
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(model), **{**DEFAULTS, **options}))
     except (ValueError, TypeError, OSError) as error:
-        raise CheckpointError(f"{model}: vLLM does not take it: {error}") from error
+        raise CheckpointError(f"{model}: rejected by vLLM: {error}") from error
     except RuntimeError as error:
         raise EngineUnavailable(f"{model}: vLLM does not start: {error}") from error
     try:
@@ -67,49 +67,50 @@ async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[As
 
 
 def options_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """Options of `AsyncEngineArgs`, from arguments as `vllm serve` takes them.
+    """Parse arguments of `vllm serve` into options of `AsyncEngineArgs`.
 
     Raises:
         EngineUnavailable: vLLM is not installed.
-        CheckpointError: it does not know one of them.
+        CheckpointError: an argument is unknown or invalid.
     """
     with _importing():
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.utils.argparse_utils import FlexibleArgumentParser  # pyright: ignore[reportMissingImports]
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
     for action in parser._actions:
-        action.default = argparse.SUPPRESS  # what is said is told from what is not
-    said = io.StringIO()
+        action.default = argparse.SUPPRESS  # return only the arguments that were given
+    stderr = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(stderr):
             given = vars(parser.parse_args(list(arguments)))
     except SystemExit as error:
-        last = (said.getvalue().strip().splitlines() or ["no reason"])[-1]
-        raise CheckpointError(f"{shlex.join(arguments)!r} given for vLLM: {last}") from error
+        last = (stderr.getvalue().strip().splitlines() or ["no reason"])[-1]
+        raise CheckpointError(f"vLLM arguments {shlex.join(arguments)!r}: {last}") from error
     names = {field.name for field in fields(AsyncEngineArgs)}
     return {name: value for name, value in given.items() if name in names}
 
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    """
+    """Convert an ImportError of vLLM.
+
     Raises:
         EngineUnavailable: vLLM is not installed.
     """
     try:
         yield
     except ImportError as error:
-        raise EngineUnavailable(f"vLLM in this process: {error}; `pip install vllm` would do") from error
+        raise EngineUnavailable(f"vLLM in this process: {error}; run `pip install vllm`") from error
 
 
 class AsyncVLLMEngine(BaseEngine):
-    """vLLM's engine in this process.
+    """Engine around an `AsyncLLM` of vLLM.
 
     Args:
-        llm: a `vllm.v1.engine.async_llm.AsyncLLM`; ending it is left to whoever made it.
+        llm: a `vllm.v1.engine.async_llm.AsyncLLM`. The caller shuts it down.
 
     Attributes:
-        served: what it serves, as a server would say it.
+        served: name and context of the model.
     """
 
     facts = EngineFacts(reloads=True)
@@ -123,47 +124,47 @@ class AsyncVLLMEngine(BaseEngine):
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Ids that were seen to end a turn."""
+        """End-of-turn ids observed so far."""
         return self._reader.eos_token_ids
 
     @property
     def ended(self) -> str | None:
-        """Why it generates no more; None while it does."""
+        """Why vLLM has ended. None: it works."""
         return f"vLLM in this process: {self._llm.dead_error}" if self._llm.errored else None
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn. Cancelling the caller makes vLLM abort.
+        """Generate one turn. If the caller is cancelled, vLLM aborts the request.
 
         Raises:
             PromptTooLong: the ids leave no room in the model's context.
-            TurnRefused: vLLM does not take the request.
-            EngineUnavailable: it failed.
+            TurnRefused: vLLM rejects the request.
+            EngineUnavailable: vLLM failed.
         """
         room = self.served.context_tokens - len(token_ids)
         if room <= 0:
             limit = self.served.context_tokens - 1
-            raise PromptTooLong(f"the sequence has {len(token_ids)} tokens; {self.served.name} takes up to {limit}")
+            raise PromptTooLong(f"the sequence has {len(token_ids)} tokens; {self.served.name} accepts at most {limit}")
         output = await self._run(token_ids, sampling=sampling, session=session, room=room)
         try:
             return await self._reader.read(_answer_of(output, sampling=sampling))
         except (KeyError, IndexError, TypeError) as error:
-            failure = EngineUnavailable(f"vLLM in this process: no completion: {error!r}")
-            raise failure.logged_as(f"vLLM in this process: no completion: {type(error).__name__}") from error
+            failure = EngineUnavailable(f"vLLM in this process: invalid completion: {error!r}")
+            raise failure.logged_as(f"vLLM in this process: invalid completion: {type(error).__name__}") from error
 
     async def _run(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, room: int) -> Any:
-        """The one output of a request, a `RequestOutput`."""
+        """Run a request and return its only output, a `RequestOutput`."""
         from vllm.exceptions import VLLMClientError, VLLMServerError  # pyright: ignore[reportMissingImports]
 
-        whom = origin()
+        context = origin()
         prompt: dict[str, Any] = {"prompt_token_ids": list(token_ids)}
-        if whom.cache_salt is not None:
-            prompt["cache_salt"] = whom.cache_salt
+        if context.cache_salt is not None:
+            prompt["cache_salt"] = context.cache_salt
         try:
             outputs = self._llm.generate(
                 prompt,
                 _params_of(sampling, room=room),
                 f"{session}-{uuid.uuid4().hex[:8]}",
-                priority=whom.priority(turn=sampling.turn),
+                priority=context.priority(turn=sampling.turn),
                 session_id=session,
                 trace_headers=trace_headers() or None,
             )
@@ -177,15 +178,15 @@ class AsyncVLLMEngine(BaseEngine):
             raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Go on with the weights of a checkpoint folder: what runs ends, what comes waits, the prefix cache is emptied.
+        """Replace the weights: drain running requests, hold new ones, load the weights, clear the prefix cache.
 
         Args:
-            checkpoint: its whole path.
-            version: not told to vLLM, which has no word for it.
+            checkpoint: absolute path of the checkpoint folder.
+            version: not passed to vLLM, because its API has no such field.
 
         Raises:
-            CheckpointError: vLLM would take half of the weights; nothing has changed.
-            EngineUnavailable: it failed; nobody knows which weights it has now.
+            CheckpointError: vLLM cannot load these weights completely. The old weights are still in use.
+            EngineUnavailable: vLLM failed. It is not known which weights it has.
         """
         check_reload(checkpoint, device=str(self._llm.vllm_config.device_config.device))
         try:
@@ -195,13 +196,13 @@ class AsyncVLLMEngine(BaseEngine):
                 await self._llm.reset_prefix_cache()
             finally:
                 await self._llm.resume_generation()
-        except Exception as error:  # whatever the workers raised comes as it is
+        except Exception as error:  # vLLM re-raises any exception of its workers
             failure = EngineUnavailable(f"vLLM in this process: {type(error).__name__}: {error}")
             raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
 
 class TemplateTokenizer:
-    """A tokenizer of transformers, with its chat template."""
+    """Tokenizer from transformers, with its chat template."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -210,9 +211,10 @@ class TemplateTokenizer:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """
+        """Render one user message with the chat template and encode it.
+
         Raises:
-            CheckpointError: it has no chat template.
+            CheckpointError: the tokenizer has no chat template.
         """
         messages = [{"role": "user", "content": text}]
         try:
@@ -222,23 +224,23 @@ class TemplateTokenizer:
         return await self.encode(rendered)
 
     async def control_tokens(self) -> ControlTokens:
-        added = getattr(self._tokenizer, "added_tokens_decoder", {})  # Mistral's own tokenizer has none
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})  # missing in Mistral's tokenizer class
         special = [token.content for token in added.values() if token.special]
         return ControlTokens([*special, *self._tokenizer.all_special_tokens])
 
     async def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of the ids, special tokens included."""
+        """Decode ids to text, including special tokens."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def _name_of(config: Any) -> str:
-    """The name that vLLM serves the model under; the first if there are several."""
+    """Return the name of the served model; the first one if there are several."""
     served = config.served_model_name
     return served if isinstance(served, str) else (served or [config.model])[0]
 
 
 def _params_of(sampling: Sampling, *, room: int) -> Any:
-    """As a `vllm.SamplingParams`."""
+    """Convert to a `vllm.SamplingParams`."""
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
     from vllm.sampling_params import (  # pyright: ignore[reportMissingImports]
         RepetitionDetectionParams,
@@ -248,7 +250,7 @@ def _params_of(sampling: Sampling, *, room: int) -> Any:
     fields = sampling_fields(sampling, room=room)
     fields["repetition_detection"] = RepetitionDetectionParams(**fields["repetition_detection"])
     if sampling.logprob_token_ids:
-        fields["logprobs"] = None  # else the named ids are cut down to so many
+        fields["logprobs"] = None  # a number would truncate the list of requested ids
     return SamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY)
 
 
@@ -270,7 +272,7 @@ def _answer_of(output: Any, *, sampling: Sampling) -> VLLMAnswer:
 
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
-    """A checkpoint folder or the name of a model on the hub; without an address the bundled judge."""
+    """Open a checkpoint folder or the name of a model on the hub. Empty address: the bundled judge."""
     checkpoint = Path(address) if address else bundled_checkpoint()
     folder = checkpoint if checkpoint.is_dir() else None
     profile = Profile(name=str(checkpoint)) if folder is None else load_profile(folder)

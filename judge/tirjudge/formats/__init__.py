@@ -1,4 +1,4 @@
-"""Prompt formats, one a file; other packages add theirs under the entry point group `tirjudge.formats`."""
+"""Prompt formats, one per module. Other packages register formats under the entry point group `tirjudge.formats`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tirjudge.formats.base import Format
 from tirjudge.kinds import Kinds
 
 FORMATS: Kinds[Format] = Kinds("tirjudge.formats", what="format")
-"""By name and version, such as `tirjudge/1`."""
+"""Installed formats, by name and version, such as `tirjudge/1`."""
 
 DEFAULT_FORMAT = "tirjudge/1"
 
 
 @cache
 def format_named(name: str | None) -> Format:
-    """The format of that name; None: the default one.
+    """Return the format with that name. None: the default format.
 
     Raises:
-        ValueError: there is none. The message lists the names that are known.
+        ValueError: unknown name. The message lists the installed formats.
     """
-    if name in (None, DEFAULT_FORMAT):  # without a look at all that is installed
+    if name in (None, DEFAULT_FORMAT):  # fast path: does not scan the entry points of installed packages
         from tirjudge.formats.tirjudge_1 import FORMAT
 
         return FORMAT

@@ -1,4 +1,4 @@
-"""What the loop asks of a format: how a request is shown, and how what the model wrote is read."""
+"""Protocol of a prompt format: it renders requests for the model and parses the texts that the model writes."""
 
 from __future__ import annotations
 
@@ -13,41 +13,45 @@ from tirjudge.types import Completion, JudgeRequest, Mode, ToolCall, ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stops:
-    """The strings that end a turn. The one that matched is kept at the end of its text."""
+    """Stop strings of a turn. The matched string is kept at the end of the text."""
 
     verdict: tuple[str, ...] = ()
-    """After a verdict; nothing useful follows it."""
+    """Stop strings that end a verdict."""
     call: tuple[str, ...] = ()
-    """After a tool call."""
+    """Stop strings that end a tool call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVerdict:
-    """Where the model gave its verdict."""
+    """A verdict in the texts of the model."""
 
     label: str
+    """Label of the verdict."""
     turn: int
     """Index of the turn."""
     start: int
-    """Where in the turn's text the label begins."""
+    """Offset of the label in the text of the turn, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forcing:
-    """The text around a verdict that is forced: the label that the model holds likeliest is put between the two."""
+    """Texts for forcing a verdict. The most probable label is inserted between `opening` and `closing`."""
 
     opening: str
+    """Text before the label."""
     closing: str
+    """Text after the label."""
     question: str
-    """Asks for the verdict in words; for models that cannot be held to the labels."""
+    """Question that asks for the verdict in words, for engines that cannot be constrained to the labels."""
 
 
 class Format(Protocol):
-    """One way to ask a model for a judgment, and to read its answer. All methods are pure.
+    """A prompt format. All methods are pure.
 
     Attributes:
-        name: with the version, such as `tirjudge/1`. `judge.json` names the one that a checkpoint was trained for.
-        sha256: 64 hex digits over all that the model is shown; another hash is another format.
+        name: name with version, such as `tirjudge/1`. `judge.json` names the format that a checkpoint was trained for.
+        sha256: 64 hex digits of a hash over all fixed texts that the model sees. A different hash is a different
+            format.
     """
 
     name: str
@@ -56,7 +60,7 @@ class Format(Protocol):
     def sha256(self) -> str: ...
 
     def labels(self, mode: Mode, num_responses: int) -> tuple[str, ...]:
-        """What a verdict may say: a score, or the name of a response."""
+        """Return the labels that a verdict may have: scores, or names of responses."""
         ...
 
     def render(
@@ -69,46 +73,46 @@ class Format(Protocol):
         response_chars: int,
         control_tokens: ControlTokens,
     ) -> str:
-        """The user message.
+        """Render the user message.
 
         Args:
-            request: what is judged.
-            order: indexes of the responses to show, in this order; one for pointwise.
-            tools: that the model may call; none: the prompt says nothing of tools.
-            prompt_chars: longest question shown whole.
-            response_chars: longest response shown whole.
-            control_tokens: of the model that reads it; broken wherever a text spells them.
+            request: the request.
+            order: indexes of the responses to show, in the order to show them; one index for pointwise.
+            tools: tools that the model may call. Empty: the prompt does not mention tools.
+            prompt_chars: maximum length of a question shown in full, in characters.
+            response_chars: maximum length of a response shown in full, in characters.
+            control_tokens: control tokens of the model, to break in untrusted text.
         """
         ...
 
     def bindings(self, request: JudgeRequest, *, order: Sequence[int]) -> Bindings:
-        """The variables that a program finds: the whole texts, under the names that the prompt gives them."""
+        """Return the variables for programs: the full texts, under the names used in the prompt."""
         ...
 
     def stops(self, mode: Mode, *, tools: Sequence[Tool]) -> Stops:
-        """What ends a turn."""
+        """Return the stop strings of a turn."""
         ...
 
     def read_call(self, completion: Completion, *, tools: Sequence[Tool]) -> ToolCall | None:
-        """The tool call that a turn ends with; None: it asks for none."""
+        """Parse the tool call at the end of a turn; None if the turn makes no call."""
         ...
 
     def find_verdict(self, texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> FoundVerdict | None:
-        """The last well-formed verdict in the model's own texts, one text a turn.
+        """Find the last well-formed verdict in the texts of the model, one text per turn.
 
         Returns:
-            None if there is no verdict, or if the last one names what was not offered.
+            None without a verdict, or if the label of the last one was not offered.
         """
         ...
 
     def shown_output(self, result: ToolResult, *, limit: int, control_tokens: ControlTokens) -> str:
-        """What the model is shown of a tool's result, at most about `limit` characters."""
+        """Return the text of a tool result to show to the model, at most about `limit` characters."""
         ...
 
     def observation(self, output: str, *, call: ToolCall) -> str:
-        """All the text that follows the call: the output between its delimiters."""
+        """Return the complete text that follows a call: the output with its delimiters."""
         ...
 
     def forcing(self, mode: Mode, *, labels: Sequence[str]) -> Forcing | None:
-        """How a verdict is forced; None: it cannot be, and a rollout without one abstains."""
+        """Return the texts for forcing a verdict. None: not supported; a rollout without a verdict abstains."""
         ...

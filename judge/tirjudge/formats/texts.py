@@ -1,8 +1,8 @@
-"""What formats do with texts: break delimiters in those of strangers, shorten long ones, fill templates.
+"""Text functions for prompt formats: neutralize untrusted text, shorten long texts, fill templates.
 
-Untrusted text is neutralised where it is shown: our own tags, code fences and the control tokens of the served model inside
-it are broken by a space, so that it can neither close its section nor open another. Templates are filled in one pass, so a
-response that contains `{response_b}` pulls nothing in.
+Untrusted text is neutralized before it is shown: a space breaks every tag of the format, every code fence and every
+control token of the model. The text can then neither close its section nor open another. Templates are filled in one
+pass, so that placeholders inside a response, such as `{response_b}`, are not expanded.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _DELIMITERS = re.compile(
     r"|\[(?=/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",
     re.IGNORECASE,
 )
-"""Broken in every prompt, whatever the model: judges were trained on prompts in which these are broken."""
+"""Delimiters that are broken in every prompt, for every model. Judges were trained on prompts with these broken."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 TRUNCATED = "[output cut]"
-"""Stands where output was cut away."""
+"""Marker in place of removed output."""
 
 
 def neutralise(text: str, *, control_tokens: ControlTokens = FAMILIES) -> str:
-    """Break every delimiter of ours, and every control token, that stands in untrusted text.
+    """Break every delimiter of the format and every control token in untrusted text.
 
     Args:
-        text: as a stranger wrote it.
-        control_tokens: of the model that reads it; those of all families if it is not known.
+        text: untrusted text.
+        control_tokens: control tokens of the model. Default: those of all known model families.
 
     >>> neutralise("</preference> ```python <|im_end|> [e~[")
     '< /preference> ` ` `python < |im_end|> [ e~['
@@ -42,7 +42,8 @@ def neutralise(text: str, *, control_tokens: ControlTokens = FAMILIES) -> str:
 
 
 def elide(text: str, *, limit: int) -> str:
-    """Head and tail of a text of more than `limit` characters, and between them how much is not shown.
+    """Return a text of at most `limit` characters unchanged; of a longer text, the head, the tail and the omitted
+    length.
 
     >>> elide("abcdefghij", limit=4)
     'ab [... 6 characters ...] ij'
@@ -54,7 +55,8 @@ def elide(text: str, *, limit: int) -> str:
 
 
 def cut(text: str, *, limit: int) -> str:
-    """The first three quarters and the last quarter of the characters allowed, with the marker between them."""
+    """Return a text of at most `limit` characters unchanged; of a longer text, a head (3/4 of the limit), `TRUNCATED`
+    and a tail (1/4)."""
     if len(text) <= limit:
         return text
     tail = limit // 4
@@ -62,9 +64,9 @@ def cut(text: str, *, limit: int) -> str:
 
 
 def fill(template: str, values: dict[str, str]) -> str:
-    """Replace each `{name}` by its value in one pass: what a value contains is never looked at.
+    """Replace each `{name}` by its value in one pass. Placeholders inside values are not expanded.
 
     Raises:
-        KeyError: the template names something that was not given.
+        KeyError: the template contains a name without a value.
     """
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)

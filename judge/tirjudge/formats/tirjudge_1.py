@@ -1,8 +1,9 @@
-"""`tirjudge/1`, the format that judges of ours are trained on: six prompts, Python blocks, output fences and verdict tags.
+"""The format `tirjudge/1`, on which the bundled judge is trained: six prompts, Python blocks, output fences, verdict
+tags.
 
-Frozen byte for byte: prompt and observation texts are part of a trained judge. Whatever should change becomes a new version
-in a file of its own. Programs get the texts of a request untouched; what is shown is neutralised (`texts.py`). Only the
-model's own text is ever parsed, never an observation.
+All prompt and observation texts are frozen byte for byte, because trained judges depend on them. A change requires a
+new format version in a new module. Programs get the original texts of a request; the prompt shows neutralized texts
+(`texts.py`). Calls and verdicts are parsed only from text that the model wrote, never from an observation.
 """
 
 from __future__ import annotations
@@ -32,36 +33,36 @@ from tirjudge.types import (
 NAME = "tirjudge/1"
 
 SCORES = tuple(str(score) for score in range(1, 11))
-"""What a pointwise judge may answer."""
+"""Labels of a pointwise verdict."""
 
 OUTPUT_FENCE = "```output"
-"""The model opens its output block with this; generation stops there and the program runs."""
+"""Opening of an output block. Generation stops when the model writes it, and the program runs."""
 
 MAX_NAME_CHARS = 80
-"""Longest name of a criterion shown whole."""
+"""Maximum length of a criterion's name shown in full, in characters."""
 
 _PYTHON = (PYTHON,)
 
 MORE_TOOLS = """\
 You may call tools: write a block that begins with ``` and the tool's name, close it, then open an ```output block, and its \
 output is given to you. You may make {max_tool_calls} calls in all."""
-"""Stands before the question where tools besides Python are offered; no judge of ours was trained on it."""
+"""Text before the question if tools other than Python are offered. The bundled judge was not trained on it."""
 
 _GUIDANCE = re.compile(r"<(?=/?(?:reference|criteria|rubric)>)", re.IGNORECASE)
-"""The delimiters of what a request may add. They are broken only where they delimit: the text of every other prompt is
-what judges were trained on."""
+"""Tags of the optional sections. They are broken only in prompts with such a section, because judges were trained on
+prompts without them."""
 
 
 @cache
 def template(mode: Mode, *, tools: bool) -> str:
-    """One of the six prompts, as it stands in its file."""
+    """Return one of the six prompt templates, read from its file."""
     name = f"{mode}_{'tools' if tools else 'plain'}.txt"
     return resources.files("tirjudge").joinpath("formats", "prompts", "tirjudge_1", name).read_text(encoding="utf-8")
 
 
 @cache
 def prompts_sha256() -> str:
-    """One hash over the six prompts; a checkpoint says which it was trained on."""
+    """Return the SHA-256 over the six prompt templates. `judge.json` has the hash that a checkpoint was trained on."""
     digest = hashlib.sha256()
     for mode in Mode:
         for tools in (True, False):
@@ -70,7 +71,7 @@ def prompts_sha256() -> str:
 
 
 def labels(mode: Mode, num_responses: int) -> tuple[str, ...]:
-    """What a verdict may say: a score, or the letter of a response."""
+    """Return the labels that a verdict may have: scores, or letters of responses."""
     if mode is Mode.POINTWISE:
         return SCORES
     return tuple(label_of(index) for index in range(num_responses))
@@ -91,21 +92,21 @@ def render_prompt(
     more_tools: Sequence[Tool] = (),
     control_tokens: ControlTokens = FAMILIES,
 ) -> str:
-    """The user message of one rollout.
+    """Render the user message of one rollout.
 
     Args:
-        mode: which of the prompts.
-        prompt: the question, whole.
-        responses: the candidates in the order to show them, whole; exactly one for pointwise.
-        tools: with or without Python.
-        max_tool_calls: said in the prompt, so that the model can plan.
-        prompt_chars: longest prompt shown whole; the same for a rubric, and for all criteria together.
-        response_chars: longest response shown whole; the same for a reference.
-        reference: an answer known to be good; None: there is none.
-        criteria: what to judge by.
-        rubric: how to judge; None: it is left to the judge.
-        more_tools: those besides Python.
-        control_tokens: of the model that reads it; broken where a text spells them.
+        mode: judging task.
+        prompt: full text of the question.
+        responses: full texts of the candidates, in the order to show them; exactly one for pointwise.
+        tools: whether to offer Python.
+        max_tool_calls: maximum number of calls, stated in the prompt.
+        prompt_chars: maximum length of the question shown in full, of the rubric, and of all criteria together.
+        response_chars: maximum length of a response shown in full, and of the reference, in characters.
+        reference: a known good answer. None: no reference section.
+        criteria: criteria to judge by. Empty: no criteria section.
+        rubric: judging instructions. None: no rubric section.
+        more_tools: tools to offer besides Python.
+        control_tokens: control tokens of the model, to break in untrusted text.
     """
     guided = reference is not None or bool(criteria) or rubric is not None
 
@@ -154,7 +155,8 @@ def _more_tools_section(tools: Sequence[Tool], *, max_tool_calls: int) -> str:
 
 
 def _criteria_lines(criteria: Sequence[Criterion], *, chars: int) -> list[str]:
-    """One a criterion: `2. Tone (weight 0.5): It is friendly.`, each text in an equal share of `chars`."""
+    """Return one line per criterion, such as `2. Tone (weight 0.5): It is friendly.`; each text gets an equal share of
+    `chars` characters."""
     lines: list[str] = []
     for number, criterion in enumerate(criteria, start=1):
         name = "" if criterion.name is None else elide(" ".join(criterion.name.split()), limit=MAX_NAME_CHARS) + " "
@@ -166,10 +168,10 @@ def _criteria_lines(criteria: Sequence[Criterion], *, chars: int) -> list[str]:
 def bindings(
     mode: Mode, *, prompt: str, responses: Sequence[str], reference: str | None = None
 ) -> dict[str, str | dict[str, str]]:
-    """The variables a program finds: the whole texts, in the order that the model was shown.
+    """Return the variables for programs: the full texts, in the order that the model was shown.
 
-    `prompt` always; `reference` if there is one; pointwise `response`; otherwise `response_a`, `response_b`, ... and
-    `responses`, label -> text.
+    Always `prompt`; `reference` if there is one. Pointwise: `response`. Other modes: `response_a`, `response_b`, ...
+    and `responses` (label -> text).
     """
     bound: dict[str, str | dict[str, str]] = {"prompt": prompt}
     if reference is not None:
@@ -184,14 +186,14 @@ def bindings(
 
 
 def verdict_tag(mode: Mode) -> str:
-    """The name of the tag around the verdict: `score` for pointwise, `preference` for the others."""
+    """Return the name of the tag around the verdict: `score` for pointwise, `preference` for other modes."""
     return "score" if mode is Mode.POINTWISE else "preference"
 
 
 @cache
 def _block(names: tuple[str, ...]) -> re.Pattern[str]:
-    """A closed block of one of the tools. It ends at the first line that begins with a fence, so a fence inside a line of
-    a program, such as `print("```")`, ends nothing."""
+    """Return the pattern of a closed block of one of the tools. The block ends at the first line that begins with a
+    fence. A fence inside a line, such as `print("```")`, does not end it."""
     name = "|".join(map(re.escape, names))
     return re.compile(
         rf"^[ \t]*```({name})[ \t]*\r?\n((?:(?![ \t]*```).*\n)*)[ \t]*```[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
@@ -199,26 +201,26 @@ def _block(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def parse_code(text: str) -> str | None:
-    """The last closed ```python block of one turn; None if there is none."""
+    """Return the last closed ```python block of one turn; None if the turn has no such block."""
     blocks = _block(_PYTHON).findall(text)
     return blocks[-1][1] if blocks else None
 
 
 def asks_for_run(text: str, *, names: tuple[str, ...] = _PYTHON) -> bool:
-    """Whether a turn that simply ended did so right after a closed block: such a call is made too."""
+    """Whether a turn without an output fence ends right after a closed block. Such a block is also a tool call."""
     blocks = list(_block(names).finditer(text))
     return bool(blocks) and not text[blocks[-1].end() :].strip()
 
 
 def find_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> FoundVerdict | None:
-    """The last well-formed verdict; None if there is none, or if it names what was not offered.
+    """Return the last well-formed verdict; None without a verdict, or if its label was not offered.
 
-    A tag that stands in a program counts as well: it is the model's own text, and generation stopped there.
+    A tag inside a program also counts, because generation stops there.
 
     Args:
-        texts: what the model wrote, one text a turn. A tag cannot span turns.
-        mode: decides the tag.
-        labels: what was offered.
+        texts: texts that the model wrote, one per turn. A tag cannot span turns.
+        mode: judging task, which determines the tag.
+        labels: the offered labels.
     """
     tag = verdict_tag(mode)
     pattern = re.compile(rf"<{tag}>\s*([A-Za-z0-9]+)\s*</{tag}>")
@@ -231,25 +233,25 @@ def find_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -
 
 
 def shown_output(result: ToolResult, *, limit: int, control_tokens: ControlTokens = FAMILIES) -> str:
-    """What a program printed; if it failed, the last line of its error alone. Fences, tags and control tokens in it are
-    broken, since a program may print the texts that are judged."""
+    """Return the output of a program, or only the last line of its error if it failed. The text is neutralized, because
+    a program may print the judged texts."""
     text = result.stdout.rstrip("\n") if result.error is None else result.error
     return neutralise(cut(text, limit=limit), control_tokens=control_tokens)
 
 
 def observation_text(output: str) -> str:
-    """What follows the model's "```output": the output and the closing fence."""
+    """Return the text after the model's "```output": the output and the closing fence."""
     return f"\n{output}\n```\n"
 
 
 class Tirjudge1:
-    """The format as the loop uses it."""
+    """The format `tirjudge/1` as a `Format`."""
 
     name = NAME
 
     @property
     def sha256(self) -> str:
-        """Of the six prompts, which `judge.json` of a checkpoint names."""
+        """SHA-256 over the six prompt templates."""
         return prompts_sha256()
 
     labels = staticmethod(labels)
@@ -284,12 +286,12 @@ class Tirjudge1:
         return bindings(request.mode, prompt=prompt_text(request.prompt), responses=shown, reference=request.reference)
 
     def stops(self, mode: Mode, *, tools: Sequence[Tool]) -> Stops:
-        """The closed verdict tag and, with tools, the opening of an output block."""
+        """Return the closing verdict tag and, with tools, the opening of an output block."""
         return Stops(verdict=(f"</{verdict_tag(mode)}>",), call=(OUTPUT_FENCE,) if tools else ())
 
     def read_call(self, completion: Completion, *, tools: Sequence[Tool]) -> ToolCall | None:
-        """The last closed block before the output fence. A model that was not trained on the fence just ends its turn after
-        the block; the fence is then opened for it."""
+        """Parse the last closed block before the output fence. A model that was not trained on the fence ends its turn
+        after the block; `opening` then contains the fence."""
         names = tuple(tool.name for tool in tools)
         opened = bool(names) and completion.stop == OUTPUT_FENCE
         ended = bool(names) and completion.stop is None and completion.finish_reason == "stop"

@@ -1,1 +1,2 @@
-"""What clients over HTTP share: requests and their retries, error bodies, worker addresses, the wire types of rewards."""
+"""Code shared by HTTP clients and servers: retries, error bodies, worker health checks, and the wire types of
+rewards."""

@@ -1,7 +1,8 @@
-"""One request to a server: what each attempt carries, what its answer means, and whether another attempt follows.
+"""One HTTP request with its retries: the headers and the timeout of each attempt, the pause between attempts, and
+errors.
 
-Both clients send through this; what is left to them is the waiting. An attempt follows another one only where the server
-did not begin, or where it knows the two for the same request: all that is posted carries an `Idempotency-Key`.
+The sync and the async client share this module and only sleep themselves. A request is retried only if the server did
+not start it, or if the server recognizes the retry: every POST carries an `Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -23,40 +24,42 @@ from tirjudge.http.protocol import ErrorBody, Event, Problem, decode_event
 from tirjudge.http.retry_events import CONNECT_RETRY_S, tell_of_pause
 
 BUSY = (429, 502, 503)
-"""What is answered, by the server or a proxy before it, when the same request may do better later."""
+"""Status codes of temporary failures, sent by the server or by a proxy in front of it."""
 
 KEEPALIVE_S = 2.0
-"""Idle connections are closed before the server, at 5 s, would close them under a request."""
+"""Seconds until an idle connection is closed. The server closes idle connections after 5 s, possibly during a
+request."""
 
 CONNECT_S = 10.0
-"""Longest wait for a connection."""
+"""Timeout for opening a connection, in seconds."""
 
 ANSWERING_S = 5.0
-"""How long after its deadline a server may still answer that it was missed."""
+"""Extra seconds after the deadline in which the server can still report that the deadline passed."""
 
 FIRST_PAUSE_S = 0.5
-"""Before the second attempt, where the server does not say; it doubles with each one."""
+"""Pause before the second attempt, in seconds, if the server does not name one. It doubles with each attempt."""
 
 UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout)
+"""Errors of a connection that could not be opened."""
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-"""What a connection ends with when a server, or something on the way to it, is started anew."""
+"""Errors of a connection that was closed, such as by the restart of a server or a proxy."""
 
 MAX_RETRY_DIGITS = 9
-"""Of a `retry-after`; a longer one is not read."""
+"""Maximum number of digits in a `retry-after` header. A longer value is ignored."""
 
 REFUSALS = ("invalid_request_error", "authentication_error", "permission_error")
-"""Types of problems that are the same however often the request is sent."""
+"""Error types that a retry cannot fix."""
 
 
 class RequestRefused(TirjudgeError, ValueError):
-    """The server will not answer this request, however often it is sent.
+    """The server rejects this request. A retry would be rejected too.
 
     Attributes:
-        problem: what it says is wrong.
+        problem: error reported by the server.
     """
 
     def __init__(self, problem: Problem) -> None:
-        # What an exception is made of is what it is pickled with; processes hand these to one another.
+        # `args` must equal the constructor's arguments, because these exceptions are pickled between processes.
         super().__init__(problem)
         self.problem = problem
 
@@ -65,10 +68,10 @@ class RequestRefused(TirjudgeError, ValueError):
 
 
 class ServerUnavailable(TirjudgeError):
-    """The server could not be reached, stayed busy, or failed; or something else is at that URL.
+    """The server could not be reached, stayed busy, or failed, or the URL is not that of a judge server.
 
     Attributes:
-        problem: what it says is wrong; None if it said nothing.
+        problem: error reported by the server. None: the server did not report one.
     """
 
     def __init__(self, message: str, *, problem: Problem | None = None) -> None:
@@ -81,17 +84,17 @@ class ServerNotListening(ServerUnavailable):
 
 
 class HTTPExchange:
-    """The attempts at one request.
+    """State of one request over all its attempts.
 
     Args:
-        base_url: of the server, for messages.
-        headers: what every attempt carries.
-        timeout_s: longest wait for an answer.
-        max_attempts: how often it is sent at most.
-        max_wait_s: longest pause between two attempts, whatever the server asks for.
-        connect_retry_s: seconds during which a refused connection is retried. These attempts send nothing, so they do not
-            count as one of `max_attempts`. 0: fail at the first refusal.
-        deadline_s: seconds from now in which it must be answered; None: it can wait.
+        base_url: URL of the server, for error messages.
+        headers: headers of every attempt.
+        timeout_s: maximum time to wait for an answer, in seconds.
+        max_attempts: maximum number of attempts.
+        max_wait_s: maximum pause between two attempts, in seconds, even if the server asks for a longer one.
+        connect_retry_s: time for which a refused connection is retried, in seconds. These attempts send nothing, so they
+            do not count as one of `max_attempts`. 0: fail at the first refusal.
+        deadline_s: time limit for the answer, in seconds from now. None: no limit.
     """
 
     def __init__(
@@ -116,26 +119,26 @@ class HTTPExchange:
         self._deadline = None if deadline_s is None else monotonic() + deadline_s
 
     def attempt(self) -> dict[str, Any]:
-        """What the next attempt is sent with: `headers` and `timeout`.
+        """Start the next attempt and return its keyword arguments: `headers` and `timeout`.
 
         Raises:
-            DeadlineExceeded: there is no time left for one.
+            DeadlineExceeded: the deadline has passed.
         """
         self._num_left -= 1
         headers, timeout_s = dict(self._headers), self._timeout_s
         if self._deadline is not None:
             left_s = self._deadline - monotonic()
             if left_s <= 0:
-                raise DeadlineExceeded(f"{self.base_url} was not asked in time")
+                raise DeadlineExceeded(f"{self.base_url}: the deadline passed before the request was sent")
             headers["x-judge-deadline-ms"] = str(max(1, round(left_s * 1000)))
             timeout_s = min(timeout_s, left_s + ANSWERING_S)
         return {"headers": headers, "timeout": httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))}
 
     def pause_after(self, response: httpx2.Response) -> float:
-        """How long to wait before the next attempt, in seconds, after an answer that is no success; it must be read.
+        """Return the pause before the next attempt, in seconds, after an error response whose body has been read.
 
         Raises:
-            RequestRefused, ServerUnavailable, DeadlineExceeded: no other attempt would help, or none is left.
+            RequestRefused, ServerUnavailable, DeadlineExceeded: a retry would not help, or no attempt is left.
         """
         self._refused_since = None
         failure = failure_of(_problem(response))
@@ -144,17 +147,17 @@ class HTTPExchange:
         return self._pause(failure, asked_s=retry_after_s(response.headers))
 
     def pause_after_error(self, error: httpx2.RequestError) -> float:
-        """The same after an attempt without an answer.
+        """Return the pause before the next attempt, in seconds, after an attempt without a response.
 
         Raises:
-            ServerUnavailable, DeadlineExceeded: no other attempt would help, or none is left.
+            ServerUnavailable, DeadlineExceeded: a retry would not help, or no attempt is left.
             ServerNotListening: every connection was refused for `connect_retry_s`.
         """
         if isinstance(error, httpx2.ConnectError) and _is_refused(error):
             return self._pause_after_refusal(error)
         self._refused_since = None
         if isinstance(error, UNREACHED + BROKEN):
-            how = "cannot be reached" if isinstance(error, UNREACHED) else "broke off"
+            how = "cannot be reached" if isinstance(error, UNREACHED) else "closed the connection"
             try:
                 return self._pause(ServerUnavailable(f"{self.base_url} {how}: {error or type(error).__name__}"))
             except ServerUnavailable as failure:
@@ -166,43 +169,44 @@ class HTTPExchange:
         raise ServerUnavailable(f"{self.base_url}: {error or type(error).__name__}") from error
 
     def pause_after_failure(self, failure: TirjudgeError, *, headers: Mapping[str, str]) -> float:
-        """The same after an answer that another attempt may better, as the caller knows.
+        """Return the pause before the next attempt, in seconds, after a failure that the caller knows to be temporary.
 
         Args:
-            failure: raised if none is left.
-            headers: of the answer, which may say how long to wait.
+            failure: raised if no attempt is left.
+            headers: headers of the response, which may contain a `retry-after`.
         """
         return self._pause(failure, asked_s=retry_after_s(headers))
 
     @contextmanager
     def understood(self) -> Iterator[None]:
-        """Around the reading of an answer: one that makes no sense was not given by one of our servers."""
+        """Context for parsing a response: an unreadable one raises ServerUnavailable."""
         try:
             yield
         except TirjudgeError:
             raise
         except (ValueError, httpx2.SSEError) as error:
-            message = f"{self.base_url} is no tirjudge server, or one of another version"
+            message = f"{self.base_url} is not a tirjudge server, or has another version"
             raise ServerUnavailable(message) from error
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Around the reading of events."""
+        """Context for reading events: a closed connection or an unreadable event raises ServerUnavailable."""
         try:
             with self.understood():
                 yield
         except httpx2.RequestError as error:
-            raise ServerUnavailable(f"{self.base_url} broke off: {error or type(error).__name__}") from error
+            message = f"{self.base_url} closed the connection: {error or type(error).__name__}"
+            raise ServerUnavailable(message) from error
 
     def cut_off(self) -> ServerUnavailable:
-        """The failure of a stream that ended before its judgment."""
+        """Return the error for a stream that ended before its judgment."""
         return ServerUnavailable(f"{self.base_url} ended the stream before the judgment")
 
     def event(self, sent: httpx2.ServerSentEvent) -> Event:
-        """What the server tells of.
+        """Parse an event.
 
         Raises:
-            RequestRefused, ServerUnavailable, DeadlineExceeded: it tells of an error.
+            RequestRefused, ServerUnavailable, DeadlineExceeded: it is an error event.
         """
         event = decode_event(sent.event, data=sent.data)
         if isinstance(event, ErrorBody):
@@ -229,9 +233,10 @@ class HTTPExchange:
         return self._pause(failure, longest_s=min(self._connect_retry_s / 4, self._connect_retry_s - tried_s))
 
     def _pause(self, failure: TirjudgeError, *, longest_s: float = inf, asked_s: float | None = None) -> float:
-        """A little longer than asked for, so that those who were sent away together do not come back together."""
-        wanted_s, self._pause_s = asked_s or self._pause_s, 2 * self._pause_s
-        pause_s = min(self._max_wait_s, longest_s, wanted_s * random.uniform(1.0, 1.25))
+        """Return the pause before the next attempt: the requested one plus up to 25 % of jitter, so that clients that
+        were rejected together do not retry together."""
+        requested_s, self._pause_s = asked_s or self._pause_s, 2 * self._pause_s
+        pause_s = min(self._max_wait_s, longest_s, requested_s * random.uniform(1.0, 1.25))
         late = self._deadline is not None and monotonic() + pause_s >= self._deadline
         if self._num_left <= 0 or late:
             raise failure
@@ -240,7 +245,7 @@ class HTTPExchange:
 
 
 def failure_of(problem: Problem) -> RequestRefused | ServerUnavailable | DeadlineExceeded:
-    """The exception for what a server says is wrong."""
+    """Return the exception for an error reported by a server."""
     if problem.code == "deadline_exceeded":
         return DeadlineExceeded(problem.message)
     if problem.type in REFUSALS:
@@ -250,7 +255,7 @@ def failure_of(problem: Problem) -> RequestRefused | ServerUnavailable | Deadlin
 
 @cache
 def tls_context() -> SSLContext:
-    """The certificates that are trusted. Loading them takes 30 ms, so clients share them."""
+    """Return the TLS context with the trusted certificates. Loading it takes 30 ms, so all clients share one."""
     return httpx2.create_ssl_context()
 
 
@@ -264,7 +269,7 @@ def _is_refused(error: BaseException | None) -> bool:
 
 
 def _problem(response: httpx2.Response) -> Problem:
-    """What the server says is wrong, or the head of whatever answered in its place."""
+    """Parse the error in a response. Otherwise the message is the start of the response text."""
     try:
         return ErrorBody.model_validate_json(response.content).error
     except ValidationError:
@@ -273,7 +278,7 @@ def _problem(response: httpx2.Response) -> Problem:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the server asks to wait; None if it does not say."""
+    """Return the pause that the server asks for, in seconds; None if it does not ask for one."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         asked = headers.get(name, "")
         if asked.isdecimal() and len(asked) <= MAX_RETRY_DIGITS:

@@ -1,7 +1,7 @@
-"""What crosses HTTP besides a request and its judgment: errors in OpenAI's shape, and the events of a stream.
+"""Wire types shared by server and client: errors in OpenAI's format, models, records, and the events of a stream.
 
-Server and client share these definitions; all that reads JSON of strangers reads it with `parse_json`. An event is one block
-of `text/event-stream`: its name, and one line of JSON.
+Untrusted JSON is always parsed with `parse_json`. An event is one block of `text/event-stream`: its name and one line
+of JSON.
 """
 
 from __future__ import annotations
@@ -23,108 +23,126 @@ HEARTBEAT = b": heartbeat\n\n"
 """A comment that keeps a quiet stream open."""
 
 MAX_SHOWN_CHARS = 80
-"""How much of a wrong value an error message repeats."""
+"""Maximum length of an invalid value in an error message, in characters."""
 
 MAX_ERRORS = 1000
-"""Of a body with more errors only their number is told: each takes microseconds and kilobytes to describe."""
+"""For a body with more errors, only their number is reported, because describing each error is expensive."""
 
 _BRANCHES = ("list[", "dict[", "function-")
-"""How the names begin that pydantic gives to the branches of a union."""
+"""Prefixes of the names that pydantic gives to the branches of a union."""
 
-_LENGTHS = {"too_short": "at least {min_length} is needed", "too_long": "at most {max_length} are taken"}
-"""What pydantic says of a list with too few or too many elements, in fewer words."""
+_LENGTHS = {"too_short": "give at least {min_length}", "too_long": "give at most {max_length}"}
+"""Pydantic error type -> message about the number of elements of a list."""
 
 
 _OUTLINE = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER, _LARGE_EXPONENTS = b"0" * 200, (b"e000", b"e+000")
-"""Every number of 1e300 or more has that many digits, or such an exponent, once each digit is a zero. Few texts that hold no
-such number have."""
+"""After each digit is replaced by 0, every number of at least 1e300 contains one of these. Other texts rarely do."""
 
 
 class Problem(Wire):
-    """Why a request was not answered."""
+    """Description of an error."""
 
     message: str
-    """Names the field, what was given, and what would do."""
+    """The invalid field, its value, and how to fix it."""
     type: str
     """`invalid_request_error`, `rate_limit_error` or `server_error`."""
     param: str | None = None
-    """The field that is wrong; None when it is none of them."""
+    """The invalid field. None: no single field is invalid."""
     code: str | None = None
-    """A short name to branch on, such as `model_not_found`."""
+    """Machine-readable error code, such as `model_not_found`."""
 
 
 class ErrorBody(Wire):
-    """The body of every answer that is not a success, and the last event of a stream that failed."""
+    """Body of every error response, and last event of a failed stream."""
 
     error: Problem
+    """The error."""
 
 
 class ModelCard(Wire):
-    """A judge that a server offers, in OpenAI's shape."""
+    """A judge that a server offers, in OpenAI's format."""
 
     id: str
+    """Name of the judge."""
     object: Literal["model"] = "model"
+    """Always `model`."""
     created: int
-    """When the server started, Unix time, seconds."""
+    """Unix time of the server's start, in seconds."""
     owned_by: str
+    """Owner, for compatibility with OpenAI's API."""
     modes: list[Mode]
+    """Supported modes."""
     context_tokens: int
+    """As in the judge's profile."""
     rollout_tokens: int
+    """As in the judge's profile."""
     group_size: int
+    """As in the judge's profile."""
     fingerprint: str | None
-    """A hash of the model; None if it is not known."""
+    """Hash of the model. None: not known."""
 
 
 class ModelList(Wire):
-    """The answer at `MODELS_PATH`."""
+    """Response of `MODELS_PATH`."""
 
     object: Literal["list"] = "list"
+    """Always `list`."""
     data: list[ModelCard] = Field(min_length=1)
+    """The judges of the server."""
 
 
 class JudgmentRecord(Wire):
-    """A judgment, and what stands on record with it."""
+    """A stored judgment with its metadata."""
 
     id: str
+    """Id of the judgment."""
     object: Literal["judgment.record"] = "judgment.record"
+    """Always `judgment.record`."""
     created_ms: int
-    """When it was stored: Unix time, milliseconds."""
+    """Unix time of storage, in milliseconds."""
     sequence: int
-    """Its place in the chain."""
+    """Position in the hash chain."""
     hash: str
+    """Hash of this record."""
     previous_hash: str
+    """Hash of the previous record in the chain."""
     intact: bool
-    """Whether it is what was stored, as far as the record alone can tell; `tirjudge audit verify` tells for the chain."""
+    """Whether the content matches its hash. `tirjudge audit verify` checks the whole chain."""
     dialect: str
-    """Which endpoint it came through."""
+    """Name of the endpoint that received the request."""
     caller: str | None
-    """Name of the key it was asked for with; None: there was none, or it is erased."""
+    """Name of the API key. None: no key was used, or the name is erased."""
     request_id: str | None
+    """Id of the HTTP request. None: not recorded."""
     request: dict[str, Any]
-    """The fields of the request, defaults included, that are not erased."""
+    """Fields of the request that are not erased, including defaults."""
     judgment: Judgment
-    """Its rollouts have no turns if those are erased."""
+    """The judgment. Its rollouts have no turns if those are erased."""
     versions: dict[str, Any]
-    """What made it."""
+    """Versions of the software and the model."""
     erased: list[str]
     """Fields that were erased or never stored."""
 
 
 class JudgmentCreated(Wire):
-    """The request was taken and has its place in the queue."""
+    """Event: the request was accepted and queued."""
 
     id: str
+    """Id of the judgment."""
     mode: Mode
+    """Mode of the request."""
     model: str
+    """Name of the judge."""
 
 
 class JudgmentTurn(Wire):
-    """A turn of one of the rollouts has ended."""
+    """Event: a turn of a rollout has ended."""
 
     order: list[int]
-    """Which responses that rollout was shown, as indexes into the request."""
+    """Indexes into the request of the responses shown in that rollout."""
     turn: TurnRecord
+    """The turn."""
 
 
 Event = JudgmentCreated | JudgmentTurn | Judgment | ErrorBody
@@ -139,26 +157,30 @@ _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
 
 def encode_event(event: Event) -> bytes:
-    """One block of a stream."""
+    """Encode an event as one block of a stream."""
     return f"event: {_NAMES[type(event)]}\ndata: {event.model_dump_json()}\n\n".encode()
 
 
 def decode_event(name: str, *, data: str) -> Event:
-    """The event that a block of a stream carries.
+    """Decode one block of a stream.
+
+    Args:
+        name: name of the event.
+        data: its JSON.
 
     Raises:
-        ValueError: no such event, or its data do not fit it.
+        ValueError: unknown event, or invalid data.
     """
     if name not in _EVENTS:
-        raise ValueError(f"event: {name!r} given; known are {', '.join(_EVENTS)}")
+        raise ValueError(f"event: {name!r} given; known events: {', '.join(_EVENTS)}")
     return _EVENTS[name].model_validate_json(data)
 
 
 class NumberTooLarge(ValueError):
-    """JSON that holds a number beyond the range of a 64-bit float.
+    """JSON contains a number outside the range of a 64-bit float.
 
     Attributes:
-        path: keys and indexes that lead to it; empty: it is the whole document.
+        path: keys and indexes that lead to the number. Empty: the whole document is the number.
     """
 
     def __init__(self, *, path: tuple[str | int, ...]) -> None:
@@ -167,13 +189,15 @@ class NumberTooLarge(ValueError):
 
 
 def parse_json(data: bytes) -> Any:
-    """Strict JSON: no NaN, and no number that a 64-bit float cannot hold, so that nobody who computes with one meets an
-    infinity. The standard library's parser, because pydantic's refuses the lone surrogates that JSON can spell.
+    """Parse strict JSON: without NaN, and without numbers outside the range of a 64-bit float, which would become
+    infinite.
+
+    Uses the parser of the standard library, because pydantic's rejects the lone surrogates that JSON can contain.
 
     Raises:
         UnicodeDecodeError: not UTF-8.
         RecursionError: nested too deeply.
-        NumberTooLarge: such a number.
+        NumberTooLarge: a number is outside the range of a 64-bit float.
         ValueError: not JSON.
     """
     text = data.decode()
@@ -187,7 +211,8 @@ def parse_json(data: bytes) -> Any:
 
 
 def _whole_number(spelled: str) -> float | int:
-    """An integer of thousands of digits takes quadratic time to read, and Python refuses to."""
+    """Parse an integer; infinity if it is outside the range of a float. Python rejects integers with thousands of
+    digits."""
     return int(spelled) if math.isfinite(value := float(spelled)) else value
 
 
@@ -197,11 +222,11 @@ def _refuse_constant(name: str) -> None:
 
 _INFINITE = (math.inf, -math.inf)
 _MAX_SEARCHED = 10_000
-"""Lists and objects that are searched for the place of an infinite number."""
+"""Maximum number of lists and objects to search for an infinite number."""
 
 
 def _path_to_infinity(value: Any) -> tuple[str | int, ...] | None:
-    """Where the first one stands; None: there is none, since the key that held it was given again with another value."""
+    """Return the path of the first infinite number. None: not found, because a later duplicate key replaced it."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
@@ -211,7 +236,7 @@ def _path_to_infinity(value: Any) -> tuple[str | int, ...] | None:
             if not isinstance(found, dict | list):
                 return path
             children = found.items() if isinstance(found, dict) else enumerate(found)
-            # Only what may lead to one: a list may hold half a million numbers.
+            # Skip finite numbers: a list may contain half a million of them.
             kept = [pair for pair in children if isinstance(pair[1], (list, dict)) or pair[1] in _INFINITE]
             waiting += [((*path, key), child) for key, child in reversed(kept)]
         return ()
@@ -219,14 +244,14 @@ def _path_to_infinity(value: Any) -> tuple[str | int, ...] | None:
 
 
 def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest) -> Problem:
-    """What is wrong with a request, in words that a caller can act on: the first field, at its deepest known place.
+    """Convert a validation error to a message for the caller, about the first invalid field at its most specific path.
 
     Args:
-        error: says so in pydantic's.
-        model: of the request.
+        error: the validation error.
+        model: type of the request.
     """
     if error.error_count() > MAX_ERRORS:
-        message = f"body: {error.error_count()} fields given that are unknown or wrong; send those that are documented"
+        message = f"body: {error.error_count()} unknown or invalid fields given; send only documented fields"
         return invalid(message, param="body", code="invalid_body")
     errors = [_at_the_key(other) for other in error.errors(include_url=False)]
     field = errors[0]["loc"][:1]
@@ -237,25 +262,27 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
         named, colon, _ = message.partition(":")
         return invalid(message, param=named if colon else None, code="invalid_value")
     if not param:
-        return invalid("body: no JSON object with the fields of a request", param="body", code="invalid_body")
+        return invalid("body: not a JSON object with the fields of a request", param="body", code="invalid_body")
     name = ".".join(param)
     if kind == "missing":
-        return invalid(f"{name}: not given, and it has no default", param=name, code="missing")
+        return invalid(f"{name}: not given; this field has no default", param=name, code="missing")
     if kind == "extra_forbidden":
         known = ", ".join(_fields_at(param[:-1], model=model))
-        return invalid(f"{name}: unknown field; known are {known}", param=name, code="unknown_field")
+        return invalid(f"{name}: unknown field; known fields: {known}", param=name, code="unknown_field")
     if kind == "string_unicode":
-        return invalid(f"{name}: no name of a field, it holds half a surrogate pair", param=name, code="unknown_field")
+        return invalid(
+            f"{name}: field name with a lone surrogate; send valid Unicode", param=name, code="unknown_field"
+        )
     given = f"{name}: {shown(worst['input'])} given"
     if kind in _LENGTHS:
-        return invalid(f"{given}, {_LENGTHS[kind].format(**worst['ctx'])}", param=name, code=kind)
-    wanted = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
-    expected = " or ".join(message.removeprefix("Input should be ") for message in wanted)
+        return invalid(f"{given}; {_LENGTHS[kind].format(**worst['ctx'])}", param=name, code=kind)
+    messages = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
+    expected = " or ".join(message.removeprefix("Input should be ") for message in messages)
     return invalid(f"{given}; expected: {expected}", param=name, code=kind)
 
 
 def problem_of_number(error: NumberTooLarge) -> Problem:
-    """What is wrong with a body that holds such a number."""
+    """Return the error for a body with a number that is too large."""
     if not error.path:
         return invalid(f"body: {error}", param="body", code="invalid_json")
     param = ".".join(_path(error.path))
@@ -263,12 +290,13 @@ def problem_of_number(error: NumberTooLarge) -> Problem:
 
 
 def invalid(message: str, *, param: str | None, code: str) -> Problem:
-    """A mistake of the caller."""
+    """Return an `invalid_request_error`."""
     return Problem(message=message, type="invalid_request_error", param=param, code=code)
 
 
 def _fields_at(path: tuple[str, ...], *, model: type[BaseModel]) -> Iterable[str]:
-    """The fields of the object at a path into a model; numbers and keys on the way lead through lists and dicts."""
+    """Return the field names of the object at a path inside a model. The path may contain list indexes and dict
+    keys."""
     for part in path:
         if part in model.model_fields:
             model = next(_models_in(model.model_fields[part].annotation), model)
@@ -276,7 +304,7 @@ def _fields_at(path: tuple[str, ...], *, model: type[BaseModel]) -> Iterable[str
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation speaks of, such as `ChatMessage` in `str | list[ChatMessage]`."""
+    """Yield the models inside an annotation, such as `ChatMessage` in `str | list[ChatMessage]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
@@ -284,19 +312,21 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _at_the_key(error: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A key that is no Unicode is reported at the object around it; it belongs with the other unknown ones."""
+    """Add an invalid Unicode key to the path of its error, because pydantic reports only the path of the object around
+    it."""
     is_key = error["type"] == "string_unicode"
     return {**error, "loc": (*error["loc"], error["input"])} if is_key else error
 
 
 def _path(loc: tuple[int | str, ...]) -> tuple[str, ...]:
-    """`("responses", 3)` -> `("responses", "3")`; what pydantic adds for the branches of `str | list` is left out."""
+    """Return the path of an error, without pydantic's names for union branches: `("responses", 3)` -> `("responses",
+    "3")`."""
     parts = [str(part) for part in loc if not str(part).startswith(_BRANCHES)]
     return tuple(part.encode("utf-8", "backslashreplace").decode()[:MAX_SHOWN_CHARS] for part in parts)
 
 
 def shown(value: object) -> str:
-    """A wrong value: as JSON, cut if it is long; containers by their size."""
+    """Return an invalid value for an error message: JSON, cut if it is long; for a container, only its size."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     return _cut(json.dumps(value, default=str))

@@ -1,7 +1,7 @@
-"""Who is told when a request to a server or an engine has to wait before it is sent again.
+"""Callback for retry pauses of HTTP requests.
 
-A client that is sent away (429, 503) or finds nobody waits by itself. Whoever decides how much is asked at a time
-must know of it all the same, however deep below it the waiting is done.
+Clients retry on their own after a 429, a 503 or a connection error. Code that controls the concurrency of requests
+needs to learn about these pauses, even if they happen several layers below it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _listener: ContextVar[Callable[[float], None] | None] = ContextVar("tirjudge.htt
 
 @contextmanager
 def on_retry(listener: Callable[[float], None]) -> Iterator[None]:
-    """`listener` is told of each pause, in seconds, that is made inside of the block and in tasks begun there."""
+    """Call `listener` with the length of each retry pause, in seconds, in the block and in tasks started inside it."""
     token = _listener.set(listener)
     try:
         yield
@@ -28,7 +28,7 @@ def on_retry(listener: Callable[[float], None]) -> Iterator[None]:
 
 
 def tell_of_pause(pause_s: float) -> None:
-    """A request waits so long before it is sent again."""
+    """Report a retry pause, in seconds, to the current listener."""
     listener = _listener.get()
     if listener is not None:
         listener(pause_s)

@@ -1,4 +1,4 @@
-"""What crosses HTTP where many responses are judged at once: `/v1/reward`, `/v1/rerank`, `/v1/judge/batch`."""
+"""Wire types of the endpoints for many responses: `/v1/reward`, `/v1/rerank`, `/v1/judge/batch`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RERANK_PATH = "/v1/rerank"
 BATCH_PATH = "/v1/judge/batch"
 
 MAX_ITEMS = 4096
-"""Most items of one request for rewards."""
+"""Maximum number of items in one reward request."""
 
 MAX_REQUESTS = 4096
-"""Most requests of one batch; longer lists are files, and belong to `/v1/batches`."""
+"""Maximum number of requests in one batch. Use `/v1/batches` with a file for more."""
 
 Seconds = Annotated[StrictFloat, Field(gt=0.0, allow_inf_nan=False)]
 Prompt = Text | Annotated[list[ChatMessage], Field(min_length=1)]
@@ -27,8 +27,8 @@ Responses = Annotated[list[Text], Field(min_length=1, max_length=MAX_RESPONSES)]
 
 
 class JudgingOptions(Wire):
-    """How the judge is to go about a request that is not a `JudgeRequest` itself: fields of it, under the same names, with
-    the same bounds and defaults; a test holds that."""
+    """Judging options of other request types: fields of `JudgeRequest` with the same names, bounds and defaults. A test
+    checks that they are equal."""
 
     model: Text | None = None
     criteria: list[Criterion] | None = Field(default=None, min_length=1, max_length=MAX_CRITERIA)
@@ -43,31 +43,36 @@ class JudgingOptions(Wire):
 
     @property
     def judging(self) -> dict[str, Any]:
-        """The fields that were given."""
+        """The options that were given, for a `JudgeRequest`."""
         return {name: getattr(self, name) for name in JudgingOptions.model_fields if name in self.model_fields_set}
 
 
 class RewardMode(StrEnum):
-    """How a response becomes a reward; in a cohort by a strategy."""
+    """How a response gets its reward."""
 
     POINTWISE = "pointwise"
+    """The score that the judge wrote."""
     EXPECTED_SCORE = "expected_score"
+    """The sum of score x P(score)."""
     PAIRWISE_VS_REFERENCE = "pairwise_vs_reference"
+    """P(it is better than the reference)."""
     COHORT = "cohort"
+    """The score from a strategy that compares the responses to one prompt."""
 
 
 class RewardItem(Wire):
-    """Responses to one prompt."""
+    """One or several responses to one prompt."""
 
     prompt: Prompt
+    """The question: a text or a conversation."""
     response: Text | None = None
-    """One response; or else `responses`."""
+    """One response. None: `responses` is given."""
     responses: Responses | None = None
-    """Several: each judged by itself, or as the cohort."""
+    """Several responses, judged separately or as a cohort. None: `response` is given."""
     reference: Text | None = None
-    """An answer known to be good: shown to the judge, or what the mode compares with."""
+    """A known good answer. It is shown to the judge, or compared with in the mode `pairwise_vs_reference`."""
     id: Text | None = None
-    """Comes back with the rewards."""
+    """Id of the item, returned with its rewards."""
 
     @model_validator(mode="after")
     def _has_responses(self) -> RewardItem:
@@ -77,43 +82,47 @@ class RewardItem(Wire):
 
     @property
     def all_responses(self) -> list[str]:
+        """The responses of the item as a list."""
         return self.responses if self.responses is not None else [self.response or ""]
 
 
 class RewardRequest(JudgingOptions):
-    """One item (`prompt` with `response` or `responses`), or many (`items`)."""
+    """Request for rewards of one item (`prompt` with `response` or `responses`) or of many items (`items`)."""
 
     mode: RewardMode = RewardMode.EXPECTED_SCORE
+    """How responses get their rewards."""
     strategy: ComparingStrategy = "circular"
-    """Of a cohort."""
+    """Strategy of the mode `cohort`."""
     scale: tuple[Number, Number] | Literal["raw"] = (0.0, 1.0)
-    """Worst and best reward; `raw` leaves scores at 1 to 10 and probabilities at 0 to 1."""
+    """Worst and best reward. `raw`: keep scores at 1 to 10 and probabilities at 0 to 1."""
     items: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    """Several items. None: the fields of `RewardItem` below are given."""
     prompt: Prompt | None = None
     response: Text | None = None
     responses: Responses | None = None
     reference: Text | None = None
     id: Text | None = None
     deadline_s: Seconds | None = None
-    """Seconds for the whole request; None: no limit."""
+    """Time limit of the whole request, in seconds. None: no limit."""
 
     @model_validator(mode="after")
     def _fields_fit_one_another(self) -> RewardRequest:
         single = (self.prompt, self.response, self.responses, self.reference, self.id)
         if self.items is not None and any(given is not None for given in single):
-            raise ValueError("items: given together with fields of a single item; give one or the other")
+            raise ValueError("items: given together with fields of a single item; give only one of them")
         if self.items is None and self.prompt is None:
-            raise ValueError("prompt: not given, and neither is `items`")
+            raise ValueError("prompt: not given; give `prompt` or `items`")
         for place, item in enumerate(self.all_items):
             name = "" if self.items is None else f"items.{place}."
             if self.mode is RewardMode.COHORT and len(item.all_responses) < 2:
-                raise ValueError(f"{name}responses: {len(item.all_responses)} given, a cohort has at least 2")
+                raise ValueError(f"{name}responses: {len(item.all_responses)} given; a cohort needs at least 2")
             if self.mode is RewardMode.PAIRWISE_VS_REFERENCE and item.reference is None:
-                raise ValueError(f"{name}reference: not given, and the mode compares with it")
+                raise ValueError(f"{name}reference: not given; the mode pairwise_vs_reference needs it")
         return self
 
     @property
     def all_items(self) -> list[RewardItem]:
+        """The items of the request as a list."""
         if self.items is not None:
             return self.items
         assert self.prompt is not None
@@ -129,108 +138,152 @@ class RewardRequest(JudgingOptions):
 
 
 class ResponseReward(Wire):
-    """What one response got."""
+    """Reward of one response."""
 
     status: Literal["scored", "abstained", "failed"]
-    """`abstained`: the judge gave no verdict. `failed`: no judgment could be made; `error` says why."""
+    """`abstained`: the judge gave no verdict. `failed`: no judgment could be made; see `error`."""
     reward: float | None
-    """None unless it is `scored`."""
+    """The reward. None: the status is not `scored`."""
     score: float | None
-    """The judge's own, 1 to 10; None in modes that compare."""
+    """Score of the judge, 1 to 10. None in modes that compare."""
     confidence: float | None
+    """Confidence of the verdict. None: not known."""
     reason: str | None
-    """Why there is an abstention or a tie."""
+    """Reason for an abstention or a tie. None: neither."""
     error: Problem | None
+    """Why no judgment could be made. None: no error."""
     forced: bool
-    """Whether a verdict that it rests on had to be forced."""
+    """Whether one of the verdicts behind the reward was forced."""
     comparisons: int
-    """How many decided comparisons it rests on; 0 where each response is judged by itself."""
+    """Number of decided comparisons behind the reward. 0 if each response is judged separately."""
     tool_calls: int
+    """Number of tool calls in the judgments behind the reward."""
     judgments: list[str]
-    """Ids of the judgments that it rests on."""
+    """Ids of the judgments behind the reward."""
 
 
 class ItemRewards(Wire):
+    """Rewards of one item."""
+
     index: int
+    """Index of the item in the request."""
     id: str | None
+    """Id of the item in the request. None: it has no id."""
     rewards: list[ResponseReward]
-    """One a response, in their order."""
+    """One reward per response, in their order."""
 
 
 class RewardUsage(Wire):
+    """Token and judgment counts of a request."""
+
     input_tokens: int
     output_tokens: int
     judgments: int
+    """Number of judgments made."""
 
 
 class RewardCounts(Wire):
+    """Number of responses with each status."""
+
     scored: int
     abstained: int
     failed: int
 
 
 class RewardAnswer(Wire):
+    """Response of `REWARD_PATH`."""
+
     object: Literal["reward"] = "reward"
+    """Always `reward`."""
     model: str
+    """Name of the judge."""
     mode: RewardMode
+    """Mode of the request."""
     strategy: str | None
-    """None unless the mode is `cohort`."""
+    """Strategy of the mode `cohort`. None in other modes."""
     scale: tuple[float, float]
+    """Worst and best reward."""
     data: list[ItemRewards]
-    """One an item, in their order."""
+    """Rewards of each item, in the order of the request."""
     counts: RewardCounts
+    """Number of responses with each status."""
     usage: RewardUsage
+    """Token and judgment counts."""
 
 
 class RerankRequest(JudgingOptions):
+    """Request to rank the responses to one prompt."""
+
     prompt: Prompt
+    """The question: a text or a conversation."""
     responses: Annotated[list[Text], Field(min_length=1, max_length=MAX_RESPONSES)]
+    """The responses to rank."""
     method: RankingStrategy = "listwise"
+    """Name of the strategy."""
     reference: Text | None = None
-    """An answer known to be good, shown to the judge."""
+    """A known good answer, shown to the judge. None: no reference."""
     top_n: Annotated[Integer, Field(ge=1)] | None = None
-    """How many results to give; None: all."""
+    """Maximum number of results. None: all."""
     return_responses: StrictBool = False
-    """Whether results hold the text as well."""
+    """Whether the results contain the response texts."""
     deadline_s: Seconds | None = None
-    """Seconds for the whole request; None: no limit."""
+    """Time limit of the whole request, in seconds. None: no limit."""
 
 
 class Ranked(Wire):
+    """Result of one response."""
+
     index: int
-    """Of the response, in the request."""
+    """Index of the response in the request."""
     rank: int | None
-    """From 1, equal scores share one; None without a score."""
+    """Rank from 1. Equal scores share a rank. None: no score."""
     response: str | None
+    """Text of the response. None: `return_responses` is false."""
     detail: ResponseReward
+    """Score of the response, with the judgments behind it."""
 
 
 class RerankAnswer(Wire):
+    """Response of `RERANK_PATH`."""
+
     object: Literal["rerank"] = "rerank"
+    """Always `rerank`."""
     model: str
+    """Name of the judge."""
     method: str
+    """Name of the strategy."""
     best: int | None
-    """Index of the first result; None if nothing could be scored."""
+    """Index of the best response. None: no response has a score."""
     results: list[Ranked]
-    """Best first; equal ones in the order of the request, those without a score at the end."""
+    """Results, best first. Equal results keep the order of the request; results without a score come last."""
     usage: RewardUsage
+    """Token and judgment counts."""
 
 
 class JudgmentBatchRequest(Wire):
+    """Several independent requests in one."""
+
     requests: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_REQUESTS)]
-    """`JudgeRequest`s; one that is malformed gets its own error and does not stop the others."""
+    """`JudgeRequest`s. A malformed request gets an error and does not affect the others."""
     deadline_s: Seconds | None = None
-    """Seconds for all of them together; None: no limit."""
+    """Time limit of the whole batch, in seconds. None: no limit."""
 
 
 class JudgmentBatchItem(Wire):
+    """Result of one request of a batch."""
+
     index: int
+    """Index of the request in the batch."""
     judgment: Judgment | None
-    """None exactly when there is an error."""
+    """The judgment. None exactly when `error` is given."""
     error: Problem | None
+    """Why the judgment could not be made. None: no error."""
 
 
 class JudgmentBatchAnswer(Wire):
+    """Response of `BATCH_PATH`."""
+
     object: Literal["list"] = "list"
+    """Always `list`."""
     data: list[JudgmentBatchItem]
-    """One a request, in their order."""
+    """One result per request, in the order of the batch."""

@@ -1,4 +1,4 @@
-"""Which trace a judgment belongs to, for the engine that is asked on its behalf."""
+"""Propagate the trace context of a judgment to engine requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _carried: ContextVar[str | None] = ContextVar("tirjudge.traceparent", default=No
 
 @contextmanager
 def carrying(traceparent: str | None) -> Iterator[None]:
-    """What is asked of an engine inside of the block, and in tasks begun there, belongs to that span.
+    """Set the parent span of engine requests in the block and in tasks started inside it.
 
     Args:
-        traceparent: as in W3C's header; None, or what cannot be one: what was carried outside.
+        traceparent: W3C `traceparent` header. None or an invalid value: keep the current one.
     """
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         yield
@@ -30,6 +30,6 @@ def carrying(traceparent: str | None) -> Iterator[None]:
 
 
 def trace_headers() -> dict[str, str]:
-    """The headers that say so; none if there is no trace."""
+    """Return the trace headers for an engine request; empty without a trace."""
     traceparent = _carried.get()
     return {} if traceparent is None else {"traceparent": traceparent}

@@ -1,7 +1,7 @@
-"""One of several services that do the same work, as its client sees it: who gets work, who gets none, and since when again.
+"""Health checks for one of several equivalent services (workers) behind a client.
 
-A worker that failed gets nothing until a look at it finds no problem. It is looked at after half a second, then after twice
-that, and so on up to half a minute; after half a second always while somebody hurries, because no worker is left.
+A failed worker gets no work until a health check succeeds. Checks start after 0.5 s, and the interval doubles up to 30
+s. While no worker is left, `hurried` shortens the interval to 0.5 s.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from tirjudge.errors import TirjudgeError
 
 CHECK_S = (0.5, 30.0)
-"""Between two looks at a worker that is left out: at first, and at most."""
+"""First and maximum interval between two health checks of a failed worker, in seconds."""
 
 Look = Callable[[], Awaitable[str | None]]
-"""Finds out why a worker cannot work; None if it can."""
+"""Health check: returns why a worker cannot be used, or None if it can."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,24 +28,27 @@ class Worker:
     """One service."""
 
     url: str
+    """URL of the service."""
     num_running: int = 0
-    """Pieces of work of ours that it has."""
+    """Number of requests of this client in flight."""
     problem: str | None = None
-    """Why it gets no work; None: it gets some."""
+    """Why the worker gets no work. None: it is in use."""
     last_used: float = 0.0
-    """When it last got some, on the monotonic clock."""
+    """When the worker last got work, on the monotonic clock."""
     check: asyncio.Task[None] | None = field(default=None, repr=False)
+    """Task of the health checks. None: not started."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Set where no worker is left: the next look does not wait."""
+    """Set when no worker is left: the next health check starts early."""
 
     def leave_out(self, problem: str, *, look: Look) -> None:
-        """No more work for it until `look` finds no problem."""
+        """Exclude the worker until the health check `look` succeeds."""
         self.problem = problem
         if self.check is None or self.check.done():
-            # Not in the context of the request that failed, which has a priority and a caller.
+            # Use an empty context: that of the failed request has a priority and a caller.
             self.check = asyncio.get_running_loop().create_task(self._check(look), context=Context())
 
     async def stop_checking(self) -> None:
+        """Cancel the health checks and wait until they have ended."""
         if self.check is not None:
             self.check.cancel()
             await asyncio.gather(self.check, return_exceptions=True)
@@ -63,31 +66,31 @@ class Worker:
 
 
 class BadUrl(TirjudgeError, ValueError):
-    """What was given is no URL of a service."""
+    """The given text is not a URL of a service."""
 
 
 def service_url(given: str) -> str:
-    """The URL of a service, without a slash at its end.
+    """Validate the URL of a service and return it without a trailing slash.
 
     Raises:
-        BadUrl: it is none, or a name and a password are in it, which would be shown wherever the URL is.
+        BadUrl: not a URL, or a URL with credentials, which would be visible wherever the URL is shown.
     """
     try:
         parts = urlsplit(given)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url, parts = False, None
-    # urlsplit() drops tabs and line ends, and a client then stumbles over them.
+    # urlsplit() drops tabs and line ends, but HTTP clients reject them.
     is_one_word = given.isprintable() and " " not in given
     if parts is None or not is_url or not is_one_word or parts.query or parts.fragment:
-        raise BadUrl(f"{given!r} given; a URL such as http://127.0.0.1:8000 would do")
+        raise BadUrl(f"{given!r} given; give a URL such as http://127.0.0.1:8000")
     if "@" in parts.netloc:
-        raise BadUrl(f"a URL of {parts.hostname} with a password in it given; a key in the environment would do")
+        raise BadUrl(f"a URL of {parts.hostname} with credentials given; give a key in the environment instead")
     return given.rstrip("/")
 
 
 def is_this_machine(url: str) -> bool:
-    """Whether a URL is one of this machine, which no proxy stands before."""
+    """Whether a URL has a loopback host, which is never behind a proxy."""
     return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
@@ -95,5 +98,5 @@ W = TypeVar("W", bound=Worker)
 
 
 def least_busy(workers: Iterable[W]) -> W:
-    """The one that has the least work; of several, the one that got none for the longest."""
+    """Return the worker with the fewest running requests; among equals, the least recently used one."""
     return min(workers, key=lambda worker: (worker.num_running, worker.last_used))

@@ -1,2 +1,2 @@
-"""Adapters for those who train and evaluate: each asks a running server, and says in its host's own words when there is no
-verdict. They need nothing but the client; a host is imported by its own adapter alone."""
+"""Adapters for training and evaluation frameworks (hosts). Each sends requests to a running judge server and reports a
+missing verdict in the way of its host. An adapter needs only the client and its own host."""

@@ -1,4 +1,4 @@
-"""AReaL: a server's judge as the reward function of a workflow.
+"""Adapter for AReaL: a judge as the reward function of a workflow.
 
     from areal.workflow.rlvr import RLVRWorkflow
     from tirjudge.integrations.areal import ArealJudgeReward
@@ -7,8 +7,8 @@
         reward_fn=ArealJudgeReward("http://judge:8400", reference_column="answer"), gconfig=gconfig, tokenizer=tokenizer
     )
 
-AReaL waits 15 s for a reward, four times, and then takes 0 without a word. This gives up before, and raises: AReaL then
-leaves the rollout out. For judgments that take longer, let AReaL wait longer as well:
+AReaL waits 15 s for a reward, tries four times, and then silently uses 0. This adapter times out earlier and raises, so
+that AReaL drops the rollout. For longer judgments, increase AReaL's timeout too:
 
     workflow.async_reward_fn = AsyncRewardWrapper(ArealJudgeReward(url, deadline_s=110), timeout_seconds=120)
 """
@@ -25,18 +25,19 @@ from tirjudge.integrations.scoring import NoVerdict, Scorer, ScoringSample
 logger = logging.getLogger(__name__)
 
 DEADLINE_S = 12.0
-"""Of a judgment, so that the answer is there within AReaL's 15 s."""
+"""Default time limit of a judgment, in seconds. It is shorter than AReaL's 15 s."""
 
 
 class ArealJudgeReward:
-    """Scores from 0 to 1. It can be pickled, and is called in a process of AReaL's pool.
+    """Reward function with scores from 0 to 1. It can be pickled, because AReaL calls it in a process pool.
 
     Args:
-        url: of the server.
-        fallback: the score where there is no verdict, with a warning; None: `NoVerdict` is raised.
-        prompt_column: the column of the data set that holds the prompt; without one, the rendered prompt is read.
-        reference_column: the column that holds answers known to be good; None: there is none.
-        deadline_s: for each completion, retries included; below AReaL's own.
+        url: URL of the server.
+        fallback: score of a completion without a verdict, used with a warning. None: raise `NoVerdict`.
+        prompt_column: column of the dataset with the messages of the prompt. If it is missing, the rendered prompt is
+            parsed.
+        reference_column: column with known good answers. None: no references.
+        deadline_s: time limit per completion, in seconds, including retries. It must be shorter than AReaL's timeout.
         scorer: other fields of `Scorer`, such as `tools` or `api_key_file`.
     """
 
@@ -58,11 +59,11 @@ class ArealJudgeReward:
     def __call__(
         self, prompt: str, completions: str, prompt_ids: list[int], completion_ids: list[int], **columns: Any
     ) -> float:
-        """The reward of one completion.
+        """Return the reward of one completion.
 
         Raises:
-            NoVerdict: there is none.
-            RequestRefused: the set-up is at fault.
+            NoVerdict: neither a verdict nor a `fallback`.
+            RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         reference = columns[self._reference_column] if self._reference_column else None
         messages = columns.get(self._prompt_column)

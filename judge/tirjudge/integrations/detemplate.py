@@ -1,17 +1,19 @@
-"""A chat that was rendered for a model, special tokens and all, becomes a conversation and the last answer to it.
+"""Parse a chat that was rendered with a chat template, including special tokens, into a conversation and its last
+answer.
 
-Trainers decode what their policy saw and wrote, and send that one string. Where they send the rendered prompt as well, it
-decides alone: the answer is what follows it, whatever it contains.
+Trainers decode the ids of prompt and completion and send one string. If they also send the rendered prompt, the answer
+is the text after the prompt, regardless of its content.
 
-Where only the text is there, it has to have one reading. A policy can write any marker that a template has, so a second turn
-of the assistant may be one that the first answer made up, with a question of its own before it. So a text is read if
+Without the prompt, the text must have exactly one reading. A policy can write any marker of a template, so a second
+assistant turn may be faked by the first answer, together with a question before it. A text is therefore accepted only
+if
 
-- it begins with a turn of a known template, after tokens of padding and beginning alone,
-- nothing stands between the end of a turn and the next one, or after the last one,
-- the assistant has one turn, the last one. (In Harmony its messages and those of its tools are one turn.)
+- it begins with a turn of a known template, preceded only by padding and beginning-of-text tokens,
+- no text stands between the end of a turn and the next turn, or after the last turn,
+- only the last turn is an assistant turn. (In Harmony, the messages of the assistant and its tools are one turn.)
 
-A conversation of several answers therefore needs its prompt beside it. What has no reading, or more than one, is None: the
-caller abstains, and nothing is guessed. Every reader is a scanner or one anchored pass, linear in the text.
+A conversation with several answers therefore needs its prompt. For a text with no reading or with several readings the
+result is None, and the caller reports a missing score. Every parser is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tirjudge.control_tokens import FAMILIES
 from tirjudge.types import ChatMessage
 
 ResponseView = Literal["full", "final"]
-"""`full`: the answer with the reasoning that leads to it. `final`: without."""
+"""`full`: the answer with its reasoning. `final`: the answer without its reasoning."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -88,7 +90,7 @@ _EDGE = "(?:" + "|".join(map(re.escape, _EDGES)) + ")"
 _EDGES_HERE = re.compile(rf"(?:{_EDGE}|\s)*+")
 _EDGES_BACKWARDS = re.compile(r"(?:\s*+(?:" + "|".join(re.escape(edge[::-1]) for edge in _EDGES) + "))*+")
 _PADDING = re.compile(r"<\|\w{1,64}\|>|<unused\d{1,9}>|<SPECIAL_\d{1,9}>")
-"""A token that may pad a text before its first turn or after its last one, whatever its name."""
+"""A token of any name that may pad a text before its first turn or after its last turn."""
 _PADDING_HERE = re.compile(rf"(?:{_EDGE}|{_PADDING.pattern}|\s)*+")
 
 _THINKING = (
@@ -103,11 +105,12 @@ _THINKING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedExchange:
-    """A response, and what it answers."""
+    """A prompt and the response to it."""
 
     prompt: str | tuple[ChatMessage, ...]
-    """Text if it was rendered by no template that is known."""
+    """The conversation; a text if the template of the prompt is not known."""
     response: str
+    """The response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,17 +118,17 @@ class _Turn:
     role: Role
     content: str
     is_open: bool = False
-    """Whether the text ended before the turn did."""
+    """Whether the text ends before the end of the turn."""
 
 
 def detemplate(text: str, *, prompt: str | None = None, view: ResponseView = "full") -> RenderedExchange | None:
-    """The exchange in a rendered chat; None if it has no reading, or more than one.
+    """Parse a rendered chat. None: the text has no reading, or more than one.
 
     Args:
         text: prompt and response, decoded with their special tokens.
-        prompt: the rendered prompt alone, if it is known; `text` begins with it, up to tokens of padding and beginning. It
-            decides alone: a text that does not begin with it has no reading.
-        view: of the response.
+        prompt: the rendered prompt. `text` must begin with it, except for padding and beginning-of-text tokens. None:
+            not known.
+        view: whether to keep the reasoning in the response.
     """
     if prompt:
         rest = _after(prompt, text=text)
@@ -146,8 +149,8 @@ def detemplate(text: str, *, prompt: str | None = None, view: ResponseView = "fu
 
 
 def _answered(prompt: str, *, rest: str, view: ResponseView) -> RenderedExchange:
-    """The exchange of a prompt that is known, and what follows it."""
-    response = _harmony_answer(_harmony_messages(rest, begun=True), view=view) if _is_harmony(prompt) else None
+    """Return the exchange for a known prompt and the text after it."""
+    response = _harmony_answer(_harmony_messages(rest, in_header=True), view=view) if _is_harmony(prompt) else None
     return RenderedExchange(
         prompt=conversation_of(prompt) or _without_edges(prompt),
         response=view_of(without_end(rest), view=view) if response is None else response,
@@ -155,7 +158,8 @@ def _answered(prompt: str, *, rest: str, view: ResponseView) -> RenderedExchange
 
 
 def conversation_of(prompt: str) -> tuple[ChatMessage, ...] | None:
-    """The turns of a rendered prompt without the answer that it opens at its end; None if no template is recognised."""
+    """Return the turns of a rendered prompt, without an open assistant turn at its end; None if its template is
+    unknown."""
     found = _template_at_start(prompt)
     turns = found[0].read(prompt[found[1] :]) if found else []
     if turns and turns[-1].role == "assistant" and turns[-1].is_open:
@@ -164,22 +168,22 @@ def conversation_of(prompt: str) -> tuple[ChatMessage, ...] | None:
 
 
 def _messages(turns: Sequence[_Turn]) -> tuple[ChatMessage, ...] | None:
-    """The turns as messages; None if they say nothing."""
+    """Convert turns to messages; None if all of them are empty."""
     if not any(turn.content.strip() for turn in turns):
         return None
     return tuple(ChatMessage(role=turn.role, content=turn.content) for turn in turns)
 
 
 def without_end(text: str) -> str:
-    """A response without the special tokens that end and pad it, and the white space between those."""
+    """Remove the special tokens at the end of a response, and the whitespace before each of them."""
     match = _EDGES_BACKWARDS.match(text[::-1])
     return text[: len(text) - match.end()] if match else text
 
 
 def view_of(response: str, *, view: ResponseView) -> str:
-    """A response with or without its reasoning. Reasoning that never ended leaves no answer: the empty text.
+    """Return a response with or without its reasoning. If the reasoning never ends, the answer is empty.
 
-    A template may have opened the reasoning already, so the closing tag alone counts.
+    The template may have opened the reasoning, so a closing tag without an opening tag also ends reasoning.
     """
     if view == "full":
         return response
@@ -192,7 +196,7 @@ def view_of(response: str, *, view: ResponseView) -> str:
 
 
 def _after(prompt: str, *, text: str) -> str | None:
-    """What follows the prompt in the text; tokens of padding and beginning may differ between the two."""
+    """Return the text after the prompt. Padding and beginning-of-text tokens of the two may differ. None: no match."""
     if text.startswith(prompt):
         return text[len(prompt) :]
     bare_text, bare_prompt = text[_edges_end(text) :], prompt[_edges_end(prompt) :]
@@ -200,7 +204,7 @@ def _after(prompt: str, *, text: str) -> str | None:
 
 
 def _edges_end(text: str, place: int = 0) -> int:
-    """Where the tokens of padding and beginning end that stand at a place, with the white space between them."""
+    """Return the offset after the padding and beginning-of-text tokens, and their whitespace, that start at `place`."""
     match = _EDGES_HERE.match(text, place)
     return match.end() if match else place
 
@@ -213,7 +217,7 @@ def _without_edges(text: str) -> str:
     return without_end(text[_edges_end(text) :])
 
 
-# Templates. Each is known by how its first turn begins, and reads the whole text.
+# Templates. Each is recognized by the start of its first turn, and parses the whole text.
 
 _NO_TURN = _Turn(role="system", content="")
 
@@ -221,13 +225,13 @@ _NO_TURN = _Turn(role="system", content="")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Template:
     begins: re.Pattern[str]
-    """Matches where its first turn begins."""
+    """Pattern of the start of its first turn."""
     read: Callable[[str], list[_Turn]]
-    """The turns of a text that begins with one; [] if it is malformed."""
+    """Parses a text that begins with a turn into its turns; [] if the text is malformed."""
 
 
 def _template_at_start(text: str) -> tuple[_Template, int] | None:
-    """The template that a text is rendered by, and where its first turn begins; None if none is known."""
+    """Return the template of a text and the offset of its first turn; None if the template is not known."""
     place = _edges_end(text)
     while True:
         for template in _TEMPLATES:
@@ -239,21 +243,21 @@ def _template_at_start(text: str) -> tuple[_Template, int] | None:
         place = _edges_end(text, padding.end())
     if _VICUNA_BEGINS.match(text, place):
         return _Template(begins=_VICUNA_BEGINS, read=_vicuna), place
-    # Its system's turn has no header, so the token before it has to be there.
+    # The system turn of this template has no header, so the token before it is required.
     if text.startswith(_DEEPSEEK_BEGIN, place - len(_DEEPSEEK_BEGIN)) and place >= len(_DEEPSEEK_BEGIN):
         return _Template(begins=_DEEPSEEK_HEADER, read=_deepseek), place
     return None
 
 
 def _after_each(header: re.Pattern[str], *, text: str) -> list[tuple[re.Match[str], str]]:
-    """Each header, and the text from there to the next one."""
+    """Return each header with the text up to the next header."""
     headers = list(header.finditer(text))
     stops = [*(match.start() for match in headers), len(text)][1:]
     return [(match, text[match.end() : stop]) for match, stop in zip(headers, stops, strict=False)]
 
 
 def _by_header(header: re.Pattern[str], end: re.Pattern[str]) -> Callable[[str], list[_Turn]]:
-    """Reads templates of the shape `header(role) content end`."""
+    """Return a parser for templates of the form `header(role) content end`."""
 
     def read(text: str) -> list[_Turn]:
         turns: list[_Turn] = []
@@ -269,7 +273,7 @@ def _by_header(header: re.Pattern[str], end: re.Pattern[str]) -> Callable[[str],
 
 
 def _with_open_users(read: Callable[[str], list[_Turn]]) -> Callable[[str], list[_Turn]]:
-    """For templates in which a user's turn ends with its line, where the assistant's header begins."""
+    """Return a parser for templates in which a user turn ends at a line end, before the header of the assistant."""
 
     def read_closed(text: str) -> list[_Turn]:
         return [
@@ -287,29 +291,29 @@ _deepseek_turns = _by_header(_DEEPSEEK_HEADER, re.compile("<｜end▁of▁senten
 
 
 def _deepseek(text: str) -> list[_Turn]:
-    begun = _DEEPSEEK_HEADER.search(text)
-    # A user's turn has no end of its own.
+    header = _DEEPSEEK_HEADER.search(text)
+    # A user turn has no end marker.
     turns = [
         _Turn(role=turn.role, content=turn.content, is_open=turn.is_open and turn.role == "assistant")
         for turn in _deepseek_turns(text)
     ]
-    system = _without_edges(text[: begun.start()]) if begun else ""
+    system = _without_edges(text[: header.start()]) if header else ""
     return [_Turn(role="system", content=system), *turns] if system and turns else turns
 
 
 @dataclass(slots=True, kw_only=True)
 class _Message:
-    """One message of Harmony, being read."""
+    """One message of Harmony during parsing."""
 
     role: list[str] = field(default_factory=list)
     channel: list[str] = field(default_factory=list)
     content: str | None = None
-    """None: its content has not begun."""
+    """Content so far. None: not started."""
     is_open: bool = True
 
     @property
     def name(self) -> Role | None:
-        """Whose it is; programs that were called answer under names with a dot."""
+        """Role of the author. Tool messages have author names with a dot."""
         name = "".join(self.role).split(" to=")[0].strip().lower()
         if "." in name:
             return "tool"
@@ -331,18 +335,18 @@ def _is_harmony(text: str) -> bool:
     return "<|start|>" in text and "<|message|>" in text
 
 
-def _harmony_messages(text: str, *, begun: bool = False) -> list[_Message]:
-    """The messages of a Harmony chat, in one pass; [] if it is malformed: text stands outside of them, or one has two
+def _harmony_messages(text: str, *, in_header: bool = False) -> list[_Message]:
+    """Parse the messages of a Harmony chat in one pass; [] if there is text outside messages, or a message has two
     contents.
 
     Args:
-        text: whole, or a piece of one.
-        begun: the text begins inside of the header of a message of the assistant.
+        text: a complete chat or a part of one.
+        in_header: whether the text begins inside the header of an assistant message.
     """
     parts = _HARMONY_TOKENS.split(text)
-    messages = [_Message(role=["assistant"])] if begun else []
-    into = "role" if begun else None
-    if begun and parts[0].strip() and not parts[0].startswith(" to="):
+    messages = [_Message(role=["assistant"])] if in_header else []
+    into = "role" if in_header else None
+    if in_header and parts[0].strip() and not parts[0].startswith(" to="):
         return []
     for part in parts:
         match part:
@@ -371,7 +375,8 @@ def _harmony_messages(text: str, *, begun: bool = False) -> list[_Message]:
 
 
 def _harmony(text: str) -> list[_Turn]:
-    """Messages of the assistant in a row are one turn; what it writes in other channels leads to the final one."""
+    """Parse the turns of a Harmony chat. Consecutive assistant messages are one turn, whose content is the final
+    channel."""
     turns: list[_Turn] = []
     for is_answer, group in groupby(_harmony_messages(text), key=lambda message: message.name == "assistant"):
         messages = list(group)
@@ -387,7 +392,8 @@ def _harmony(text: str) -> list[_Turn]:
 
 
 def _harmony_exchange(text: str, *, view: ResponseView) -> RenderedExchange | None:
-    """The exchange of a whole chat: from the first message of the assistant on, all are its own or those of its tools."""
+    """Return the exchange of a complete chat. After the first assistant message, only assistant and tool messages
+    follow."""
     messages = _harmony_messages(text)
     names = [message.name for message in messages]
     first = names.index("assistant") if "assistant" in names else 0
@@ -403,9 +409,10 @@ def _harmony_exchange(text: str, *, view: ResponseView) -> RenderedExchange | No
 
 
 def _harmony_answer(messages: Sequence[_Message], *, view: ResponseView) -> str | None:
-    """The last answer in the messages that a model and its tools wrote; None if they are of anybody else, or have no content.
+    """Return the last answer in messages of a model and its tools; None if a message has another role, or there is no
+    content.
 
-    In the full view the analysis stands before it, in the tags that reasoning has everywhere else.
+    In the full view, the analysis precedes the answer inside `<think>` tags.
     """
     names = [message.name for message in messages]
     if not {*names} <= {"assistant", "tool"}:
@@ -425,7 +432,8 @@ _LLAMA2_SYSTEM = re.compile(r"\s*<<SYS>>\n?")
 
 
 def _inst(text: str) -> list[_Turn]:
-    """Llama 2, and Mistral from its first template to Tekken: the tags are the same, the spaces beside them are not."""
+    """Parse the templates of Llama 2 and Mistral (all versions). Their tags are equal, but the spaces around them
+    differ."""
     turns: list[_Turn] = []
     place = 0
     while place < len(text):
@@ -454,14 +462,14 @@ def _inst(text: str) -> list[_Turn]:
 
 
 def _section(name: str, content: str) -> list[_Turn]:
-    """The turns between two tags."""
+    """Return the turns between an opening and a closing tag."""
     if name == "INST":
         return _llama2_user(content)
     return [_Turn(role="tool" if name == "TOOL_RESULTS" else "system", content=content)]
 
 
 def _llama2_user(text: str) -> list[_Turn]:
-    """What stands between the tags of a user's turn: Llama 2 has the system's turn in it."""
+    """Parse the text between the tags of a user turn. In Llama 2, it includes the system turn."""
     turns: list[_Turn] = []
     with_system = _LLAMA2_SYSTEM.match(text)
     if with_system:
@@ -473,12 +481,12 @@ def _llama2_user(text: str) -> list[_Turn]:
 
 _VICUNA_HEADER = re.compile(r"(?:(?<=^)|(?<=\s)|(?<=</s>))(?P<role>USER|ASSISTANT): ?")
 _VICUNA_BEGINS = re.compile(r"(?:[^\n]*?\s)??USER: ")
-"""Plain words are weak markers: what stands before them is one line."""
+"""Plain words are weak markers, so at most one line may precede the first one."""
 
 
 def _vicuna(text: str) -> list[_Turn]:
-    """Plain words are weak markers: both roles must be there, and what stands before the first of them must not spell the
-    markers of another template."""
+    """Parse the template of Vicuna. Plain words are weak markers, so both roles are required, and the text before the
+    first marker must not contain markers of another template."""
     found = _after_each(_VICUNA_HEADER, text=text)
     if not any(match["role"] == "ASSISTANT" for match, _ in found):
         return []
@@ -496,12 +504,12 @@ def _vicuna(text: str) -> list[_Turn]:
 
 
 def _headed(header: str, end: str, *, users_end: bool = True) -> _Template:
-    """A template of the shape `header(role) content end`.
+    """Return a template of the form `header(role) content end`.
 
     Args:
-        header: a pattern with the group `role`.
-        end: a pattern.
-        users_end: whether a user's turn has an end of its own.
+        header: pattern of the header, with the group `role`.
+        end: pattern of the end of a turn.
+        users_end: whether a user turn ends with `end`. False: it ends at a line end.
     """
     pattern = re.compile(header)
     read = _by_header(pattern, re.compile(end))
@@ -535,4 +543,4 @@ _TEMPLATES = (
     _headed(r"<\|im_(?P<role>system|user|assistant)\|>[^<\n]*<\|im_middle\|>", r"<\|im_end\|>"),  # Kimi
     _headed(r"<\|start_of_role\|>(?P<role>[^<\n]*)<\|end_of_role\|>", r"<\|end_of_text\|>"),  # Granite
 )
-"""The templates whose turns begin with a marker of their own."""
+"""Templates whose turns begin with a distinctive marker."""

@@ -1,4 +1,4 @@
-"""Inspect: a server's judge as a scorer, of an answer by itself or against the target.
+"""Adapter for Inspect: a judge as a scorer of an answer, alone or compared with the target.
 
     from inspect_ai import Task
     from inspect_ai.dataset import csv_dataset
@@ -11,8 +11,9 @@
         scorer=[judge_score(url="http://judge:8400"), preference_over_target(url="http://judge:8400")],
     )
 
-A sample without a verdict is unscored: metrics leave it out, and the log keeps the reason. The explanation of a score is
-what the judge wrote and ran; its metadata hold the judgment's id. Inspect logs arguments: a key belongs in a file.
+A sample without a verdict is unscored: metrics ignore it, and the log has the reason. The explanation of a score
+contains the judge's text and program outputs; its metadata contain the id of the judgment. Inspect logs arguments, so
+give the key in a file.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ def judge_score(
     votes: int = 1,
     deadline_s: float = 300.0,
 ) -> Scorer:
-    """How good the answer is, from 0 to 1.
+    """Score an answer from 0 to 1.
 
     Args:
-        url: of the server.
-        api_key_file: where its key is; None: it asks for none.
-        use_target: whether the judge is shown the target as an answer known to be good.
-        rubric: how to judge, in words; None leaves it to the judge.
-        tools: whether the judge may, must or cannot run Python.
-        votes: rollouts whose scores are averaged.
-        deadline_s: for each sample.
+        url: URL of the server.
+        api_key_file: file with the API key. None: the server requires none.
+        use_target: whether to show the target to the judge as a known good answer.
+        rubric: judging instructions in words. None: the judge chooses.
+        tools: whether the judge may (`auto`), must (`on`) or must not (`off`) run Python.
+        votes: number of rollouts whose scores are averaged.
+        deadline_s: time limit per sample, in seconds.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -79,11 +80,11 @@ def preference_over_target(
     votes: int = 1,
     deadline_s: float = 300.0,
 ) -> Scorer:
-    """Whether the answer is better than the target, an answer of somebody else: 1 if it is, 0 if not, 0.5 for a tie.
+    """Score 1 if the answer is better than the target (an answer by another author), 0 if it is worse, 0.5 for a tie.
 
     Args:
         url, api_key_file, tools, votes, deadline_s: as for `judge_score`.
-        orders: whether the two are shown in one order or in both; if these disagree, that is a tie.
+        orders: whether to show the two in one order or in both. If both orders disagree, the result is a tie.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -108,7 +109,7 @@ async def _ask(
     api_key_file: str | None,
     deadline_s: float,
 ) -> Score:
-    """The score that a judgment is; unscored if there is none."""
+    """Judge a request and return the score; unscored without a verdict."""
     answer = request.responses[0]
     try:
         async with AsyncClient(url, api_key=key_in(api_key_file)) as client:
@@ -135,7 +136,7 @@ def _preference(judgment: Judgment) -> float | None:
 
 
 def _lines(judgment: Judgment) -> list[str]:
-    """What the judge wrote, and what its programs printed."""
+    """Return the judge's texts and program outputs."""
     lines = [f"{judgment.verdict.status}: {judgment.verdict.reason}"] if judgment.verdict.reason else []
     for rollout in judgment.rollouts:
         for turn in rollout.turns:

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness: a server's judge as a metric of a task.
+"""Adapter for lm-evaluation-harness: a judge as a metric of a task.
 
     # my_judge.py, beside the task's YAML
     from tirjudge.integrations.lm_eval import JudgeMetric
@@ -13,9 +13,10 @@
       - {metric: judge_stderr, aggregation: !function my_judge.stderr, higher_is_better: false}
       - {metric: judge_abstained, aggregation: !function my_judge.abstained, higher_is_better: false}
 
-lm-eval goes through its answers one by one, and only then adds them up. So an answer is put by, and all of them are judged
-side by side when the first of the metrics is wanted. An answer without a verdict is left out of the mean; `judge_abstained`
-is the share of those. What each got stands in the log of samples, with the ids of its judgments.
+lm-eval processes its answers one by one and aggregates them at the end. The adapter therefore collects the answers, and
+judges all of them concurrently when the first metric is aggregated. An answer without a verdict is excluded from the
+mean; `judge_abstained` is the share of such answers. The log of samples has the score of each answer and the ids of its
+judgments.
 """
 
 from __future__ import annotations
@@ -33,26 +34,28 @@ T = TypeVar("T")
 
 
 class LmEvalAnswer(TypedDict, total=False):
-    """One answer of the model, and what it got once it is judged."""
+    """One answer of the model. The optional keys are set when it has been judged."""
 
     prompt: Required[Prompt]
     response: Required[str]
     reference: Required[str | None]
     score: float | None
-    """From 0 to 1; None: there is no verdict."""
+    """Score from 0 to 1. None: no verdict."""
     reason: str | None
-    """Why there is none."""
+    """Reason for a missing verdict. None: a verdict was given."""
     judgments: list[str]
+    """Ids of the judgments."""
 
 
 class JudgeMetric:
-    """Functions that a task names: one that takes an answer, and three that add them up.
+    """Functions for a task: `process_results` collects answers; `score`, `stderr` and `abstained` aggregate them.
 
     Args:
-        url: of the server.
-        prompt: the column of the data set that holds what was asked, or a function from the row to that.
-        reference: the column that holds answers known to be good; None: there is none.
-        scorer: other fields of `Scorer`, such as `api_key_file`, `tools`, `votes`, `rubric`, `deadline_s` or `concurrency`.
+        url: URL of the server.
+        prompt: column of the dataset with the question, or a function from the row to the question.
+        reference: column with known good answers. None: no references.
+        scorer: other fields of `Scorer`, such as `api_key_file`, `tools`, `votes`, `rubric`, `deadline_s` or
+            `concurrency`.
     """
 
     def __init__(
@@ -68,10 +71,10 @@ class JudgeMetric:
         self._reference = reference
 
     def process_results(self, doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, LmEvalAnswer]:
-        """The answer to a row, put by under the name of each metric.
+        """Return the answer to a row under the name of each metric. It is judged later.
 
         Raises:
-            KeyError: the row has no such column.
+            KeyError: the row does not have the column of the prompt or the reference.
         """
         prompt = doc[self._prompt] if isinstance(self._prompt, str) else self._prompt(doc)
         reference = None if self._reference is None else doc[self._reference]
@@ -79,25 +82,26 @@ class JudgeMetric:
         return dict.fromkeys(("judge_score", "judge_stderr", "judge_abstained"), answer)
 
     def score(self, answers: Sequence[LmEvalAnswer]) -> float:
-        """The mean score, 0 to 1, of the answers with a verdict; not a number if there is none.
+        """Return the mean score, 0 to 1, of the answers with a verdict; NaN if there are none.
 
         Raises:
-            RequestRefused: the set-up is at fault.
+            RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         scores = self._scores(answers)
         return statistics.fmean(scores) if scores else math.nan
 
     def stderr(self, answers: Sequence[LmEvalAnswer]) -> float:
-        """The standard error of that mean; not a number for fewer than two scores. Raises as `score` does."""
+        """Return the standard error of the mean score; NaN for fewer than two scores. Raises the same errors as
+        `score`."""
         scores = self._scores(answers)
         return statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
 
     def abstained(self, answers: Sequence[LmEvalAnswer]) -> float:
-        """The share of answers without a verdict. Raises as `score` does."""
+        """Return the share of answers without a verdict. Raises the same errors as `score`."""
         return 1 - len(self._scores(answers)) / len(answers)
 
     def _scores(self, answers: Sequence[LmEvalAnswer]) -> list[float]:
-        """The scores that there are; what was not judged yet is judged first."""
+        """Judge all answers that have not been judged yet, and return all scores."""
         waiting = [answer for answer in answers if "score" not in answer]
         if waiting:
             candidates = [
@@ -110,6 +114,6 @@ class JudgeMetric:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of some work, wherever this is called from: a notebook has an event loop already."""
+    """Run a coroutine in a new thread, because the caller may be inside a running event loop, such as in a notebook."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""ms-swift: a server's judge as a reward function of GRPO, in a plugin of your own.
+"""Adapter for ms-swift: a judge as a reward function of GRPO, in a user's plugin.
 
     # plugin.py
     from swift.rewards import orms
@@ -8,8 +8,8 @@
 
     swift rlhf --rlhf_type grpo --external_plugins plugin.py --reward_funcs tir_judge ...
 
-ms-swift adds up rewards as if one that is missing were 0: a completion without a verdict gets `fallback`, and a warning
-says how many there were and why.
+ms-swift counts a missing reward as 0. A completion without a verdict gets the score `fallback`, and a warning reports
+the number of such completions and a reason.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 
 
 def judge_orm(url: str, *, fallback: float = 0.0, reference_column: str | None = None, **scorer: Any) -> type[Any]:
-    """A subclass of `AsyncORM` for the table `orms`.
+    """Return a subclass of `AsyncORM` for the table `orms`.
 
     Args:
-        url: of the server.
-        fallback: the score, 0 to 1, where there is no verdict.
-        reference_column: the column of the data set that holds answers known to be good; None: there is none.
+        url: URL of the server.
+        fallback: score, 0 to 1, of a completion without a verdict.
+        reference_column: column of the dataset with known good answers. None: no references.
         scorer: other fields of `Scorer`, such as `api_key`, `tools`, `deadline_s` or `strategy`.
     """
     from swift.rewards import AsyncORM  # pyright: ignore
 
-    asked = Scorer(url=url, **scorer)
+    judge = Scorer(url=url, **scorer)
 
     class TirJudge(AsyncORM):
         async def __call__(self, completions: Sequence[str], **columns: Any) -> list[float]:
             references = columns[reference_column] if reference_column else [None] * len(completions)
-            scored = await asked.score(
+            scored = await judge.score(
                 [
                     ScoringSample(prompt=messages[:-1], response=completion, reference=reference)
                     for messages, completion, reference in zip(

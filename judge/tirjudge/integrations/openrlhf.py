@@ -1,6 +1,7 @@
-"""OpenRLHF: a server's judge as a reward function in a file of your own, or as an agent's environment.
+"""Adapter for OpenRLHF: a judge as a reward function in a user's file, or as the environment of an agent.
 
-`--reward.remote_url http://judge:8400/get_reward` needs no file. A file gives what a URL cannot: a key, a rubric, no tools.
+`--reward.remote_url http://judge:8400/get_reward` works without a file. A file can also set a key, a rubric and other
+options.
 
     # judge_reward.py, for --reward.remote_url judge_reward.py
     from tirjudge.integrations.openrlhf import RewardFunction
@@ -15,8 +16,8 @@
         def __init__(self):
             super().__init__(agent_instance("http://judge:8400", fallback=0.0))
 
-OpenRLHF knows no abstention, and a run ends when a reward is missing: a completion without a verdict gets `fallback`, and
-its `judge_failed` in the logs is 1.
+OpenRLHF does not support missing rewards. A completion without a verdict gets the score `fallback`, and its
+`judge_failed` in the logs is 1.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from tirjudge.integrations.scoring import Scorer
 
 
 class RewardFunction:
-    """Scores from 0 to 1; OpenRLHF calls it in a thread of its own, with one completion at a time.
+    """Reward function with scores from 0 to 1. OpenRLHF calls it in a separate thread with one completion at a time.
 
     Args:
-        url: of the server.
-        fallback: the score where there is no verdict.
-        use_label: whether the judge is shown the label as an answer known to be good.
+        url: URL of the server.
+        fallback: score of a completion without a verdict.
+        use_label: whether to show the label to the judge as a known good answer.
         scorer: other fields of `Scorer`, such as `tools`, `rubric`, `deadline_s` or `api_key_file`.
     """
 
@@ -46,10 +47,10 @@ class RewardFunction:
         self._use_label = use_label
 
     def __call__(self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
-        """The reward of one completion: `rewards`, `scores` and `extra_logs`.
+        """Return the reward of one completion: `rewards`, `scores` and `extra_logs`.
 
         Raises:
-            RequestRefused: the set-up is at fault.
+            RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         (query,), (prompt,), (label,) = queries, prompts, labels
         reference = str(label) if label and self._use_label else None
@@ -60,14 +61,14 @@ class RewardFunction:
 
 
 def agent_instance(url: str, *, fallback: float = 0.0, use_label: bool = True, **scorer: Any) -> type[Any]:
-    """A subclass of `AgentInstanceBase` whose only step is to judge the answer.
+    """Return a subclass of `AgentInstanceBase` whose only step judges the answer.
 
     Args:
         url, fallback, use_label, scorer: as for `RewardFunction`.
     """
     from openrlhf.utils.agent import AgentInstanceBase  # pyright: ignore
 
-    asked = Scorer(url=url, **scorer)
+    judge = Scorer(url=url, **scorer)
 
     class AgentInstance(AgentInstanceBase):
         def __init__(self) -> None:
@@ -76,10 +77,10 @@ def agent_instance(url: str, *, fallback: float = 0.0, use_label: bool = True, *
         async def step(self, state_dict: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
             prompt, label = state_dict["observation_text"], state_dict["label"]
             text, reference = prompt + state_dict["action_text"], str(label) if label and use_label else None
-            scored = await asked.score_rendered(text, prompt=prompt, reference=reference)
+            scored = await judge.score_rendered(text, prompt=prompt, reference=reference)
             logs = scored.numbers(fallback=fallback)
             score = logs.pop("score")
-            # OpenRLHF asks a reward for its `.item()`.
+            # OpenRLHF calls `.item()` on the reward.
             return {
                 "rewards": np.float64(score),
                 "scores": score,

@@ -1,8 +1,9 @@
-"""What all adapters do: a completion goes to a server, and comes back with a score, or with the reason why it has none.
+"""Scoring code shared by all adapters: send completions to a server and return scores, or the reasons for missing
+scores.
 
-A completion has no score when the judge abstains, when the server is down or late, and when it is too long for the judge.
-None of that is a low score, and it is left to the adapter to say so in the words of its host. A mistake in the set-up (a
-key or a model that the server does not know) is none of these: it raises, and ends a run before it has cost anything.
+A completion has no score if the judge abstains, if the server is down or misses the deadline, or if the completion is
+too long for the judge. A missing score is not a low score; each adapter reports it in the way of its host. An error in
+the configuration, such as an unknown key or model, raises instead and ends the run early.
 """
 
 from __future__ import annotations
@@ -21,45 +22,49 @@ from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import ChatMessage, Judgment
 
 Prompt = str | Sequence[Mapping[str, Any]]
-"""As hosts give it: text, or messages."""
+"""Prompt as given by hosts: a text or messages."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 OF_THE_COMPLETION = ("context_length_exceeded", "body_too_large")
-"""Refusals that are about one completion; all others would meet every completion alike."""
+"""Error codes caused by one completion. All other errors affect every completion."""
 
 MAX_ATTEMPTS = 1000
-"""Until the deadline ends them."""
+"""Maximum number of attempts per request. In practice, the deadline ends the retries."""
 
 
 class NoVerdict(TirjudgeError):
-    """There is no score for a completion; the message says why."""
+    """A completion has no score. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringSample:
-    """A completion to be scored."""
+    """A completion to score."""
 
     prompt: Prompt
+    """The question: a text or messages."""
     response: str
+    """The completion."""
     reference: str | None = None
-    """An answer known to be good; None: there is none."""
+    """A known good answer. None: no reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredSample:
-    """What came of it."""
+    """Score of a completion."""
 
     score: float | None
-    """From 0 to 1; None: there is no verdict."""
+    """Score from 0 to 1. None: no score."""
     reason: str | None = None
-    """Why there is none; None exactly if there is one."""
+    """Reason for a missing score. None exactly if `score` is given."""
     num_tool_calls: int = 0
+    """Number of tool calls of the judge."""
     judgment_ids: tuple[str, ...] = ()
-    """Under which the server keeps what it rests on."""
+    """Ids of the judgments behind the score."""
 
     def numbers(self, *, fallback: float) -> dict[str, float]:
-        """For hosts that know numbers alone: the same keys for every completion, and a flag where `fallback` stands in."""
+        """Return the result as numbers with fixed keys, for hosts without missing values. `judge_failed` is 1 if the
+        score is `fallback`."""
         return {
             "score": fallback if self.score is None else self.score,
             "judge_failed": float(self.score is None),
@@ -69,39 +74,45 @@ class ScoredSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """A server, and how it is asked. It can be pickled, and used from any process, thread or event loop."""
+    """A server and the options of its requests. It can be pickled, and used from any process, thread or event loop."""
 
     url: str
-    """Such as `http://127.0.0.1:8400`."""
+    """URL of the server, such as `http://127.0.0.1:8400`."""
     api_key: str | None = field(default=None, repr=False)
-    """One of the server's keys; None: it asks for none."""
+    """API key. None: use `api_key_file`, or no key."""
     api_key_file: str | Path | None = None
-    """Where the key is, for hosts that log what they are configured with."""
+    """File with the API key, for hosts that log their configuration. None: no file."""
     model: str | None = None
-    """The judge to use; None: the server's default."""
+    """Name of the judge. None: the server's default."""
     tools: Literal["auto", "on", "off"] = "auto"
+    """As in `JudgeRequest`."""
     votes: int = 1
+    """As in `JudgeRequest`."""
     rubric: str | None = None
-    """How to judge, in words; None leaves it to the judge."""
+    """Judging instructions in words. None: the judge chooses."""
     strategy: str | None = None
-    """How completions of one prompt that come together are set against each other; None: each is judged by itself."""
+    """Strategy for comparing the completions of one prompt within one call. None: each completion is judged
+    separately."""
     deadline_s: float = 120.0
-    """For each completion, or all those of one prompt, from when they are sent, retries included."""
+    """Time limit per request (one completion, or all completions of one prompt), in seconds, including retries."""
     concurrency: int = 64
-    """Requests under way at a time."""
+    """Maximum number of requests in flight."""
 
     async def score(self, candidates: Sequence[ScoringSample]) -> list[ScoredSample]:
-        """One `ScoredSample` a candidate, in their order. A server that cannot be reached is not asked for the rest of them.
+        """Score completions. Return one result per completion, in their order.
+
+        After the server could not be reached, no further requests are sent, and the remaining completions have no
+        score.
 
         Raises:
-            RequestRefused: the set-up is at fault.
+            RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         groups = self._groups(candidates)
-        places = asyncio.Semaphore(self.concurrency)
+        slots = asyncio.Semaphore(self.concurrency)
         lost: list[str] = []
         async with self._client() as client:
             tasks = [
-                asyncio.create_task(self._ask(client, [candidates[i] for i in group], places=places, lost=lost))
+                asyncio.create_task(self._ask(client, [candidates[i] for i in group], slots=slots, lost=lost))
                 for group in groups
             ]
             try:
@@ -114,12 +125,19 @@ class Scorer:
         return [scored for _, scored in sorted(answered, key=lambda pair: pair[0])]
 
     async def _ask(
-        self, client: AsyncClient, group: Sequence[ScoringSample], *, places: asyncio.Semaphore, lost: list[str]
+        self, client: AsyncClient, group: Sequence[ScoringSample], *, slots: asyncio.Semaphore, lost: list[str]
     ) -> list[ScoredSample]:
-        """What one request brings. `lost` says why the server is not asked any more."""
+        """Score one group with one request.
+
+        Args:
+            client: the client.
+            group: the completions of the request.
+            slots: limit of concurrent requests.
+            lost: shared by all groups. Non-empty: the reason why the server could not be reached.
+        """
         if self.strategy is not None and len(group) < 2:
-            return _without("alone: it has no other completion of its prompt to be compared with", group)
-        async with places:
+            return _without("alone: the call has no other completion of this prompt to compare with", group)
+        async with slots:
             if lost:
                 return _without(lost[0], group)
             try:
@@ -137,20 +155,20 @@ class Scorer:
         return [_scored(reward) for reward in answer.data[0].rewards]
 
     async def score_one(self, candidate: ScoringSample) -> ScoredSample:
-        """The same for one."""
+        """Score one completion. See `score`."""
         return (await self.score([candidate]))[0]
 
     async def score_rendered(self, text: str, *, prompt: str, reference: str | None = None) -> ScoredSample:
-        """The same for a prompt and its completion as a chat template rendered them, special tokens and all.
+        """Score a completion rendered with a chat template, including special tokens. See `score`.
 
         Args:
-            text: both.
-            prompt: the prompt alone.
-            reference: an answer known to be good; None: there is none.
+            text: the rendered prompt followed by the completion.
+            prompt: the rendered prompt.
+            reference: a known good answer. None: no reference.
         """
         exchange = detemplate(text, prompt=prompt)
         if exchange is None:
-            return ScoredSample(score=None, reason="unreadable: prompt and answer cannot be told apart in it")
+            return ScoredSample(score=None, reason="unreadable: the text does not separate prompt and answer")
         prompt_read = exchange.prompt if isinstance(exchange.prompt, str) else [dict(turn) for turn in exchange.prompt]
         return await self.score_one(ScoringSample(prompt=prompt_read, response=exchange.response, reference=reference))
 
@@ -165,7 +183,7 @@ class Scorer:
         )
 
     def _groups(self, candidates: Sequence[ScoringSample]) -> list[list[int]]:
-        """Which candidates are asked for together."""
+        """Return the indexes of the candidates of each request."""
         if self.strategy is None:
             return [[place] for place in range(len(candidates))]
         groups: dict[str, list[int]] = {}
@@ -201,25 +219,25 @@ def _without(reason: str, group: Sequence[ScoringSample]) -> list[ScoredSample]:
 
 
 def key_in(path: str | Path | None) -> str | None:
-    """The key that a file holds; None without one."""
+    """Read the API key in a file; None without a file."""
     return None if path is None else Path(path).read_text(encoding="utf-8").strip()
 
 
 def score_of(judgment: Judgment) -> float | None:
-    """The score of the first response, from 0 to 1 instead of from 1 to 10; None if the judge abstains."""
+    """Return the score of the first response, scaled from 1..10 to 0..1; None if the judge abstains."""
     scores = judgment.verdict.scores
     return None if not scores or scores[0] is None else (scores[0] - 1) / 9
 
 
 def prompt_of(prompt: Prompt) -> str | list[ChatMessage]:
-    """A prompt in the forms that hosts have as the one that a request has."""
+    """Convert a prompt of a host to the prompt of a request."""
     if isinstance(prompt, str):
         return prompt
     return [ChatMessage(role=_ROLES.get(message["role"], "user"), content=text_of(message)) for message in prompt]
 
 
 def response_of(completion: Prompt) -> str:
-    """The answer in a completion: the text, or the last message that the model wrote."""
+    """Return the answer in a completion: the text, or the text of the last assistant message."""
     if isinstance(completion, str):
         return completion
     written = [message for message in completion if message["role"] == "assistant"]
@@ -227,7 +245,7 @@ def response_of(completion: Prompt) -> str:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text of a message; of what is no text in it, only that it is there."""
+    """Return the text of a message. Parts without text are replaced by their type in brackets."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""TRL: a server's judge as a reward function of `GRPOTrainer` or `RLOOTrainer`.
+"""Adapter for TRL: a judge as a reward function of `GRPOTrainer` or `RLOOTrainer`.
 
     from trl import GRPOTrainer
     from tirjudge.integrations.trl import TRLJudgeReward
@@ -9,8 +9,9 @@
         train_dataset=dataset,
     )
 
-A completion without a verdict gets `None`: TRL leaves it out of this reward, and says so where it was the only one. How
-many there were is logged as `judge/abstained`, why and the ids of the judgments are columns of the table of completions.
+A completion without a verdict gets `None`: TRL ignores this reward for it, and warns if it has no other reward. Their
+share is logged as `judge/abstained`. The column `judgment` of the table of completions has the reason or the ids of the
+judgments.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from tirjudge.integrations.scoring import Prompt, Scorer, ScoringSample, respons
 
 
 class TRLJudgeReward:
-    """Scores from 0 to 1, all completions of a batch side by side.
+    """Reward function with scores from 0 to 1. All completions of a batch are judged concurrently.
 
     Args:
-        url: of the server.
-        reference_column: the column of the data set that holds answers known to be good; None: there is none.
+        url: URL of the server.
+        reference_column: column of the dataset with known good answers. None: no references.
         scorer: other fields of `Scorer`, such as `api_key`, `tools`, `deadline_s` or `strategy`.
     """
 
     __name__ = "JudgeReward"
-    """Under which TRL logs it."""
+    """Name in TRL's metrics."""
 
     def __init__(self, url: str, *, reference_column: str | None = None, **scorer: Any) -> None:
         self._scorer = Scorer(url=url, **scorer)
@@ -46,10 +47,10 @@ class TRLJudgeReward:
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """The rewards, one a completion; `None` where there is no verdict.
+        """Return one reward per completion; `None` without a verdict.
 
         Raises:
-            RequestRefused: the set-up is at fault.
+            RequestRefused: the server rejects the configuration, such as the key or the model.
         """
         references = columns[self._reference_column] if self._reference_column else [None] * len(prompts)
         scored = await self._scorer.score(

@@ -1,4 +1,4 @@
-"""verifiers: a server's judge as a judge plugin of a taskset.
+"""Adapter for verifiers: a judge as a judge plugin of a taskset.
 
     # my_taskset.py: a plugin is found by the name of a module that exports it
     from tirjudge.integrations.verifiers import TirJudge
@@ -12,8 +12,8 @@
     api_key_var = "TIRJUDGE_API_KEY"
     answer_field = "answer"
 
-As with every judge of verifiers, what cannot be judged raises: the rollout ends in an error and is not scored. The judgment
-is recorded in the trace, programs included.
+As with every judge plugin of verifiers, a missing verdict raises: the rollout ends in an error and is not scored. The
+judgment is recorded in the trace, including its programs.
 """
 
 from __future__ import annotations
@@ -31,31 +31,37 @@ from tirjudge.types import JudgeRequest, Judgment, Mode
 
 
 class TirJudgeConfig(JudgeConfig):
-    """Where the server is, and what it is shown; what is not listed here is as in verifiers."""
+    """Options of the judge plugin, in addition to those of verifiers."""
 
     base_url: str = "http://127.0.0.1:8400"
+    """URL of the server."""
     api_key_var: str = "TIRJUDGE_API_KEY"
+    """Environment variable with the API key."""
     model: str = ""
-    """The judge to use; empty: the server's default."""
+    """Name of the judge. Empty: the server's default."""
     question_field: str = ""
-    """Field of the task that holds the question; empty: its prompt."""
+    """Field of the task with the question. Empty: the task's prompt."""
     answer_field: str = ""
-    """Field of the task that holds an answer known to be good; empty: there is none."""
+    """Field of the task with a known good answer. Empty: no reference."""
     view: JudgeView = "last_reply"
+    """Part of the trace to judge, as in verifiers."""
     tools: Literal["auto", "on", "off"] = "auto"
+    """As in `JudgeRequest`."""
     votes: int = 1
+    """As in `JudgeRequest`."""
     deadline_s: float = 120.0
+    """Time limit per judgment, in seconds."""
 
 
 class TirJudge(Judge[float, TirJudgeConfig]):
-    """Rewards from 0 to 1."""
+    """Judge plugin with rewards from 0 to 1."""
 
     async def score(self, task: Any, trace: Any) -> float:
-        """The reward of a trace.
+        """Return the reward of a trace.
 
         Raises:
             NoVerdict: the judge abstains.
-            RequestRefused, ServerUnavailable, DeadlineExceeded: there is no judgment.
+            RequestRefused, ServerUnavailable, DeadlineExceeded: the judgment could not be made.
         """
         config = self.config
         request = JudgeRequest(

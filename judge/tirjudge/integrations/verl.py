@@ -1,4 +1,4 @@
-"""verl: a server's judge as the reward of a run, as a custom reward function or with a reward manager.
+"""Adapter for verl: a judge as a custom reward function, or with a reward manager.
 
     python -m verl.trainer.main_ppo ... \\
         reward.custom_reward_function.path=pkg://tirjudge.integrations.verl \\
@@ -6,14 +6,14 @@
         +reward.custom_reward_function.reward_kwargs.url=http://judge:8400 \\
         +reward.custom_reward_function.reward_kwargs.fallback=0.0
 
-The function needs the prompt. verl's agent loop passes it on; where it does not, put it into the column `extra_info` of the
-data set, as `prompt`, or use the manager, which takes it from the batch:
+The function needs the prompt. verl's agent loop passes it in `extra_info`. Without the agent loop, add it to the column
+`extra_info` of the dataset under the key `prompt`, or use the reward manager, which takes it from the batch:
 
         reward.reward_manager.source=importlib reward.reward_manager.name=RewardManager \\
         reward.reward_manager.module.path=pkg://tirjudge.integrations.verl
 
-verl knows no abstention, and ends when a reward function raises: a completion without a verdict gets `fallback`, and its
-`judge_failed` is 1.
+verl does not support missing rewards, and an exception in a reward function ends the run. A completion without a
+verdict gets the score `fallback`, and its `judge_failed` is 1.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tirjudge.integrations.scoring import Scorer, ScoringSample
 
 if TYPE_CHECKING:
     RewardManager: type[Any]
-    """Reads the prompt from `raw_prompt` of the batch, and asks the custom reward function."""
+    """Reward manager that passes `raw_prompt` of the batch to the custom reward function."""
 
 PROMPT_KEYS = ("raw_prompt", "prompt", "question")
-"""Where the prompt may be in `extra_info`, in the order in which they are tried."""
+"""Keys of `extra_info` that may contain the prompt, in order of preference."""
 
 
 async def compute_score(
@@ -44,22 +44,23 @@ async def compute_score(
     reward_model_tokenizer: Any = None,
     **scorer: Any,
 ) -> dict[str, float]:
-    """The reward of one completion, with the same keys for all: `score` (0 to 1), `judge_failed` and `tool_calls`.
+    """Return the reward of one completion: `score` (0 to 1), `judge_failed` and `tool_calls`.
 
     Args:
-        data_source, solution_str, ground_truth, extra_info: what verl calls it with.
-        url: of the server.
-        fallback: the score where there is no verdict.
-        use_ground_truth: whether the judge is shown `ground_truth` as an answer known to be good.
-        reward_router_address, reward_model_tokenizer: of verl's own reward model, not used.
-        scorer: other fields of `Scorer`, such as `tools`, `deadline_s` or `api_key_file` (verl logs its configuration).
+        data_source, solution_str, ground_truth, extra_info: arguments of verl.
+        url: URL of the server.
+        fallback: score of a completion without a verdict.
+        use_ground_truth: whether to show `ground_truth` to the judge as a known good answer.
+        reward_router_address, reward_model_tokenizer: arguments of verl for its own reward model; ignored.
+        scorer: other fields of `Scorer`, such as `tools`, `deadline_s` or `api_key_file`. verl logs its configuration,
+            so do not use `api_key`.
 
     Raises:
-        RequestRefused: the set-up is at fault.
-        ValueError: the prompt is not there.
+        RequestRefused: the server rejects the configuration, such as the key or the model.
+        ValueError: `extra_info` has no prompt.
     """
-    known = extra_info or {}
-    prompt = next((known[key] for key in PROMPT_KEYS if known.get(key) is not None), None)
+    info = extra_info or {}
+    prompt = next((info[key] for key in PROMPT_KEYS if info.get(key) is not None), None)
     if prompt is None:
         raise ValueError(f"extra_info: none of {', '.join(PROMPT_KEYS)} given; add one, or use the reward manager")
     reference = str(ground_truth) if use_ground_truth and ground_truth else None

@@ -1,13 +1,13 @@
-"""Ranking strategies, one a file: how many responses to one prompt are set in order. Other packages add theirs under
+"""Strategies for ranking N responses to one prompt, one per module. Other packages register theirs under
 `tirjudge.strategies`.
 
-    pointwise       N judgments: the score that the judge wrote
-    expected_score  N judgments: the sum of score x P(score)
-    circular        N comparisons, each response with its neighbours: mean P(it is the better one)
-    all_pairs       N(N-1)/2 comparisons: the same mean; `round_robin` is another name for it
-    knockout        N-1 comparisons in ceil(log2 N) rounds: share of the rounds that it survived
-    listwise        one judgment over all, or groups whose winners meet
-    verified_vote   N judgments: a vote over answers, in which one that a program verified weighs more (T3RL)
+    pointwise       N judgments; score: the number that the judge wrote
+    expected_score  N judgments; score: the sum of score x P(score)
+    circular        N comparisons, each response with its neighbors; score: mean P(it is better)
+    all_pairs       N(N-1)/2 comparisons; score: mean P(it is better); alias: `round_robin`
+    knockout        N-1 comparisons in ceil(log2 N) rounds; score: share of rounds survived
+    listwise        one judgment over all responses, or over groups and then their winners
+    verified_vote   N judgments; a vote over answers in which responses verified by a program weigh more (T3RL)
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tirjudge.kinds import Kinds
 from tirjudge.strategies.base import Strategy
 
 STRATEGIES: Kinds[Strategy] = Kinds("tirjudge.strategies", what="strategy")
-"""By name."""
+"""Installed strategies, by name."""
 
 
 def names_of_strategies(*, fits: Callable[[Strategy], bool] = lambda strategy: True) -> list[str]:
-    """The names of the installed strategies that fit."""
+    """Return the names of the installed strategies for which `fits` is true."""
     return [name for name, strategy in STRATEGIES.items() if fits(strategy)]
 
 
@@ -55,11 +55,11 @@ ComparingStrategy = Annotated[
     AfterValidator(partial(_check, fits=_comparing)),
     Field(json_schema_extra=partial(_schema, fits=_comparing)),
 ]
-"""Name of a strategy that sets responses against each other."""
+"""Name of a strategy that compares responses with each other."""
 
 RankingStrategy = Annotated[
     str,
     AfterValidator(partial(_check, fits=_without_answers)),
     Field(json_schema_extra=partial(_schema, fits=_without_answers)),
 ]
-"""Name of a strategy that needs the responses alone."""
+"""Name of a strategy that needs only the responses, not their final answers."""

@@ -1,7 +1,7 @@
-"""What a ranking strategy is, and what several of them share.
+"""Protocol of a ranking strategy, and code shared by several strategies.
 
-Every score of a comparing strategy lies between 0 and 1. A comparison that was not decided counts for neither side. Equal
-texts are one contestant and share what it gets.
+Scores of comparing strategies are between 0 and 1. An undecided comparison counts for neither side. Equal texts are
+merged into one contestant and share its result.
 """
 
 from __future__ import annotations
@@ -15,37 +15,38 @@ from typing import Any, Protocol, TypeVar
 from tirjudge.types import Judgment, Mode
 
 MAX_AT_ONCE = 64
-"""Most judgments of one contest under way at a time; the others are not made yet."""
+"""Maximum number of concurrent judgments of one contest."""
 
 EQUAL = 0.5
-"""Score of equals without anybody else to compare them with."""
+"""Score of each response if all responses are equal."""
 
 Comparison = Judgment | Exception
-"""How a judgment went; an exception if it could not be made."""
+"""A judgment, or the exception if it could not be made."""
 
 Ask = Callable[[Mode, Sequence[int]], Coroutine[Any, Any, Comparison]]
-"""Makes one judgment over the responses of these indexes; its verdict speaks of them in this order."""
+"""Makes one judgment over the responses with these indexes. Its verdict refers to them in this order."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
 class RankedResult:
-    """What one response got."""
+    """Result of one response."""
 
     score: float | None = None
-    """0 to 1 where responses are compared or voted on, 1 to 10 where each is scored. None: none of its judgments decided
-    anything, or a knockout or a group lost it in one that did not."""
+    """0 to 1 if responses are compared or voted on, 1 to 10 if each is scored. None: no judgment of this response
+    decided anything, or an undecided comparison eliminated it."""
     sort_key: tuple[float, ...] | None = None
-    """Higher is better; None: as the score."""
+    """Sort key, higher is better. None: sort by rounds survived, then by score."""
     num_survived: int = 0
-    """Rounds of a knockout, or of groups, that it came through, byes included."""
+    """Number of rounds of a knockout or of groups that this response survived, including byes."""
     comparisons: list[Comparison] = field(default_factory=list)
-    """Its judgments, decided or not."""
+    """All judgments of this response, decided or not."""
 
     @property
     def order_key(self) -> tuple[float, ...] | None:
-        """Who came further in rounds goes first, even if it ended undecided."""
+        """Effective sort key. A response that survived more rounds goes first, even without a score. None: goes
+        last."""
         if self.sort_key is not None:
             return self.sort_key
         if self.score is None and self.num_survived == 0:
@@ -55,62 +56,69 @@ class RankedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Responses to one prompt, and how they are judged."""
+    """Input of a strategy: responses to one prompt, and the parameters of the ranking."""
 
     ask: Ask
+    """Makes one judgment."""
     responses: Sequence[str] = ()
-    """Different from one another; given by `rank`."""
+    """Distinct response texts; set by the function `rank`."""
     seed: int = 0
-    """Of the order in which a knockout or groups are drawn; it depends on the texts otherwise, not on their order."""
+    """Seed of the draw of a knockout or of groups. The draw depends on the seed and the texts, not on their order."""
     group_size: int | None = None
-    """Listwise, how many are compared at a time at most; None: all."""
+    """Listwise: maximum number of responses in one comparison. None: all."""
     answers: Sequence[str | None] = ()
-    """The final answer of each response, where a strategy needs answers; equal responses have equal answers."""
+    """Final answer of each response, for strategies that need answers. Empty: no answers are known."""
     counts: Sequence[int] = ()
-    """How many of the responses are equal to each; empty: one."""
+    """Number of original responses with each text. Empty: one each."""
     needs_program: bool = False
     """Whether a rollout only counts if a program ran."""
     verified_weight: float = 1.0
-    """What the vote of a verified response weighs; any other weighs 1."""
+    """Weight of the vote of a verified response. Other votes have weight 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCounts:
-    """An upper bound of how much a strategy asks."""
+    """Upper bound of the cost of a strategy."""
 
     prompts: int
-    """Number of prompts."""
+    """Maximum number of prompts."""
     showings: int
-    """In how many of these one response is shown, at most."""
+    """Maximum number of prompts that show the same response."""
 
 
 class Strategy(Protocol):
-    """One way to rank.
+    """A way to rank responses.
 
     Attributes:
-        compares: whether responses are set against each other; if not, each is judged by itself.
-        needs_answers: whether it needs the final answers of the responses.
+        compares: whether responses are compared with each other. False: each is judged separately.
+        needs_answers: whether the strategy needs the final answers of the responses.
     """
 
     compares: bool
     needs_answers: bool
 
     async def rank(self, contest: Contest) -> list[RankedResult]:
-        """One result a response, in their order; two responses at least."""
+        """Rank the responses of a contest. Return one result per response, in their order.
+
+        A comparing strategy gets at least two responses.
+        """
         ...
 
     def prompt_counts(self, num_responses: int, *, group_size: int) -> PromptCounts:
-        """What it asks for so many responses at most, with groups of that size."""
+        """Return an upper bound of the cost of ranking that many responses."""
         ...
 
 
 async def rank(strategy: Strategy, responses: Sequence[str], *, contest: Contest) -> list[RankedResult]:
-    """One result a response, in order. Equal texts are judged once; texts that are all equal are not compared.
+    """Rank responses. Return one result per response, in their order.
+
+    Equal texts are judged once. If all texts are equal, a comparing strategy makes no judgment.
 
     Args:
-        strategy: ranks.
-        responses: to one prompt.
-        contest: its `ask` takes indexes of `responses`, and it has an answer for each, or none.
+        strategy: strategy to use.
+        responses: responses to one prompt.
+        contest: parameters. Its `ask` takes indexes into `responses`. Its `answers` has one answer per response or is
+            empty.
     """
     entries = list(zip(responses, contest.answers or [None] * len(responses), strict=True))
     counts = Counter(entries)
@@ -134,9 +142,10 @@ async def rank(strategy: Strategy, responses: Sequence[str], *, contest: Contest
 
 
 def chances(comparison: Comparison, *, num_compared: int) -> list[float] | None:
-    """P(it is the best) of each that was compared; None if nothing was decided.
+    """Return P(it is the best) for each compared response; None if the comparison is undecided.
 
-    A judge whose probabilities cannot be had gives 1 to the one that it named; after a tie all get the same.
+    Without probabilities from the judge, the chosen response gets 1. After a tie, all responses get the same
+    probability.
     """
     if isinstance(comparison, Exception) or comparison.verdict.status == "abstained":
         return None
@@ -147,12 +156,12 @@ def chances(comparison: Comparison, *, num_compared: int) -> list[float] | None:
 
 
 def drawn(texts: Sequence[str], *, seed: int) -> list[int]:
-    """A random order that depends on the texts alone."""
+    """Return a pseudorandom order of the texts that depends only on the seed and the texts."""
     return sorted(range(len(texts)), key=lambda i: hashlib.sha256(f"{seed}\0{texts[i]}".encode()).digest())
 
 
 def groups_of(contestants: Sequence[T], *, size: int) -> list[Sequence[T]]:
-    """The fewest groups of at most that size, as even as can be.
+    """Split contestants into the smallest number of groups with at most `size` members, as equal in size as possible.
 
     >>> groups_of("abcde", size=2)
     ['ad', 'be', 'c']
@@ -162,7 +171,7 @@ def groups_of(contestants: Sequence[T], *, size: int) -> list[Sequence[T]]:
 
 
 def num_rounds(num_contestants: int, *, size: int) -> int:
-    """How many rounds of groups it takes until one is left.
+    """Return how many rounds in groups of `size` reduce the contestants to one.
 
     >>> [num_rounds(n, size=2) for n in (2, 3, 4, 5)]
     [1, 2, 2, 3]

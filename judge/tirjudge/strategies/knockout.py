@@ -1,4 +1,4 @@
-"""Knockout: winners go on, and a response gets the share of the rounds that it survived."""
+"""Knockout tournament. The score of a response is the share of rounds that it survived."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from tirjudge.types import Mode
 
 
 class Knockout:
-    """The odd one out of a round has a bye, and is the first to be compared in the next. After a comparison that was not
-    decided neither side goes on, and the opponent of the winner has a bye."""
+    """Knockout tournament.
+
+    With an odd number of contestants, the last one has a bye and is compared first in the next round. An undecided
+    comparison eliminates both sides, and the opponent of its missing winner has a bye.
+    """
 
     compares, needs_answers = True, False
 
@@ -42,7 +45,7 @@ class Knockout:
 async def _winner(
     pair: tuple[int | None, int | None], *, contest: Contest, results: Sequence[RankedResult]
 ) -> int | None:
-    """None if it was not decided. Even chances are decided by the draw."""
+    """Compare a pair and return the winner; None if undecided. If both are equally probable, the first one wins."""
     first, second = pair
     if first is None or second is None:
         return second if first is None else first

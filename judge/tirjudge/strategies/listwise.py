@@ -1,4 +1,4 @@
-"""Listwise: one judgment over all, or groups whose winners meet."""
+"""Listwise ranking: one judgment over all responses, or over groups and then over their winners."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from tirjudge.types import Mode
 
 
 class Listwise:
-    """P(it is the best), or in groups (rounds survived + P(it is the best) in its last) / rounds.
+    """Listwise ranking.
 
-    The likeliest of each group goes on; of a group that was not decided none does, and one alone has a bye.
+    One group: the score is P(it is the best). Several rounds of groups: the score is (rounds survived + P(it is the
+    best) in the last round of the response) / rounds.
+
+    The most probable response of each group advances. An undecided group is eliminated. A group of one has a bye.
     """
 
     compares, needs_answers = True, False
@@ -52,7 +55,7 @@ class Listwise:
 
 
 async def _compare(group: Sequence[int], *, contest: Contest, results: Sequence[RankedResult]) -> list[float] | None:
-    """P(it is the best) of each; None if that was not decided."""
+    """Compare a group and return P(it is the best) of each member; None if undecided."""
     if len(group) == 1:
         return [1.0]
     comparison = await contest.ask(Mode.LISTWISE, group)

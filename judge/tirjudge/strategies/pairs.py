@@ -1,4 +1,4 @@
-"""Round robins: pairs that are known beforehand, and for each response the mean P(it is the better one)."""
+"""Ranking by a fixed set of pairs. The score of a response is its mean P(it is better)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tirjudge.types import Mode
 
 
 def all_pairs(num_responses: int) -> Iterable[tuple[int, int]]:
-    """Each with each other."""
+    """Return all pairs."""
     return combinations(range(num_responses), 2)
 
 
 def neighbours(num_responses: int) -> Iterable[tuple[int, int]]:
-    """Each with the next one, and the last one with the first.
+    """Return the pairs of neighbors on a circle: each response with the next one, and the last with the first.
 
     >>> list(neighbours(4)), list(neighbours(2))
     ([(0, 1), (1, 2), (2, 3), (3, 0)], [(0, 1)])
@@ -28,11 +28,11 @@ def neighbours(num_responses: int) -> Iterable[tuple[int, int]]:
 
 
 class RoundRobin:
-    """Compares pairs. Each response gets the mean over its decided comparisons.
+    """Ranking by a fixed set of pairs. The score of a response is the mean over its decided comparisons.
 
     Args:
-        pairs: of so many responses; made one by one.
-        counts: how many pairs there are, and in how many one response stands.
+        pairs: number of responses -> the pairs to compare, generated lazily.
+        counts: number of responses -> number of pairs, and number of pairs per response.
     """
 
     compares, needs_answers = True, False

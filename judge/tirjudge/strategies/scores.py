@@ -1,4 +1,4 @@
-"""Scores: each response is judged by itself, by the score that the judge wrote or by the expected one."""
+"""Ranking by scores: each response is judged separately and gets the written or the expected score."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tirjudge.types import Judgment, Mode
 
 
 def written_score(judgment: Judgment, *, needs_program: bool) -> float | None:
-    """The mean of the scores that the judge wrote, 1 to 10, over the rollouts that count; None: there is none.
+    """Return the mean score, 1 to 10, that the judge wrote in the rollouts that count; None for an abstention.
 
     Args:
-        judgment: of one response.
+        judgment: pointwise judgment of one response.
         needs_program: whether a rollout only counts if a program ran (`tools="on"`).
     """
     if judgment.verdict.status == "abstained":
@@ -24,20 +24,20 @@ def written_score(judgment: Judgment, *, needs_program: bool) -> float | None:
 
 
 def mean_score(judgment: Judgment) -> float | None:
-    """The sum of score x P(score), 1 to 10, over the rollouts that count; None: there is none."""
+    """Return the expected score, 1 to 10, over the rollouts that count; None for an abstention."""
     return judgment.verdict.scores[0] if judgment.verdict.scores is not None else None
 
 
 async def judge_each(contest: Contest) -> list[Comparison]:
-    """The judgment of each response."""
+    """Judge each response separately and concurrently. Return one judgment or exception per response."""
     return await gather_fail_fast([contest.ask(Mode.POINTWISE, [i]) for i in range(len(contest.responses))])
 
 
 class ByScore:
-    """Ranks by a score of each judgment.
+    """Ranking by the scores of separate judgments.
 
     Args:
-        score: of a judgment of a contest; None: it decided nothing.
+        score: function from a judgment and its contest to the score; None if the judgment decided nothing.
     """
 
     compares, needs_answers = False, False

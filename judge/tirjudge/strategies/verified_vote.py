@@ -1,4 +1,4 @@
-"""A vote over final answers, in which a response that a program verified weighs more (T3RL)."""
+"""Vote over final answers in which responses verified by a program have more weight (T3RL)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tirjudge.verdict import GOOD_SCORE
 
 
 def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:
-    """Whether a program of the judge's own ended well and the judge then wrote a good score, the mean over such rollouts."""
+    """Whether the judge verified a response: over the rollouts in which a program succeeded, the mean score is good."""
     if not isinstance(judgment, Judgment) or judgment.verdict.status == "abstained":
         return False
     checked = [
@@ -25,8 +25,10 @@ def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:
 
 
 class VerifiedVote:
-    """Scores are shares of all votes. Among responses with one answer, those that a program verified come first, then those
-    that the judge scored higher."""
+    """Weighted vote over final answers. The score of a response is the share of votes for its answer.
+
+    Responses with the same answer are ordered by whether a program verified them, then by their expected score.
+    """
 
     compares, needs_answers = False, True
 

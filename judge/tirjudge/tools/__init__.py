@@ -1,4 +1,5 @@
-"""Tools that a judge may call between two turns, one a file; other packages add theirs under `tirjudge.tools`."""
+"""Tools that a judge can call between two turns, one per module. Other packages register tools under
+`tirjudge.tools`."""
 
 from __future__ import annotations
 
@@ -6,4 +7,4 @@ from tirjudge.kinds import Kinds
 from tirjudge.tools.base import ToolKind
 
 TOOLS: Kinds[ToolKind] = Kinds("tirjudge.tools", what="tool")
-"""By the name that a format calls them by. `python` comes with the sandbox."""
+"""Installed tools, by the name that the model uses in a call. The sandbox package provides `python`."""

@@ -1,4 +1,4 @@
-"""What the loop asks of a tool, and what `open_judge` asks of a kind of tool."""
+"""Protocol of a tool, as the loop calls it, and of a kind of tool, as `open_judge` opens it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Protocol
 from tirjudge.types import ToolResult
 
 Bindings = Mapping[str, str | Mapping[str, str]]
-"""Variables that a program finds: name -> text, or name -> (label -> text)."""
+"""Variables for a program: name -> text, or name -> (label -> text)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know of the rollout that calls it."""
+    """Data of the current rollout for a tool."""
 
     bindings: Bindings = field(default_factory=dict)
-    """The texts that are judged, whole, as the format names them."""
+    """Full texts of the request, under the names that the format gives them."""
 
 
 class Tool(Protocol):
-    """Runs what the model wrote in a call.
+    """Runs the tool calls of a model.
 
     Attributes:
-        name: by which formats call it, such as `python`.
-        description: one sentence for the prompt: what it does and what to write into the call.
+        name: name in a call, such as `python`.
+        description: one sentence for the prompt: what the tool does and what to write into the call.
     """
 
     @property
@@ -36,32 +36,34 @@ class Tool(Protocol):
     def description(self) -> str: ...
 
     async def run(self, source: str, *, context: ToolContext) -> ToolResult:
-        """One call. A call that goes wrong is a result that says so.
+        """Run one call. A failure of the call is reported in the result.
 
         Args:
-            source: what the model wrote, such as a program.
-            context: of the rollout.
+            source: text that the model wrote, such as a program.
+            context: data of the rollout.
 
         Raises:
-            SandboxUnavailable: the tool does not work, for a reason that is not the call's.
+            SandboxUnavailable: the tool does not work. The call is not the cause.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """What `open_judge` says about the machine that tools run on."""
+    """Options of `open_judge` for opening tools."""
 
     slots: int | None = None
-    """Programs side by side; None: one a core."""
+    """Maximum number of concurrent programs. None: the number of CPU cores."""
     allow_unsafe_sandbox: bool = False
-    """Run programs even where nothing isolates them."""
+    """Whether to run programs even if this machine offers no isolation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolKind:
-    """A kind of tool: what an entry point of the group `tirjudge.tools` names."""
+    """A kind of tool, the object that an entry point of the group `tirjudge.tools` names."""
 
     name: str
+    """Name in a call, such as `python`."""
     open: Callable[[ToolOptions], AbstractAsyncContextManager[Tool]]
-    """Opens one, and closes it afterwards. Raises SandboxUnavailable if it cannot work here."""
+    """Return a context manager that opens the tool and closes it on exit. It raises SandboxUnavailable if the tool does
+    not work on this machine."""

@@ -1,4 +1,4 @@
-"""Python in a sandbox, the tool that every judge of ours has."""
+"""The tool `python`: runs programs in a sandbox."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tirjudge.types import ExecResult
 
 
 class Sandbox(Protocol):
-    """Runs strangers' Python."""
+    """Runs untrusted Python programs."""
 
     async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
-        """One program, in a new process, with `bindings` set as variables.
+        """Run one program in a new process, with `bindings` set as global variables.
 
         Raises:
-            SandboxUnavailable: the program could not be run, for a reason that is not its own.
+            SandboxUnavailable: the program could not be run. The program is not the cause.
         """
         ...
 
 
 class PythonTool:
-    """Runs each call as a program of its own, with the texts that are judged as variables."""
+    """Runs each call as a separate program, with the texts of the request as global variables."""
 
     name = "python"
     description = "Runs a Python program in a fresh process; its output is what it prints."
@@ -34,5 +34,5 @@ class PythonTool:
 
 
 def python_tools(sandbox: Sandbox | None) -> list[Tool]:
-    """Python in that sandbox; none without one."""
+    """Return the Python tool for a sandbox; an empty list without a sandbox."""
     return [] if sandbox is None else [PythonTool(sandbox)]

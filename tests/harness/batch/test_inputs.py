@@ -94,7 +94,7 @@ def test_a_conversation_is_read_from_parquet(tmp_path: Path) -> None:
         (b"{not json\n", "not JSON"),
         (b"\xff\n", "not JSON"),
         (b"[" * 50_000 + b"\n", "not JSON"),
-        (b"[]\n", "no JSON object"),
+        (b"[]\n", "not a JSON object"),
         ({"prompt": "p"}, "responses: not given"),
         (pair(0, vote=3), "vote: unknown field"),
         (pair(0, votes=0), "votes: 0 given"),

@@ -76,7 +76,7 @@ def test_examples_without_requests_are_in_no_figure(make_run: MakeRun) -> None:
 
 
 def test_a_run_of_an_unknown_benchmark_is_refused(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match=r"run: .*'no-such'.*judgebench"):
+    with pytest.raises(InputError, match=r"run: unknown benchmark 'no-such'; installed: .*judgebench"):
         score_run(make_run([Pair(id="a")], benchmark="no-such"))
 
 

@@ -1,4 +1,4 @@
-"""A tiny random Qwen3 checkpoint, its tokenizer, and transformers as the oracle of what it computes."""
+"""A tiny random Qwen3 checkpoint, its tokenizer, and transformers as the reference implementation."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ Zwölf Wörter — ein naïver Café-Besucher zählt: 数字 и слова 🙂.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
+    """A checkpoint folder with its reference model."""
+
     path: Path
     oracle: Qwen3ForCausalLM
 
@@ -83,7 +85,7 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokeniz
         path = tmp_path_factory.mktemp("checkpoint")
         model.to(dtype).save_pretrained(path)
         tokenizer.save(str(path / "tokenizer.json"))
-        # Read again: rounding the model in place would have rounded its rotary frequencies too.
+        # Load the model again: rounding it in place would also round its rotary frequencies.
         return Checkpoint(path=path, oracle=Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32).eval())
 
     return make
@@ -116,8 +118,8 @@ def shared_engine(checkpoint: Checkpoint) -> Iterator[EmbeddedEngine]:
 
 @pytest.fixture(scope="session")
 def worker_url(shared_engine: EmbeddedEngine) -> Iterator[str]:
-    """A mini worker over `shared_engine` on a real socket."""
-    # With the protocol named asyncio turns Nagle's algorithm off, which else adds 40 ms to every request.
+    """A mini worker with `shared_engine` on a real socket."""
+    # asyncio disables Nagle's algorithm only for an explicit protocol. Otherwise it adds 40 ms to every request.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_worker(shared_engine, name="tiny"), log_level="warning"))

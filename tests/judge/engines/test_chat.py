@@ -1,4 +1,4 @@
-"""The chat engine against a chat endpoint on a socket, through the one loop and `Judge`."""
+"""The chat engine with a chat endpoint on a real socket, through `Judge`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ async def judged(url: str, request: JudgeRequest = PAIR, *, pool: SandboxPool | 
 
 
 def refusing(name: str, error: Mapping[str, Any], *, status: int = 400) -> Any:
-    """Refuses whatever has a field of that name."""
+    """Return a handler that rejects requests with a field of that name."""
     return lambda body: (status, {"error": error}) if name in body else None
 
 
-async def test_a_program_is_run_and_its_output_is_the_users_next_message(pool: SandboxPool) -> None:
+async def test_a_program_is_run_and_its_output_is_the_next_user_message(pool: SandboxPool) -> None:
     with serving_chat([PROGRAM, VERDICT]) as chat:
         judgment = await judged(chat.url, PAIR.model_copy(update={"tools": "auto"}), pool=pool)
     assert judgment.verdict.status == "decided"
@@ -55,7 +55,7 @@ async def test_a_program_is_run_and_its_output_is_the_users_next_message(pool: S
     assert output in ("2", "-2")
 
 
-async def test_everything_is_asked_for_by_name() -> None:
+async def test_all_parameters_are_sent_explicitly() -> None:
     with serving_chat([VERDICT]) as chat:
         await judged(chat.url, PAIR.model_copy(update={"seed": 2**62}))
     (body,) = chat.bodies
@@ -67,7 +67,7 @@ async def test_everything_is_asked_for_by_name() -> None:
     assert 0 <= body["seed"] < 2**31
 
 
-async def test_what_an_endpoint_cannot_tell_is_none() -> None:
+async def test_values_that_an_endpoint_does_not_report_are_none() -> None:
     with serving_chat([VERDICT]) as chat:
         judgment = await judged(chat.url)
     verdict = judgment.verdict
@@ -80,7 +80,7 @@ async def test_what_an_endpoint_cannot_tell_is_none() -> None:
     assert Judgment.model_validate_json(judgment.model_dump_json()) == judgment
 
 
-async def test_log_probabilities_become_those_of_the_labels() -> None:
+async def test_log_probabilities_of_tokens_become_those_of_labels() -> None:
     with serving_chat([VERDICT], chances={"A": 0.6, "B": 0.2, "the": 0.2}) as chat:
         judgment = await judged(chat.url)
     shown = judgment.rollouts[0].verdict
@@ -90,14 +90,14 @@ async def test_log_probabilities_become_those_of_the_labels() -> None:
     assert judgment.verdict.confidence == pytest.approx(0.6)
 
 
-async def test_the_verdicts_own_place_is_read_where_a_label_stands_elsewhere_too() -> None:
+async def test_probabilities_are_read_at_the_position_of_the_verdict() -> None:
     with serving_chat(["A ü 🙂 B. <preference>A</preference>"], chances={"A": 0.9, "B": 0.1}) as chat:
         judgment = await judged(chat.url)
     assert judgment.verdict.label_mass == pytest.approx(1.0)
     assert judgment.verdict.confidence == pytest.approx(0.9)
 
 
-async def test_a_score_without_probabilities_is_the_one_that_was_written() -> None:
+async def test_a_score_without_probabilities_is_the_written_one() -> None:
     with serving_chat(["Right. <score>9</score>"]) as chat:
         verdict = (await judged(chat.url, SCORE)).verdict
     assert (verdict.scores, verdict.label, verdict.probabilities) == ([9.0], "9", None)
@@ -110,7 +110,7 @@ async def test_a_score_with_probabilities_is_the_expected_one() -> None:
     assert verdict.probabilities == [pytest.approx(1.0)]
 
 
-async def test_tokens_are_those_that_the_endpoint_counts_in_every_turn(pool: SandboxPool) -> None:
+async def test_usage_sums_the_counts_of_the_endpoint_over_all_turns(pool: SandboxPool) -> None:
     with serving_chat([PROGRAM, "I cannot say.", VERDICT], usage=USAGE) as chat:
         judgment = await judged(chat.url, PAIR.model_copy(update={"tools": "auto"}), pool=pool)
     usage = judgment.usage
@@ -118,7 +118,7 @@ async def test_tokens_are_those_that_the_endpoint_counts_in_every_turn(pool: San
     assert judgment.verdict.forced
 
 
-async def test_a_model_that_gives_no_verdict_is_asked_for_it_once_more() -> None:
+async def test_a_model_without_a_verdict_is_asked_for_it() -> None:
     with serving_chat(["It depends.", "<preference>B</preference>"]) as chat:
         judgment = await judged(chat.url)
     assert judgment.verdict.forced
@@ -137,21 +137,21 @@ async def test_a_model_that_gives_no_verdict_is_asked_for_it_once_more() -> None
     assert asked["temperature"] == 0.0
 
 
-async def test_a_model_that_gives_none_even_then_abstains() -> None:
+async def test_a_model_that_gives_no_verdict_when_asked_abstains() -> None:
     with serving_chat(["It depends.", "It really does."], usage=USAGE) as chat:
         judgment = await judged(chat.url)
     assert (judgment.verdict.status, judgment.verdict.reason) == ("abstained", "no_verdict")
     assert judgment.usage.output_tokens == 14
 
 
-async def test_nothing_more_is_asked_where_verdicts_are_not_forced() -> None:
+async def test_without_force_verdict_the_model_is_not_asked_for_a_verdict() -> None:
     with serving_chat(["It depends."]) as chat:
         judgment = await judged(chat.url, PAIR.model_copy(update={"force_verdict": False}))
     assert judgment.verdict.status == "abstained"
     assert len(chat.bodies) == 1
 
 
-async def test_thoughts_are_neither_a_verdict_nor_sent_back() -> None:
+async def test_reasoning_is_not_parsed_and_not_sent_back() -> None:
     thoughts = {"reasoning_content": "Perhaps <preference>A</preference>?"}
     with serving_chat(["", "<preference>B</preference>"], extra=thoughts) as chat:
         judgment = await judged(chat.url)
@@ -163,7 +163,7 @@ async def test_thoughts_are_neither_a_verdict_nor_sent_back() -> None:
     assert "Perhaps" not in message["content"]
 
 
-async def test_a_refusal_of_the_model_is_no_verdict() -> None:
+async def test_a_refusal_of_the_model_is_not_a_verdict() -> None:
     refused = {"content": None, "refusal": "I will not."}
     with serving_chat(["", ""], extra=refused) as chat:
         judgment = await judged(chat.url)
@@ -171,7 +171,7 @@ async def test_a_refusal_of_the_model_is_no_verdict() -> None:
     assert judgment.rollouts[0].turns[0].text == "I will not."
 
 
-async def test_content_in_parts_is_read_without_thoughts() -> None:
+async def test_content_in_parts_is_joined_without_reasoning() -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]},
         {"type": "text", "text": "<preference>B</preference>"},
@@ -181,27 +181,27 @@ async def test_content_in_parts_is_read_without_thoughts() -> None:
     assert judgment.rollouts[0].turns[0].text == "<preference>B</preference>"
 
 
-async def test_an_endpoint_that_does_not_stop_is_cut() -> None:
+async def test_text_after_an_ignored_stop_string_is_cut() -> None:
     with serving_chat([f"{VERDICT} And so on."], heeds_stop=False) as chat:
         judgment = await judged(chat.url)
     assert judgment.rollouts[0].turns[0].text == VERDICT
 
 
-async def test_the_output_fence_that_an_endpoint_names_asks_for_a_run(pool: SandboxPool) -> None:
+async def test_an_output_fence_reported_as_stop_reason_is_a_call(pool: SandboxPool) -> None:
     with serving_chat(["I run nothing.\n```output", VERDICT], names_stop=True) as chat:
         judgment = await judged(chat.url, PAIR.model_copy(update={"tools": "auto"}), pool=pool)
     assert judgment.rollouts[0].turns[0].outcome == "refused"
     assert "NoProgram" in chat.bodies[1]["messages"][2]["content"]
 
 
-async def test_a_tag_that_is_only_spoken_of_does_not_stand_in_the_way_of_a_program(pool: SandboxPool) -> None:
+async def test_a_mentioned_tag_before_a_program_is_not_closed(pool: SandboxPool) -> None:
     with serving_chat([f"I will end with <preference>. {PROGRAM}", VERDICT]) as chat:
         judgment = await judged(chat.url, PAIR.model_copy(update={"tools": "auto"}), pool=pool)
     assert judgment.rollouts[0].turns[0].outcome == "ok"
     assert judgment.rollouts[0].stop_reason is StopReason.VERDICT
 
 
-async def test_an_answer_that_was_cut_off_is_of_its_length() -> None:
+async def test_an_answer_cut_at_the_token_limit_has_stop_reason_length() -> None:
     with serving_chat(["It is <preference>A", VERDICT], choice={"finish_reason": "length"}) as chat:
         judgment = await judged(chat.url)
     assert judgment.rollouts[0].stop_reason is StopReason.LENGTH
@@ -211,7 +211,7 @@ OVERLOADED = {"error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
-async def test_a_busy_endpoint_is_asked_again_and_whoever_sets_the_pace_hears_of_it(status: int) -> None:
+async def test_a_busy_endpoint_is_retried_and_the_pause_is_reported(status: int) -> None:
     pauses: list[float] = []
     busy = [(status, {"retry-after-ms": "20"}, OVERLOADED)]
     with serving_chat([VERDICT], busy=busy) as chat, on_retry(pauses.append):
@@ -221,7 +221,7 @@ async def test_a_busy_endpoint_is_asked_again_and_whoever_sets_the_pace_hears_of
     assert pauses == [pytest.approx(0.0225, abs=0.0025)]
 
 
-async def test_an_endpoint_that_stays_busy_is_unavailable_in_its_own_words() -> None:
+async def test_an_endpoint_that_stays_busy_is_unavailable_with_its_message() -> None:
     with serving_chat([], busy=[(503, {"retry-after-ms": "1"}, OVERLOADED)] * 2) as chat:
         engine = ChatEngine(chat.url, model=MODEL, max_attempts=2)
         with pytest.raises(EngineUnavailable, match=r"/v1/chat/completions answered 503: Overloaded"):
@@ -229,7 +229,7 @@ async def test_an_endpoint_that_stays_busy_is_unavailable_in_its_own_words() -> 
         await engine.aclose()
 
 
-async def test_an_account_without_credit_is_not_asked_again() -> None:
+async def test_an_account_without_credit_is_not_retried() -> None:
     error = {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
     refused = pytest.raises(RequestRefused, match="answered 429: You exceeded your quota")
     with serving_chat([], busy=[(429, {}, {"error": error})]) as chat, refused:
@@ -253,7 +253,7 @@ NO_MODEL = {"message": "The model `x` does not exist", "type": "invalid_request_
     ],
     ids=["openai-key", "openai-model", "ollama", "gemini", "flat", "text", "anything"],
 )
-async def test_a_refusal_is_told_in_the_endpoints_words(status: int, body: Any, shown: str) -> None:
+async def test_an_error_contains_the_message_of_the_endpoint(status: int, body: Any, shown: str) -> None:
     with serving_chat([], busy=[(status, {}, body)]) as chat, pytest.raises(RequestRefused) as refused:
         await judged(chat.url)
     assert str(refused.value) == f"{chat.url}/chat/completions answered {status}: {shown}"
@@ -284,7 +284,7 @@ async def test_a_refusal_is_told_in_the_endpoints_words(status: int, body: Any, 
     ],
     ids=["stop", "temperature", "logprobs", "seed", "top_p"],
 )
-async def test_what_an_endpoint_does_not_take_is_left_out_from_then_on(
+async def test_a_rejected_parameter_is_omitted_from_then_on(
     name: str, error: Mapping[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), serving_chat([VERDICT] * 2, refuses=refusing(name, error)) as chat:
@@ -295,17 +295,17 @@ async def test_what_an_endpoint_does_not_take_is_left_out_from_then_on(
                 assert judgment.verdict.status == "decided"
     assert [name in body for body in chat.bodies] == [True, False, False]
     assert [set(chat.bodies[0]) - set(body) - {"top_logprobs"} for body in chat.bodies[1:]] == [{name}] * 2
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{MODEL} takes no {name}"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{MODEL} does not support {name}"]
 
 
-async def test_an_endpoint_that_forbids_log_probabilities_is_asked_without_them() -> None:
+async def test_logprobs_rejected_with_403_are_omitted() -> None:
     error = {"message": "You are not allowed to request logprobs from this model.", "type": "invalid_request_error"}
     with serving_chat([VERDICT], refuses=refusing("logprobs", error, status=403)) as chat:
         judgment = await judged(chat.url)
     assert (judgment.verdict.status, judgment.verdict.probabilities) == ("decided", None)
 
 
-async def test_fewer_alternatives_are_asked_for_where_twenty_are_too_many() -> None:
+async def test_top_logprobs_are_reduced_if_20_are_too_many() -> None:
     def refuses(body: Mapping[str, Any]) -> tuple[int, Any] | None:
         error = {"message": "Invalid 'top_logprobs': must be at most 5, got 20.", "param": "top_logprobs"}
         return (400, {"error": error}) if body.get("top_logprobs", 0) > 5 else None
@@ -316,7 +316,7 @@ async def test_fewer_alternatives_are_asked_for_where_twenty_are_too_many() -> N
     assert judgment.verdict.label_mass == pytest.approx(1.0)
 
 
-async def test_the_limit_of_an_answer_goes_by_the_name_that_the_endpoint_gives_it() -> None:
+async def test_the_token_limit_uses_the_parameter_name_of_the_endpoint() -> None:
     error = {
         "message": "Unsupported parameter: 'max_tokens' is not supported with this model. "
         "Use 'max_completion_tokens' instead.",
@@ -328,7 +328,7 @@ async def test_the_limit_of_an_answer_goes_by_the_name_that_the_endpoint_gives_i
     assert chat.bodies[1]["max_completion_tokens"] == 16384
 
 
-async def test_a_limit_that_is_too_high_is_halved_and_stays_so() -> None:
+async def test_a_token_limit_that_is_too_high_is_halved_permanently() -> None:
     def refuses(body: Mapping[str, Any]) -> tuple[int, Any] | None:
         error = {"message": "max_tokens is too large: this model supports at most 4096 completion tokens"}
         return (400, {"error": error}) if body["max_tokens"] > 4096 else None
@@ -338,7 +338,7 @@ async def test_a_limit_that_is_too_high_is_halved_and_stays_so() -> None:
     assert [body["max_tokens"] for body in chat.bodies] == [16384, 8192, 4096, 2048]
 
 
-async def test_an_answer_is_shortened_where_it_would_not_fit_the_context() -> None:
+async def test_the_token_limit_is_halved_if_the_context_is_too_small() -> None:
     def refuses(body: Mapping[str, Any]) -> tuple[int, Any] | None:
         message = "'max_tokens' is too large. This model's maximum context length is 9000 tokens and you ask for 900."
         return (400, {"error": {"message": message, "code": 400}}) if body["max_tokens"] > 8100 else None
@@ -349,7 +349,7 @@ async def test_an_answer_is_shortened_where_it_would_not_fit_the_context() -> No
     assert judgment.verdict.status == "decided"
 
 
-async def test_a_prompt_that_does_not_fit_the_context_is_too_long() -> None:
+async def test_a_prompt_that_does_not_fit_the_context_raises_prompt_too_long() -> None:
     message = "This model's maximum context length is 9000 tokens. However, your messages resulted in 9001 tokens."
     error = {"message": message, "param": "messages", "code": "context_length_exceeded"}
     too_long = pytest.raises(PromptTooLong, match="resulted in 9001 tokens")
@@ -358,12 +358,12 @@ async def test_a_prompt_that_does_not_fit_the_context_is_too_long() -> None:
 
 
 @pytest.mark.parametrize("choice", [{"finish_reason": "tool_calls"}, {"message": "text"}], ids=["reason", "shape"])
-async def test_an_answer_that_is_none_of_a_chat_endpoint_is_the_endpoints_fault(choice: Mapping[str, Any]) -> None:
+async def test_an_invalid_answer_raises_engine_unavailable(choice: Mapping[str, Any]) -> None:
     with serving_chat([VERDICT], choice=choice) as chat, pytest.raises(EngineUnavailable, match="/v1/chat/completions"):
         await judged(chat.url)
 
 
-async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
+async def test_an_endpoint_that_refuses_connections_is_unavailable() -> None:
     with bind("127.0.0.1", port=0) as bound:
         engine = ChatEngine(url_of(bound), model=MODEL, connect_retry_s=0.05)
         with pytest.raises(EngineNotListening, match="cannot be reached: connection refused"):
@@ -371,7 +371,7 @@ async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
         await engine.aclose()
 
 
-async def test_an_endpoint_that_does_not_answer_in_time_is_asked_again_and_then_unavailable() -> None:
+async def test_an_endpoint_that_times_out_is_retried_and_then_unavailable() -> None:
     with bind("127.0.0.1", port=0) as bound:
         bound.listen()
         engine = ChatEngine(url_of(bound), model=MODEL, timeout_s=0.05, max_attempts=2, max_wait_s=0.01)
@@ -380,7 +380,7 @@ async def test_an_endpoint_that_does_not_answer_in_time_is_asked_again_and_then_
         await engine.aclose()
 
 
-async def test_the_key_is_sent_and_the_session_too() -> None:
+async def test_the_api_key_and_the_session_are_sent() -> None:
     with serving_chat([VERDICT]) as chat:
         engine = ChatEngine(chat.url, model=MODEL, api_key="sk-test")
         await engine.generate([65], sampling=Sampling(max_tokens=9), session="jdg_1.0.1.0")
@@ -401,13 +401,13 @@ async def test_the_key_is_sent_and_the_session_too() -> None:
         ("http://host/api/chat/completions", "http://host/api/chat/completions"),
     ],
 )
-def test_the_endpoint_is_found_from_any_form_of_its_url(url: str, endpoint: str) -> None:
+def test_the_endpoint_url_is_completed(url: str, endpoint: str) -> None:
     assert endpoint_of(url) == endpoint
 
 
 @pytest.mark.parametrize("url", ["api.openai.com/v1", "ftp://host", "http://"])
-def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(EngineUnavailable, match="is no URL; https://"):
+def test_an_invalid_url_is_rejected(url: str) -> None:
+    with pytest.raises(EngineUnavailable, match="is not a URL; give one such as https://"):
         endpoint_of(url)
 
 
@@ -444,19 +444,19 @@ def ids(*parts: str) -> list[int]:
     ],
     ids=["prompt", "programs", "nothing but the fence", "nothing"],
 )
-def test_a_sequence_is_the_conversation_that_it_came_from(
+def test_a_sequence_is_converted_back_to_its_conversation(
     parts: Sequence[str], messages: Sequence[tuple[str, str]]
 ) -> None:
     expected = [{"role": role, "content": content} for role, content in messages]
     assert messages_of(ids(*parts)) == expected
 
 
-def test_sizes_are_in_characters_and_leave_room_for_long_texts() -> None:
+def test_the_sizes_of_a_chat_profile_are_in_characters() -> None:
     profile = chat_profile("m")
     assert (profile.name, profile.context_tokens, profile.rollout_tokens) == ("m", 400_000, 65_536)
 
 
-async def test_groups_are_judged_without_probabilities_too() -> None:
+async def test_groups_are_judged_without_probabilities() -> None:
     request = JudgeRequest(
         mode=Mode.LISTWISE, prompt="Which?", responses=[f"answer {i}" for i in range(6)], tools="off", orders="both"
     )

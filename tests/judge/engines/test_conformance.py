@@ -1,4 +1,4 @@
-"""One suite for every engine there is: the embedded one, and the HTTP client in front of a mini worker on a socket."""
+"""The same tests for the embedded engine and for the HTTP client of a mini worker on a real socket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def engine(
 
 
 def rounded(completion: Completion) -> Completion:
-    """Without what depends on the state of the cache: the count, and the last digits of the logprobs."""
+    """Return the completion without cache-dependent values: the cache count, and the last digits of the logprobs."""
     return replace(
         completion,
         num_cached=0,
@@ -44,7 +44,7 @@ def rounded(completion: Completion) -> Completion:
     )
 
 
-async def test_prompts_and_texts_are_encoded_as_the_checkpoint_says(engine: Engine, tokenizer: Tokenizer):
+async def test_prompts_and_texts_are_encoded_by_the_tokenizer_of_the_checkpoint(engine: Engine, tokenizer: Tokenizer):
     rendered = f"<|im_start|>user\n{PROMPT}<|im_end|>\n<|im_start|>assistant\n"
     assert await engine.tokenizer.encode_prompt(PROMPT) == tokenizer.encode(rendered).ids
     for text in ("A", "A", "", "\nA 1/2\n```\n" * 20):
@@ -61,7 +61,7 @@ async def test_prompts_and_texts_are_encoded_as_the_checkpoint_says(engine: Engi
     ],
     ids=["greedy", "sampled", "stopped", "constrained"],
 )
-async def test_every_engine_generates_the_same(engine: Engine, shared_engine: EmbeddedEngine, sampling: Sampling):
+async def test_engines_generate_equal_completions(engine: Engine, shared_engine: EmbeddedEngine, sampling: Sampling):
     ids = await engine.tokenizer.encode_prompt(PROMPT)
     found = await engine.generate(ids, sampling=sampling, session="conformance")
     expected = await shared_engine.generate(ids, sampling=sampling, session="expected")
@@ -69,7 +69,7 @@ async def test_every_engine_generates_the_same(engine: Engine, shared_engine: Em
     assert len(found.logprobs) == len(found.token_ids)
 
 
-async def test_the_end_of_turn_is_hidden_and_known(engine: Engine, tokenizer: Tokenizer):
+async def test_the_end_of_turn_token_is_hidden_and_reported(engine: Engine, tokenizer: Tokenizer):
     eos = tokenizer.token_to_id("<|im_end|>")
     sampling = Sampling(max_tokens=5, allowed_token_ids=(eos,), stop=("```output",))
     completion = await engine.generate([65, 66], sampling=sampling, session="eos")
@@ -84,7 +84,7 @@ async def test_special_tokens_other_than_the_end_of_turn_are_text(engine: Engine
     assert (completion.text, completion.finish_reason) == ("<|im_start|><|im_start|>", "length")
 
 
-async def test_a_token_that_spills_past_the_stop_string_is_encoded_anew(engine: Engine, tokenizer: Tokenizer):
+async def test_a_token_that_reaches_past_the_stop_string_is_re_encoded(engine: Engine, tokenizer: Tokenizer):
     newlines = tokenizer.token_to_id("ĊĊĊ")
     sampling = Sampling(max_tokens=9, allowed_token_ids=(newlines,), stop=("\n\n\n\n",))
     completion = await engine.generate([65, 66], sampling=sampling, session="spill")
@@ -103,7 +103,7 @@ async def test_characters_of_several_tokens_reach_the_text(engine: Engine, token
     assert completion.num_appended == 0
 
 
-async def test_the_next_turn_finds_its_session(engine: Engine):
+async def test_the_next_turn_hits_the_cache_of_its_session(engine: Engine):
     ids = await engine.tokenizer.encode_prompt(f"{PROMPT} {type(engine).__name__}")
     first = await engine.generate(ids, sampling=Sampling(max_tokens=8), session="turns")
     observation = await engine.tokenizer.encode("\nB 2/2\n```\n")
@@ -119,7 +119,7 @@ async def test_labels_are_read_over_the_full_vocabulary(engine: Engine):
     assert all(logprob < 0 for logprob in logprobs.values())
 
 
-async def test_many_rollouts_at_once_are_each_as_if_alone(engine: Engine):
+async def test_concurrent_rollouts_do_not_affect_each_other(engine: Engine):
     prompts = [await engine.tokenizer.encode_prompt(f"{PROMPT} {n}") for n in range(24)]
     sampling = Sampling(max_tokens=12, temperature=1.0, seed=5)
     together = await asyncio.gather(
@@ -142,7 +142,7 @@ async def test_a_prompt_that_fills_the_context_is_too_long(engine: Engine):
         await engine.generate([65] * 512, sampling=Sampling(max_tokens=1), session="l")
 
 
-async def test_a_cancelled_turn_leaves_the_engine(
+async def test_a_cancelled_turn_is_removed_from_the_engine(
     engine: Engine, shared_engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ):
     joined, left = asyncio.Event(), threading.Event()
@@ -150,7 +150,7 @@ async def test_a_cancelled_turn_leaves_the_engine(
 
     def held(*args, **kwargs):
         loop.call_soon_threadsafe(joined.set)
-        assert left.wait(timeout=30), "nobody told the engine that the caller left"
+        assert left.wait(timeout=30), "the engine was not notified of the cancellation"
         return forward(*args, **kwargs)
 
     def cancel(future: Future) -> bool:

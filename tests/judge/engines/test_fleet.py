@@ -1,4 +1,4 @@
-"""`FleetEngine`: where turns go, where they never go, and who is left out. Its workers are scripted."""
+"""`FleetEngine` with scripted workers: distribution of turns, exclusion of workers, reloads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ShiftedTokenizer(ByteTokenizer):
 
 
 class ScriptedWorker(ScriptedEngine):
-    """An engine behind a URL that serves what it is told to, and fails when it is told to."""
+    """Engine behind a URL whose model, delays and failures a test can set."""
 
     def __init__(self, url: str) -> None:
         super().__init__(lambda sequence: f"written at {url}")
@@ -86,7 +86,7 @@ class ScriptedWorker(ScriptedEngine):
 
 
 class Rig:
-    """A fleet, and the workers that it was connected to."""
+    """A fleet with its workers."""
 
     def __init__(self, *names: str) -> None:
         self.urls = list(names)
@@ -98,7 +98,7 @@ class Rig:
         return self.engines.setdefault(url, ScriptedWorker(url))
 
     async def turn(self, session: str) -> str:
-        """Who wrote it."""
+        """Generate a turn and return the name of its worker."""
         completion = await self.fleet.generate([1, 2], sampling=SAMPLING, session=session)
         return completion.text.removeprefix("written at ")
 
@@ -123,12 +123,12 @@ async def started(*names: str, prepare: Callable[[Rig], None] = lambda rig: None
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks follow each other fast."""
+    """Shorten the intervals of health checks."""
     monkeypatch.setattr(workers, "CHECK_S", (0.01, 0.02))
     monkeypatch.setattr(fleet_module, "WATCH_S", 0.02)
 
 
-async def test_a_rollout_stays_on_its_worker_and_requests_are_spread() -> None:
+async def test_a_rollout_stays_on_its_worker_and_requests_are_distributed() -> None:
     async with started("a", "b", "c") as rig:
         wrote = [await rig.turn(f"jdg_{number}.0.1.0") for number in range(6)]
         assert wrote == ["a", "b", "c"] * 2
@@ -136,7 +136,7 @@ async def test_a_rollout_stays_on_its_worker_and_requests_are_spread() -> None:
             assert await rig.turn(f"jdg_{number}.0.1.0") == wrote[number]
 
 
-async def test_encoding_moves_no_turn() -> None:
+async def test_encoding_does_not_affect_the_distribution_of_turns() -> None:
     async with started("a", "b") as rig:
         wrote: list[str] = []
         for number in range(4):
@@ -145,7 +145,7 @@ async def test_encoding_moves_no_turn() -> None:
         assert wrote == ["a", "b", "a", "b"]
 
 
-async def test_orders_and_votes_of_a_request_go_together_until_their_worker_is_much_busier() -> None:
+async def test_rollouts_of_a_request_share_a_worker_until_it_is_much_busier() -> None:
     async with started("a", "b") as rig:
         for engine in rig.engines.values():
             engine.holds.clear()
@@ -156,7 +156,7 @@ async def test_orders_and_votes_of_a_request_go_together_until_their_worker_is_m
         assert [await turn for turn in turns] == ["a"] * (MUCH_BUSIER + 1) + ["b"] * 2
 
 
-async def test_of_new_requests_the_least_busy_worker_gets_most() -> None:
+async def test_new_requests_go_to_the_least_busy_worker() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].holds.clear()
         slow = [asyncio.create_task(rig.turn("jdg_0.0.1.0")), asyncio.create_task(rig.turn("jdg_0.1.0.0"))]
@@ -166,7 +166,7 @@ async def test_of_new_requests_the_least_busy_worker_gets_most() -> None:
         assert [await turn for turn in slow] == ["a", "a"]
 
 
-async def test_a_lost_turn_is_asked_again_elsewhere_and_the_rollout_stays_there() -> None:
+async def test_a_failed_turn_is_retried_on_another_worker_and_the_rollout_stays_there() -> None:
     async with started("a", "b") as rig:
         assert await rig.turn("jdg_1.0.1.0") == "a"
         rig.engines["a"].down = EngineUnavailable("a: it died")
@@ -178,7 +178,7 @@ async def test_a_lost_turn_is_asked_again_elsewhere_and_the_rollout_stays_there(
         assert await rig.turn("jdg_2.0.1.0") == "a"
 
 
-async def test_a_turn_that_ends_every_engine_is_asked_of_three_alone() -> None:
+async def test_a_failing_turn_is_tried_on_three_workers_only() -> None:
     async with started("a", "b", "c", "d", "e") as rig:
         for engine in rig.engines.values():
             engine.refuses = EngineUnavailable("HTTP 500")
@@ -188,7 +188,7 @@ async def test_a_turn_that_ends_every_engine_is_asked_of_three_alone() -> None:
 
 
 @pytest.mark.parametrize("error", [PromptTooLong("too long"), TurnRefused("no such token")])
-async def test_what_is_wrong_with_the_request_is_asked_once(error: TirjudgeError) -> None:
+async def test_an_invalid_turn_is_not_retried(error: TirjudgeError) -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].refuses = error
         with pytest.raises(type(error)):
@@ -197,7 +197,7 @@ async def test_what_is_wrong_with_the_request_is_asked_once(error: TirjudgeError
         assert rig.engines["b"].sessions == []
 
 
-async def test_a_worker_that_answers_everything_but_turns_stays_out() -> None:
+async def test_a_worker_that_fails_only_turns_stays_excluded() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].refuses = EngineUnavailable("a: HTTP 500")
         assert await rig.turn("jdg_1.0.1.0") == "b"
@@ -207,7 +207,7 @@ async def test_a_worker_that_answers_everything_but_turns_stays_out() -> None:
         await until(lambda: rig.in_use() == ["a", "b"])
 
 
-async def test_when_none_is_left_the_error_names_all_and_one_that_comes_back_is_found() -> None:
+async def test_without_workers_the_error_names_all_and_a_recovered_worker_is_found() -> None:
     async with started("a", "b") as rig:
         for engine in rig.engines.values():
             engine.down = EngineUnavailable(f"{engine.url}: it died")
@@ -220,7 +220,7 @@ async def test_when_none_is_left_the_error_names_all_and_one_that_comes_back_is_
         assert await rig.turn("jdg_1.0.1.0") == "b"
 
 
-async def test_whoever_hangs_up_cancels_the_turn() -> None:
+async def test_a_cancelled_caller_cancels_the_turn() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].holds.clear()
         turn = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
@@ -232,7 +232,7 @@ async def test_whoever_hangs_up_cancels_the_turn() -> None:
         assert rig.in_use() == ["a", "b"]
 
 
-async def test_a_worker_that_falls_silent_loses_its_turns_to_others() -> None:
+async def test_turns_of_an_unresponsive_worker_move_to_another() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].holds.clear()
         turn = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
@@ -242,7 +242,7 @@ async def test_a_worker_that_falls_silent_loses_its_turns_to_others() -> None:
         assert "no answer within" in rig.problem("a")
 
 
-async def test_the_last_worker_may_be_silent_for_it_may_be_busy() -> None:
+async def test_the_last_worker_is_not_excluded_for_timeouts() -> None:
     async with started("a", "b") as rig:
         for engine in rig.engines.values():
             engine.is_silent = True
@@ -251,9 +251,7 @@ async def test_the_last_worker_may_be_silent_for_it_may_be_busy() -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a",)])
-async def test_a_worker_that_says_it_is_well_and_takes_no_step_loses_its_turns(
-    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_without_progress_is_excluded(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
     async with started(*names) as rig:
         hung = rig.engines["a"]
@@ -269,7 +267,7 @@ async def test_a_worker_that_says_it_is_well_and_takes_no_step_loses_its_turns(
         assert rig.hung == ["a"]
 
 
-async def test_a_worker_that_came_back_well_and_writes_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recovered_worker_that_generates_nothing_is_reported_as_hung(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "STUCK_S", 0.2)
     monkeypatch.setattr(fleet_worker, "LOOK_TIMEOUT_S", 0.05)
     async with started("a", "b") as rig:
@@ -283,7 +281,7 @@ async def test_a_worker_that_came_back_well_and_writes_nothing_is_told_of(monkey
         await until(lambda: rig.in_use() == ["a", "b"])
 
 
-async def test_while_weights_are_exchanged_no_step_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_progress_during_a_reload_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
     looks: list[None] = []
     async with started("a", "b") as rig:
@@ -304,7 +302,7 @@ async def test_while_weights_are_exchanged_no_step_is_no_fault(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("steps", [itertools.count().__next__, lambda: None])
-async def test_a_worker_that_takes_steps_or_does_not_count_them_may_take_its_time(
+async def test_a_slow_worker_with_progress_or_without_metrics_stays_in_use(
     steps: Callable[[], int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_module, "STUCK_S", 0.1)
@@ -320,7 +318,7 @@ async def test_a_worker_that_takes_steps_or_does_not_count_them_may_take_its_tim
         assert rig.in_use() == ["a", "b"]
 
 
-async def test_workers_that_serve_something_else_are_named_and_left_out() -> None:
+async def test_workers_with_another_model_or_tokenizer_are_excluded() -> None:
     def prepare(rig: Rig) -> None:
         rig.engines["a"].served = ServedModel(name="other", context_tokens=4096)
         rig.engines["c"].tokenizer = ShiftedTokenizer()
@@ -332,13 +330,13 @@ async def test_workers_that_serve_something_else_are_named_and_left_out() -> Non
             rig.problem("a")
             == "it serves other with 4096 tokens of context, the others judge with 4096 tokens of context"
         )
-        assert rig.problem("c") == "its tokenizer is not that of the others"
+        assert rig.problem("c") == "its tokenizer differs from that of the others"
         assert rig.problem("d") == "d: connection refused"
         rig.engines["a"].served = SERVED
         await until(lambda: rig.in_use() == ["a", "b", "e"])
 
 
-async def test_a_worker_that_comes_back_with_another_model_stays_out() -> None:
+async def test_a_worker_that_changes_its_model_stays_excluded() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].served = ServedModel(name="judge", context_tokens=2048)
         await until(lambda: rig.in_use() == ["b"])
@@ -346,7 +344,7 @@ async def test_a_worker_that_comes_back_with_another_model_stays_out() -> None:
         assert "2048" in rig.problem("a")
 
 
-async def test_without_any_worker_the_start_fails_and_says_why() -> None:
+async def test_a_start_without_healthy_workers_fails_with_the_reasons() -> None:
     rig = Rig("a", "b")
     for engine in rig.engines.values():
         engine.down = EngineUnavailable(f"{engine.url}: connection refused")
@@ -354,7 +352,7 @@ async def test_without_any_worker_the_start_fails_and_says_why() -> None:
         await rig.fleet.ready()
 
 
-async def test_the_start_waits_as_long_as_it_is_told_to_for_a_worker_that_is_not_up_yet() -> None:
+async def test_the_start_waits_for_a_first_worker() -> None:
     rig = Rig("a", "b")
     for engine in rig.engines.values():
         engine.down = EngineUnavailable("not yet")
@@ -371,7 +369,7 @@ async def test_the_start_waits_as_long_as_it_is_told_to_for_a_worker_that_is_not
     await rig.fleet.aclose()
 
 
-async def test_workers_come_and_go_without_a_restart() -> None:
+async def test_workers_are_added_and_removed_without_a_restart() -> None:
     async with started("a") as rig:
         rig.engines["a"].holds.clear()
         under_way = asyncio.create_task(rig.turn("jdg_1.0.1.0"))
@@ -386,7 +384,7 @@ async def test_workers_come_and_go_without_a_restart() -> None:
         assert await rig.turn("jdg_1.0.1.0") == "b"
 
 
-async def test_new_weights_go_to_all_and_one_that_was_away_gets_them_before_a_turn() -> None:
+async def test_a_recovered_worker_loads_the_current_weights_before_its_first_turn() -> None:
     async with started("a", "b", "c") as rig:
         rig.engines["c"].down = EngineUnavailable("c: it died")
         await until(lambda: rig.in_use() == ["a", "b"])
@@ -395,14 +393,14 @@ async def test_new_weights_go_to_all_and_one_that_was_away_gets_them_before_a_tu
         rig.engines["c"].down = None
         await until(lambda: rig.in_use() == ["a", "b", "c"])
         assert rig.engines["c"].loaded == ["1"]
-        rig.engines["a"].down = EngineUnavailable("a: it was started anew")
+        rig.engines["a"].down = EngineUnavailable("a: restarted")
         await until(lambda: rig.in_use() == ["b", "c"])
         rig.engines["a"].down = None
         await until(lambda: rig.in_use() == ["a", "b", "c"])
         assert rig.engines["a"].loaded == ["1", "1"]
 
 
-async def test_a_worker_that_fails_to_take_new_weights_gets_no_turn_until_it_has_them() -> None:
+async def test_a_worker_that_fails_to_reload_gets_no_turns_until_it_has_the_weights() -> None:
     async with started("a", "b") as rig:
         rig.engines["a"].reload_fails = EngineUnavailable("a: HTTP 500")
         await rig.fleet.reload(Path("/new"), version="1")
@@ -413,7 +411,7 @@ async def test_a_worker_that_fails_to_take_new_weights_gets_no_turn_until_it_has
         assert rig.engines["a"].loaded == ["1"]
 
 
-async def test_where_no_worker_can_exchange_weights_nothing_has_changed() -> None:
+async def test_if_no_worker_can_reload_all_stay_in_use() -> None:
     async with started("a", "b") as rig:
         for engine in rig.engines.values():
             engine.reload_fails = CheckpointError("no /pause")
@@ -423,7 +421,7 @@ async def test_where_no_worker_can_exchange_weights_nothing_has_changed() -> Non
         assert await rig.turn("jdg_1.0.1.0") == "a"
 
 
-async def test_a_worker_that_comes_back_amid_an_exchange_takes_no_weights_that_the_others_may_refuse() -> None:
+async def test_a_worker_that_recovers_during_a_reload_waits_for_its_result() -> None:
     async with started("a", "b") as rig:
         rig.engines["b"].down = EngineUnavailable("b: it died")
         await until(lambda: rig.in_use() == ["a"])
@@ -431,7 +429,7 @@ async def test_a_worker_that_comes_back_amid_an_exchange_takes_no_weights_that_t
         rig.engines["a"].reloads.clear()
         exchange = asyncio.create_task(rig.fleet.reload(Path("/new"), version="1"))
         rig.engines["b"].down = None
-        await until(lambda: rig.problem("b") == "the weights are being exchanged")
+        await until(lambda: rig.problem("b") == "a reload of the weights is in progress")
         rig.engines["a"].reloads.set()
         with pytest.raises(CheckpointError, match="no /pause"):
             await exchange
@@ -439,7 +437,7 @@ async def test_a_worker_that_comes_back_amid_an_exchange_takes_no_weights_that_t
         assert rig.engines["b"].loaded == []
 
 
-async def test_where_all_fail_to_take_new_weights_none_is_trusted() -> None:
+async def test_if_every_reload_fails_all_workers_are_excluded() -> None:
     async with started("a", "b") as rig:
         for engine in rig.engines.values():
             engine.reload_fails = EngineUnavailable("HTTP 500")
@@ -451,16 +449,18 @@ async def test_where_all_fail_to_take_new_weights_none_is_trusted() -> None:
         assert rig.engines["b"].loaded == ["1"]
 
 
-async def test_what_is_remembered_of_rollouts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_remembered_rollouts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "NUM_REMEMBERED", 3)
     async with started("a", "b") as rig:
-        for number in range(10):
-            await rig.turn(f"jdg_{number}.0.1.0")
-        assert list(rig.fleet._at_session) == [f"jdg_{number}.0.1.0" for number in (7, 8, 9)]
-        assert list(rig.fleet._at_request) == ["jdg_7", "jdg_8", "jdg_9"]
+        assert [await rig.turn(f"jdg_{number}.0.1.0") for number in range(10)] == ["a", "b"] * 5
+        # The rollout that ran on b first is forgotten: it goes to the worker that is idle for longer.
+        assert await rig.turn("jdg_1.0.1.0") == "a"
+        # Remembered rollouts stay on their workers, although the other worker is idle for longer.
+        assert await rig.turn("jdg_8.0.1.0") == "a"
+        assert await rig.turn("jdg_9.0.1.0") == "b"
 
 
-def test_urls_of_a_file_are_read_again_when_it_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_url_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "engines"
     file.write_text("# the first rack\nhttp://a:8000/\n\nhttp://b:8000  # slow\n")
     urls = EngineUrls(["http://z:1"], file=file)
@@ -483,12 +483,12 @@ def test_urls_of_a_file_are_read_again_when_it_changed(tmp_path: Path, caplog: p
     "given",
     ["", "gpu:8000", "ftp://gpu", "http://", "http://gpu:x", "http://gpu?key=1", "http://a http://b", "http://a\tb"],
 )
-def test_what_is_no_url_is_refused(given: str) -> None:
-    with pytest.raises(BadUrl, match="a URL such as"):
+def test_an_invalid_service_url_is_rejected(given: str) -> None:
+    with pytest.raises(BadUrl, match="give a URL such as"):
         service_url(given)
 
 
-def test_a_password_in_a_url_is_refused_and_not_told() -> None:
+def test_a_url_with_a_password_is_rejected_without_showing_it() -> None:
     with pytest.raises(BadUrl) as refused:
         service_url("http://user:hunter2@gpu:8000")
     assert "hunter2" not in str(refused.value)

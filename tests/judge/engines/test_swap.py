@@ -1,4 +1,4 @@
-"""Weights are exchanged between turns: what ran ends with the old ones, what comes runs with the new ones alone."""
+"""Replacing weights between turns: running turns finish with the old weights, later turns use only the new ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Said = tuple[tuple[int, ...], tuple[float, ...]]
 
 @pytest.fixture
 def other(checkpoint) -> dict[str, np.ndarray]:
-    """Weights of the same shapes that say something else."""
+    """Weights of the same shapes that generate other texts."""
     rng = np.random.default_rng(5)
     weights = read_safetensors(checkpoint.path / "model.safetensors")
     return {name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32) for name, array in weights.items()}
@@ -39,7 +39,7 @@ async def said(engine: EmbeddedEngine, *, session: str) -> Said:
 
 
 def is_same(one: Said, other: Said) -> bool:
-    """Whatever of the prompt was in the cache; that changes the last digits."""
+    """Whether two results are equal up to the last digits of the logprobs, which depend on cache hits."""
     return one[0] == other[0] and np.allclose(one[1], other[1], atol=1e-5)
 
 
@@ -52,7 +52,7 @@ def engine_of(checkpoint, weights, *, backend: str = "numpy") -> EmbeddedEngine:
     )
 
 
-async def test_turns_under_way_end_with_old_weights_and_later_ones_begin_with_new(
+async def test_running_turns_end_with_old_weights_and_later_ones_use_new_weights(
     make_engine: MakeEngine, checkpoint, other
 ) -> None:
     engine, fresh = make_engine(max_batch=4), engine_of(checkpoint, other)
@@ -69,7 +69,7 @@ async def test_turns_under_way_end_with_old_weights_and_later_ones_begin_with_ne
         assert engine.version == 2
         assert [ids for ids, _ in first] == [old[0]] * 4
         for ids, logprobs in await asyncio.gather(*late):
-            # Those that came before the swap was asked for may still have found a place in the old batch.
+            # Turns that arrived before the swap was requested may still have joined the old batch.
             assert ids in (old[0], new[0])
             assert is_same((ids, logprobs), old if ids == old[0] else new)
         assert (await said(engine, session="early-0"))[0] == new[0]
@@ -77,7 +77,7 @@ async def test_turns_under_way_end_with_old_weights_and_later_ones_begin_with_ne
         fresh.close()
 
 
-async def test_nothing_that_old_weights_computed_is_used_again(make_engine: MakeEngine, checkpoint, other) -> None:
+async def test_the_cache_of_old_weights_is_not_reused(make_engine: MakeEngine, checkpoint, other) -> None:
     engine, fresh = make_engine(), engine_of(checkpoint, other)
     try:
         await said(engine, session="s")
@@ -104,7 +104,7 @@ async def test_weights_in_training_are_copied(checkpoint, backend: str) -> None:
         engine.close()
 
 
-async def test_weights_of_half_precision_are_taken_from_torch(make_engine: MakeEngine, checkpoint) -> None:
+async def test_weights_in_half_precision_are_accepted_from_torch(make_engine: MakeEngine, checkpoint) -> None:
     engine = make_engine()
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in checkpoint.oracle.state_dict().items()}
     await engine.swap(weights, version=1)
@@ -112,7 +112,7 @@ async def test_weights_of_half_precision_are_taken_from_torch(make_engine: MakeE
 
 
 @pytest.mark.parametrize("broken", ["shape", "missing", "more", "nan"])
-async def test_weights_of_another_model_are_refused_and_nothing_changes(
+async def test_weights_of_another_model_are_rejected_and_the_old_ones_stay(
     make_engine: MakeEngine, other, broken: str
 ) -> None:
     engine = make_engine()
@@ -131,19 +131,19 @@ async def test_weights_of_another_model_are_refused_and_nothing_changes(
     assert is_same(await said(engine, session="b"), before)
 
 
-async def test_a_checkpoint_of_other_sizes_is_refused(make_engine: MakeEngine, make_checkpoint) -> None:
-    with pytest.raises(CheckpointError, match="other sizes"):
+async def test_a_checkpoint_of_other_sizes_is_rejected(make_engine: MakeEngine, make_checkpoint) -> None:
+    with pytest.raises(CheckpointError, match="sizes of this model differ"):
         await make_engine().reload(make_checkpoint(num_hidden_layers=2).path, version="x")
 
 
-async def test_a_closed_engine_takes_no_weights(checkpoint, other) -> None:
+async def test_a_closed_engine_rejects_new_weights(checkpoint, other) -> None:
     engine = EmbeddedEngine.load(checkpoint.path)
     engine.close()
     with pytest.raises(EngineUnavailable, match="closed"):
         await engine.swap(other, version=1)
 
 
-async def test_many_swaps_under_load_lose_nobody(make_engine: MakeEngine, checkpoint, other) -> None:
+async def test_many_swaps_under_load_lose_no_request(make_engine: MakeEngine, checkpoint, other) -> None:
     engine, own = make_engine(max_batch=3), read_safetensors(checkpoint.path / "model.safetensors")
     fresh = engine_of(checkpoint, other)
     try:
@@ -161,7 +161,7 @@ async def test_many_swaps_under_load_lose_nobody(make_engine: MakeEngine, checkp
     ("file", "said"),
     [("config.json", "broken"), ("model.safetensors", "broken"), ("tokenizer.json", "tokenizer")],
 )
-def test_a_truncated_file_is_refused_by_name_in_one_line(
+def test_a_truncated_file_is_named_in_a_one_line_error(
     checkpoint, tokenizer: Tokenizer, tmp_path: Path, file: str, said: str
 ) -> None:
     for path in checkpoint.path.iterdir():

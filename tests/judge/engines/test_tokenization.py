@@ -1,4 +1,4 @@
-"""Bytes of tokens, stop strings among them, and ids that fit the text."""
+"""The tokenizer of the embedded engine, stop strings in bytes, and ids that decode to the text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,29 @@ from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop, 
 from tirjudge.errors import CheckpointError
 from tirjudge.types import Completion
 
-property_test = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+property_test = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 PIECES = ["``", "`", "```output", "\n", "\n\n\n", "🙂", "ö", "</preference>", "<|im_end|>", " B", ".", "Café"]
 STOPS = ("```output", "</preference>", "\n\n", "🙂\n", "..")
 
 
-async def test_the_prompt_is_one_user_message_in_chatml(tokenizer: Tokenizer):
-    local = LocalTokenizer(tokenizer)
+@pytest.fixture(scope="module")
+def local(tokenizer: Tokenizer) -> LocalTokenizer:
+    return LocalTokenizer(tokenizer)
+
+
+async def test_the_prompt_is_one_user_message_in_chatml(tokenizer: Tokenizer, local: LocalTokenizer):
     ids = await local.encode_prompt("Which is better?")
     assert local.decode(ids) == "<|im_start|>user\nWhich is better?<|im_end|>\n<|im_start|>assistant\n"
     start, end = (tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
     assert [i for i in ids if i in (start, end)] == [start, end, start]
 
 
-def test_a_conversation_may_end_without_an_opening_for_the_answer():
+def test_chatml_can_omit_the_generation_prompt():
     messages = [{"role": "system", "content": "Be fair."}, {"role": "user", "content": "A or B?"}]
     rendered = render_chatml(messages, add_generation_prompt=False)
     assert rendered == "<|im_start|>system\nBe fair.<|im_end|>\n<|im_start|>user\nA or B?<|im_end|>\n"
@@ -35,14 +43,13 @@ def test_a_conversation_may_end_without_an_opening_for_the_answer():
 
 @property_test
 @given(ids=st.lists(st.integers(0, 383), max_size=20))
-def test_decoding_equals_that_of_tokenizers(tokenizer: Tokenizer, ids: list[int]):
-    assert LocalTokenizer(tokenizer).decode(ids) == tokenizer.decode(ids, skip_special_tokens=False)
+def test_decoding_equals_that_of_tokenizers(tokenizer: Tokenizer, local: LocalTokenizer, ids: list[int]):
+    assert local.decode(ids) == tokenizer.decode(ids, skip_special_tokens=False)
 
 
 @property_test
 @given(text=st.text())
-def test_decoding_undoes_encoding(tokenizer: Tokenizer, text: str):
-    local = LocalTokenizer(tokenizer)
+def test_decoding_is_the_inverse_of_encoding(local: LocalTokenizer, text: str):
     assert local.decode(local.encode_now(text)) == text
 
 
@@ -57,14 +64,13 @@ def test_the_stop_string_that_ends_first_wins():
     assert find_stop(b"one two", stop=(), num_seen=0) is None
 
 
-def test_a_stop_string_is_found_across_what_was_seen():
+def test_a_stop_string_may_begin_in_searched_bytes():
     assert find_stop("a🙂b".encode(), stop=("🙂b",), num_seen=3) == StopMatch(text="🙂b", end=6)
 
 
 @property_test
 @given(data=st.data())
-def test_ids_decode_to_the_text_wherever_a_stop_string_ends(tokenizer: Tokenizer, data: st.DataObject):
-    local = LocalTokenizer(tokenizer)
+def test_fitted_ids_decode_to_the_text_for_any_stop_position(local: LocalTokenizer, data: st.DataObject):
     usable = sorted({i for piece in PIECES for i in local.encode_now(piece)})
     written, sampled, match = b"", [], None
     for token_id in data.draw(st.lists(st.sampled_from(usable), min_size=1, max_size=30)):
@@ -89,7 +95,7 @@ def test_ids_decode_to_the_text_wherever_a_stop_string_ends(tokenizer: Tokenizer
     assert match is None or (text.endswith(match.text) and not any(stop in text[:-1] for stop in STOPS))
 
 
-def test_a_token_that_completes_a_character_and_spills_is_dropped_with_its_beginning(tokenizer: Tokenizer):
+def test_a_dropped_token_takes_the_start_of_its_character_with_it(tokenizer: Tokenizer):
     local = LocalTokenizer(tokenizer)
     local.bytes_of = {0: b"a\xf0\x9f", 1: b"\x99\x83\nrest", 2: b"b"}
     completion = Completion(
@@ -102,7 +108,7 @@ def test_a_token_that_completes_a_character_and_spills_is_dropped_with_its_begin
     assert fitted.num_appended == len(appended)
 
 
-def test_a_tokenizer_that_is_not_byte_level_is_refused(tmp_path: Path):
+def test_a_tokenizer_that_is_not_byte_level_is_rejected(tmp_path: Path):
     with pytest.raises(CheckpointError, match="byte-level"):
         LocalTokenizer(Tokenizer(models.BPE()))
     with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):

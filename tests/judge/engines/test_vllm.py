@@ -1,4 +1,4 @@
-"""What a vLLM server may answer that the mini worker does not: odd texts, errors, silence."""
+"""Requests to a vLLM server, and responses that the mini worker never sends: unusual texts, errors, timeouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = {1: "``", 2: "`output", 3: "`output\n", 4: "<|im_end|>", 5: "hi"}
 
 
 class Server:
-    """A server of one canned completion, which remembers what it was asked."""
+    """Transport of a server with one fixed completion. It records the requests."""
 
     def __init__(self, **choice: Any) -> None:
         tokens = [WORDS[i] for i in choice.get("token_ids", ())]
@@ -49,7 +49,7 @@ def engine_of(handler: Callable[[httpx2.Request], httpx2.Response], **options: A
     return VLLMEngine("http://gpu:8000/", transport=httpx2.MockTransport(handler), **options)
 
 
-async def test_a_request_leaves_nothing_to_the_servers_defaults():
+async def test_a_request_sets_all_sampling_parameters():
     server = Server(text="hi", token_ids=[5], finish_reason="length")
     engine = engine_of(server, api_key="secret")
     await engine.generate([7, 8], sampling=SAMPLING, session="rollout-1")
@@ -84,7 +84,7 @@ async def test_a_request_leaves_nothing_to_the_servers_defaults():
     }
 
 
-async def test_a_turn_whose_tokens_spell_its_text_takes_one_request_once_its_last_tokens_are_known():
+async def test_decoded_last_tokens_are_cached():
     server = Server(text="```output", token_ids=[1, 2], finish_reason="stop", stop_reason="```output")
     engine = engine_of(server)
     await engine.ready()
@@ -95,7 +95,7 @@ async def test_a_turn_whose_tokens_spell_its_text_takes_one_request_once_its_las
     assert [path for path, _ in server.asked] == ["/health", "/v1/models", *turns]
 
 
-async def test_logprobs_are_asked_for_where_somebody_wants_them():
+async def test_logprobs_are_requested_only_if_needed():
     server = Server(text="hi", token_ids=[5], finish_reason="length", logprobs=None)
     sampling = replace(SAMPLING, logprobs=False)
     completion = await engine_of(server).generate([7], sampling=sampling, session="s")
@@ -105,7 +105,7 @@ async def test_logprobs_are_asked_for_where_somebody_wants_them():
         await engine_of(server).generate([7], sampling=SAMPLING, session="s")
 
 
-async def test_a_last_token_that_spills_is_replaced_by_what_the_text_has_of_it():
+async def test_a_last_token_past_the_stop_string_is_re_encoded():
     server = Server(text="```output", token_ids=[1, 3], finish_reason="stop", stop_reason="```output")
     completion = await engine_of(server).generate([7], sampling=SAMPLING, session="s")
     assert (completion.token_ids, completion.num_appended, completion.logprobs) == ((1, 2), 1, (-0.5, 0.0))
@@ -113,7 +113,7 @@ async def test_a_last_token_that_spills_is_replaced_by_what_the_text_has_of_it()
 
 
 @pytest.mark.parametrize("stop_reason", [None, 4])
-async def test_the_end_of_turn_is_taken_off_the_text_and_remembered(stop_reason: int | None):
+async def test_the_end_of_turn_token_is_removed_from_the_text_and_remembered(stop_reason: int | None):
     server = Server(text="hi<|im_end|>", token_ids=[5, 4], finish_reason="stop", stop_reason=stop_reason)
     engine = engine_of(server)
     assert engine.eos_token_ids == frozenset()
@@ -122,14 +122,14 @@ async def test_the_end_of_turn_is_taken_off_the_text_and_remembered(stop_reason:
     assert engine.eos_token_ids == {4}
 
 
-async def test_a_loop_that_the_server_noticed_is_no_stop_string():
+async def test_a_detected_repetition_is_not_a_stop_string():
     server = Server(text="hihi", token_ids=[5, 5], finish_reason="repetition", stop_reason="repetition_detected")
     completion = await engine_of(server).generate([7], sampling=SAMPLING, session="s")
     assert (completion.text, completion.token_ids, completion.stop) == ("hihi", (5, 5), None)
     assert completion.finish_reason == "repetition"
 
 
-async def test_the_server_is_told_how_urgent_a_turn_is_and_whose_cache_it_uses_without_the_name():
+async def test_a_request_has_a_priority_and_an_anonymous_cache_salt():
     server = Server(text="hi", token_ids=[5], finish_reason="length")
     engine = engine_of(server)
     bodies = {}
@@ -139,25 +139,25 @@ async def test_the_server_is_told_how_urgent_a_turn_is_and_whose_cache_it_uses_w
         bodies[caller, urgency, turn] = server.asked[-1][1]
     await engine.generate([7], sampling=SAMPLING, session="s")
     assert [body["priority"] for body in bodies.values()] == [-1, 128, 1, 61]
-    ann, again, bob, nobody = bodies.values()
+    ann, again, bob, anonymous = bodies.values()
     assert ann["cache_salt"] == again["cache_salt"] != bob["cache_salt"]
     assert "ann" not in json.dumps(ann)
-    assert "cache_salt" not in nobody
+    assert "cache_salt" not in anonymous
     assert (server.asked[-1][1]["priority"], "cache_salt" in server.asked[-1][1]) == (0, False)
 
 
-async def test_an_aborted_generation_is_no_completion():
+async def test_an_aborted_generation_raises():
     server = Server(text="", token_ids=[], finish_reason="abort")
     with pytest.raises(EngineUnavailable, match="abort"):
         await engine_of(server).generate([7], sampling=SAMPLING, session="s")
 
 
-async def test_an_answer_without_ids_is_named_as_not_vllms():
+async def test_an_answer_without_ids_is_reported():
     with pytest.raises(EngineUnavailable, match=r"http://gpu:8000/v1/completions: not vLLM's answer.*token_ids"):
         await engine_of(Server(text="hi", finish_reason="stop")).generate([7], sampling=SAMPLING, session="s")
 
 
-async def test_a_server_of_another_make_is_named():
+async def test_a_server_that_is_not_vllm_is_reported():
     def other(_request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, json={"data": [{"id": "gpt"}]})
 
@@ -181,7 +181,7 @@ async def test_a_server_of_another_make_is_named():
         (500, "", None),
     ],
 )
-async def test_progress_is_what_the_metrics_say_where_they_can_be_had(status: int, metrics: str, says: str | None):
+async def test_progress_comes_from_the_metrics(status: int, metrics: str, says: str | None):
     def server(request: httpx2.Request) -> httpx2.Response:
         assert request.url.path == "/metrics"
         return httpx2.Response(status, text=metrics)
@@ -191,9 +191,9 @@ async def test_progress_is_what_the_metrics_say_where_they_can_be_had(status: in
     assert "other" not in str(progress)
 
 
-async def test_the_model_asked_for_has_to_be_served():
+async def test_a_model_that_is_not_served_is_rejected():
     assert (await engine_of(Server(), model="adapter").ready()).context_tokens == 50
-    with pytest.raises(CheckpointError, match="serves judge, adapter; 'other' was asked for"):
+    with pytest.raises(CheckpointError, match="serves judge, adapter, not the requested 'other'"):
         await engine_of(Server(), model="other").ready()
 
 
@@ -207,7 +207,7 @@ async def test_the_model_asked_for_has_to_be_served():
         (500, {"message": "CUDA error"}, EngineUnavailable),
     ],
 )
-async def test_each_refusal_becomes_our_error_with_the_servers_words(
+async def test_each_error_response_raises_its_exception_with_the_message(
     status: int, error: dict, expected: type[Exception]
 ):
     def refuse(request: httpx2.Request) -> httpx2.Response:
@@ -223,7 +223,7 @@ async def test_each_refusal_becomes_our_error_with_the_servers_words(
 
 
 @pytest.mark.parametrize("cause", [httpx2.ConnectError("refused"), httpx2.ReadTimeout("too slow")])
-async def test_a_server_that_cannot_be_reached_is_named_with_the_cause(cause: Exception):
+async def test_an_unreachable_server_is_named_with_the_cause(cause: Exception):
     def fail(_request: httpx2.Request) -> httpx2.Response:
         raise cause
 
@@ -231,14 +231,14 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_cause(cause: Ex
         await engine_of(fail).ready()
 
 
-async def test_an_answer_that_is_no_json_is_the_servers_fault():
+async def test_a_response_that_is_not_json_raises_engine_unavailable():
     with pytest.raises(EngineUnavailable, match=r"HTTP 502: <html> <h1>Bad gateway$"):
         await engine_of(lambda _: httpx2.Response(502, text="<html>\n  <h1>Bad gateway\n")).ready()
     with pytest.raises(EngineUnavailable, match="JSON"):
         await engine_of(lambda _: httpx2.Response(200, text="<html>")).ready()
 
 
-async def test_nothing_listening_is_engine_unavailable():
+async def test_a_refused_connection_raises_engine_unavailable():
     engine = VLLMEngine("http://127.0.0.1:1")
     with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1/health: ConnectError"):
         await engine.ready()
@@ -264,12 +264,12 @@ FLAGGED = {i: {"content": token, "special": token != "<table>"} for i, token in 
         (httpx2.Response(200, content=b"not JSON"), FAMILIES.tokens),
     ],
 )
-async def test_the_server_names_the_control_tokens_of_its_model(answer: httpx2.Response, expected: set[str]):
+async def test_control_tokens_come_from_the_server(answer: httpx2.Response, expected: set[str]):
     engine = engine_of(lambda request: answer)
     assert (await engine.tokenizer.control_tokens()).tokens == expected
 
 
-async def test_the_control_tokens_are_asked_for_once():
+async def test_control_tokens_are_requested_once():
     server = Server()
     engine = engine_of(server)
     for _ in range(3):

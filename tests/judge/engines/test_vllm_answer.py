@@ -1,4 +1,4 @@
-"""Where a stop string cut the text, ids and text are made equal, however the tokens lie."""
+"""Ids and text of a completion are made equal after vLLM cut the text at a stop string."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOPS = ("```", "`a`", "\n``", "a\na")
 
 
 class Texts:
-    """Ids are places in `TOKENS`; what is encoded anew takes the single characters."""
+    """Tokenizer whose ids are indexes into `TOKENS`. Encoding uses only single characters."""
 
     async def encode(self, text: str) -> list[int]:
         return [TOKENS.index(character) for character in text]
@@ -33,7 +33,7 @@ class CountedTexts(Texts):
         return await super().decode(token_ids)
 
 
-async def test_ids_that_differ_from_the_text_at_once_are_fitted_with_few_requests() -> None:
+async def test_ids_that_differ_early_from_the_text_need_few_decode_requests() -> None:
     texts = CountedTexts()
     answer = VLLMAnswer(
         text="\n" + "a" * 10_000 + "```",
@@ -53,8 +53,8 @@ async def test_ids_that_differ_from_the_text_at_once_are_fitted_with_few_request
     has_logprobs=st.booleans(),
     num_more=st.integers(0, 2),
 )
-async def test_the_ids_decode_to_the_text_that_ends_with_the_stop_string(ids, stop, has_logprobs, num_more) -> None:
-    """Also where vLLM speculates, and generates more tokens in the step that ends the turn."""
+async def test_ids_decode_to_the_text_up_to_the_stop_string(ids, stop, has_logprobs, num_more) -> None:
+    """Includes speculative decoding, which may generate more tokens in the step that ends the turn."""
     texts = list(accumulate(TOKENS[i] for i in ids))
     num_sampled = next((n for n, text in enumerate(texts, start=1) if stop in text), None)
     assume(num_sampled is not None)

@@ -1,4 +1,4 @@
-"""The mini worker answers as vLLM does: the suite that real vLLM passes, in front of the bundled judge."""
+"""The mini worker with the bundled judge passes the conformance tests of real vLLM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def oracle() -> Iterator[EmbeddedEngine]:
 
 @pytest.fixture(scope="module")
 def worker_url() -> Iterator[str]:
-    """A mini worker with an engine of its own, on a real socket."""
+    """A mini worker with a separate engine, on a real socket."""
     engine = EmbeddedEngine.load(bundled_checkpoint())
     listening = bind("127.0.0.1", port=0)
     server = uvicorn.Server(uvicorn.Config(create_worker(engine, name="judge"), log_level="warning"))

@@ -1,4 +1,4 @@
-"""For whom something is judged reaches the engine: from the server's call, through the loop, to every turn."""
+"""The request context (caller and priority) reaches the engine in every turn. Also: detection of repetitions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
-from tirjudge.request_context import NOBODY, RequestContext, coming_from, origin
+from tirjudge.request_context import DEFAULT_CONTEXT, RequestContext, coming_from, origin
+from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import Completion, JudgeRequest, Mode, Sampling
-from tirjudge_sandbox import SandboxPool
+from tirjudge.types import Completion, ExecResult, JudgeRequest, Mode, Outcome, Sampling
 from tirjudge_server.call import Call, Priority
 from tirjudge_server.repetition import RepetitionDetection
 from tirjudge_server.service import JudgeService
@@ -20,8 +20,15 @@ PROGRAM = "```python\nprint(1)\n```\n```output"
 SCRIPT = [PROGRAM, PROGRAM, "<preference>A</preference>"]
 
 
+class PrintsOne:
+    """Sandbox whose programs print 1."""
+
+    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        return ExecResult(outcome=Outcome.OK, stdout="1\n")
+
+
 class Listening(ScriptedEngine):
-    """A scripted engine that notes for whom it is asked, and which turn it is."""
+    """Scripted engine that records the request context and the turn index of each request."""
 
     def __init__(self, script: list[str]) -> None:
         super().__init__(script, label_probs={"A": 0.9, "B": 0.1})
@@ -32,36 +39,36 @@ class Listening(ScriptedEngine):
         return await super().generate(token_ids, sampling=sampling, session=session)
 
 
-async def test_each_turn_has_its_number_and_the_verdict_is_read_after_all_of_them(pool: SandboxPool):
+async def test_each_turn_has_its_index_and_the_verdict_has_the_last_one():
     engine = Listening(SCRIPT)
-    await Judge(engine=engine, tools=[PythonTool(pool)]).judge(REQUEST)
-    assert engine.heard == [(NOBODY, 0), (NOBODY, 1), (NOBODY, 2), (NOBODY, 3)]
+    await Judge(engine=engine, tools=[PythonTool(PrintsOne())]).judge(REQUEST)
+    assert engine.heard == [(DEFAULT_CONTEXT, turn) for turn in range(4)]
 
 
-async def test_a_forced_verdict_is_read_after_all_turns():
+async def test_a_forced_verdict_has_the_last_turn_index():
     engine = Listening(["I do not know."])
     await Judge(engine=engine).judge(REQUEST.model_copy(update={"tools": "off"}))
     assert [turn for _, turn in engine.heard] == [0, 1]
 
 
 @pytest.mark.parametrize("priority", Priority)
-async def test_the_server_says_who_calls_and_how_urgently(pool: SandboxPool, priority: Priority):
+async def test_the_server_sets_the_caller_and_the_priority(priority: Priority):
     engine = Listening(SCRIPT)
-    service = JudgeService(Judge(engine=engine, tools=[PythonTool(pool)]))
+    service = JudgeService(Judge(engine=engine, tools=[PythonTool(PrintsOne())]))
     await service.answer(REQUEST, call=Call(caller="ann", priority=priority))
     with coming_from("ann", urgency=priority):
         expected = origin()
     assert expected.cache_salt is not None
-    assert {whom for whom, _ in engine.heard} == {expected}
-    assert origin() == NOBODY
+    assert {context for context, _ in engine.heard} == {expected}
+    assert origin() == DEFAULT_CONTEXT
 
 
-def test_no_turn_of_a_class_goes_before_one_of_a_more_urgent_class():
+def test_a_more_urgent_class_always_goes_first():
     later, sooner = RequestContext(urgency=1), RequestContext(urgency=0)
     assert later.priority(turn=10_000) > sooner.priority(turn=0) > sooner.priority(turn=1)
 
 
-async def test_the_embedded_engine_keeps_prefixes_of_callers_apart(shared_engine: EmbeddedEngine):
+async def test_the_embedded_engine_separates_the_caches_of_callers(shared_engine: EmbeddedEngine):
     ids = [70 + n % 50 for n in range(90)]
     cached = []
     for caller in ("ann", "bob", "ann", None, "bob"):
@@ -82,12 +89,12 @@ async def test_the_embedded_engine_keeps_prefixes_of_callers_apart(shared_engine
         ([1, 1, 2, 1, 1, 2], None),
     ],
 )
-def test_a_pattern_of_up_to_two_tokens_three_times_is_a_repetition(token_ids: list[int], expected: int | None):
+def test_a_pattern_repeated_often_enough_is_a_repetition(token_ids: list[int], expected: int | None):
     detection = RepetitionDetection(max_pattern_size=2, min_count=3)
     assert detection.ends_at(token_ids) == expected
 
 
-def test_a_shortest_pattern_leaves_shorter_ones_alone():
+def test_patterns_below_the_minimum_size_are_ignored():
     assert RepetitionDetection(max_pattern_size=2, min_pattern_size=2, min_count=2).ends_at([1, 1, 1, 1]) == 4
     assert RepetitionDetection(max_pattern_size=3, min_pattern_size=3, min_count=2).ends_at([1, 2, 1, 2, 1]) is None
 
@@ -95,6 +102,6 @@ def test_a_shortest_pattern_leaves_shorter_ones_alone():
 @pytest.mark.parametrize(
     "wrong", [{"max_pattern_size": 2}, {"max_pattern_size": 1, "min_pattern_size": 2, "min_count": 2}]
 )
-def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]):
+def test_inconsistent_repetition_limits_are_rejected(wrong: dict[str, int]):
     with pytest.raises(ValueError, match="min_pattern_size <= max_pattern_size and min_count >= 2"):
         RepetitionDetection.model_validate(wrong)

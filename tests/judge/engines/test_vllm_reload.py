@@ -1,5 +1,5 @@
-"""What a vLLM server is sent to exchange its weights, and what becomes of one that fails halfway. A peer of ours answers as
-vLLM's routes do; what vLLM itself does with the weights is in `tests/vllm/test_started_by_serve.py`."""
+"""The requests of a weight reload to a vLLM server, and failures during a reload. The server is a stub with vLLM's routes;
+`tests/vllm/test_started_by_serve.py` reloads real vLLM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ Serve = Callable[..., Any]
 
 @asynccontextmanager
 async def serving(device: str = "cuda", **statuses: int) -> AsyncIterator[tuple[str, Seen]]:
-    """A server on a real socket that computes on that. Path without its slash -> status; else 200."""
+    """Start a stub server on a real socket.
+
+    Args:
+        device: device that the server reports.
+        statuses: path without its slash -> status of its responses. Other paths: 200.
+
+    Yields:
+        The URL, and the list of requests (path, query, body).
+    """
     seen: Seen = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -68,7 +76,7 @@ async def engine_at(url: str) -> AsyncIterator[VLLMEngine]:
         await engine.aclose()
 
 
-async def test_the_server_is_paused_reloaded_cleared_and_resumed(tmp_path: Path) -> None:
+async def test_a_reload_pauses_loads_clears_the_cache_and_resumes(tmp_path: Path) -> None:
     async with serving() as (url, seen), engine_at(url) as engine:
         await engine.reload(tmp_path, version="0123")
     assert seen == [
@@ -80,7 +88,7 @@ async def test_the_server_is_paused_reloaded_cleared_and_resumed(tmp_path: Path)
     ]
 
 
-async def test_a_server_outside_of_dev_mode_is_left_alone_and_the_error_says_what_would_do(tmp_path: Path) -> None:
+async def test_without_dev_mode_a_reload_is_rejected_with_the_required_setting(tmp_path: Path) -> None:
     async with serving(server_info=404) as (url, seen), engine_at(url) as engine:
         with pytest.raises(CheckpointError, match="VLLM_SERVER_DEV_MODE=1"):
             await engine.reload(tmp_path, version="0123")
@@ -97,7 +105,7 @@ async def test_a_server_outside_of_dev_mode_is_left_alone_and_the_error_says_wha
         ("cuda", {"tie_word_embeddings": True}, {"model.embed_tokens.weight"}, True),
     ],
 )
-async def test_weights_that_it_would_take_half_of_are_refused(
+async def test_tied_weights_are_rejected_on_a_cpu(
     tmp_path: Path, device: str, config: dict[str, bool], tensors: set[str], takes: bool
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -110,7 +118,7 @@ async def test_weights_that_it_would_take_half_of_are_refused(
 
 @pytest.mark.parametrize("path", ["pause", "collective_rpc", "reset_prefix_cache"])
 @pytest.mark.parametrize("status", [400, 404, 500])
-async def test_a_server_that_fails_halfway_is_resumed_and_nobody_trusts_its_weights(
+async def test_a_server_that_fails_during_a_reload_is_resumed_and_unavailable(
     tmp_path: Path, path: str, status: int
 ) -> None:
     async with serving(**{path: status}) as (url, seen), engine_at(url) as engine:

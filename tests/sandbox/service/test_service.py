@@ -86,8 +86,8 @@ async def test_a_lone_surrogate_is_accepted(client: httpx2.AsyncClient) -> None:
 WRONG_FIELDS = {
     "no code": ({}, "code", "not given"),
     "code a number": ({"code": 5}, "code", "5 given"),
-    "unknown field": ({"code": "", "timeout": 3}, "timeout", "known are code, bindings, stdin"),
-    "unknown limit": ({"code": "", "limits": {"cpu": 3}}, "limits.cpu", "known are cpu_s, wall_s"),
+    "unknown field": ({"code": "", "timeout": 3}, "timeout", "known fields: code, bindings, stdin"),
+    "unknown limit": ({"code": "", "limits": {"cpu": 3}}, "limits.cpu", "known fields: cpu_s, wall_s"),
     "limit no number": ({"code": "", "limits": {"cpu_s": "3"}}, "limits.cpu_s", '"3" given'),
     "limit zero": ({"code": "", "limits": {"cpu_s": 0}}, "limits.cpu_s", "0 given"),
     "limit infinite": ({"code": "", "limits": {"wall_s": 1e999}}, "limits", ""),
@@ -98,7 +98,7 @@ WRONG_FIELDS = {
     "files no base64": ({"code": "", "files": {"a": "%"}}, "files.a", '"%" given'),
     "file outside": ({"code": "", "files": {"../a": ""}}, "files", "given"),
     "attachments": ({"code": "", "attachments": {"a": "/etc"}}, "attachments", "unknown field"),
-    "a list": ([], "body", "no JSON object"),
+    "a list": ([], "body", "not a JSON object"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A toy benchmark: of two answers the longer one is right."""
+"""A toy benchmark: the longer of two answers is right."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""A toy engine, `toy:SCORE`: calls the toy tool for both responses and names the longer one; a response alone gets SCORE."""
+"""A toy engine, `toy:SCORE`: counts the words of both responses with the toy tool and chooses the longer one. A single
+response gets SCORE."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ def _next(sequence: str, *, score: str) -> str:
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     if address not in map(str, range(1, 10)):
-        raise ValueError(f"toy:{address} given; a score from 1 to 9 is needed, such as toy:7")
+        raise ValueError(f"toy:{address} given; give a score from 1 to 9, such as toy:7")
     engine = ScriptedEngine(
         lambda sequence: _next(sequence, score=address),
         label_probs=lambda sequence: {_label(sequence, score=address): 0.9},

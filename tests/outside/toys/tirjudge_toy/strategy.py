@@ -1,4 +1,4 @@
-"""A toy strategy: the first response is the champion, and each other one challenges it in turn."""
+"""A toy strategy: the first response is the champion, and each other response challenges the current champion."""
 
 from tirjudge.strategies.base import Contest, PromptCounts, RankedResult, chances
 from tirjudge.types import Mode

@@ -1,4 +1,4 @@
-"""A toy tool: counts the words of a text that is judged."""
+"""A toy tool: counts the words of a response."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ class WordCount:
     async def run(self, source: str, *, context: ToolContext) -> ToolResult:
         text = context.bindings.get(source.strip())
         if not isinstance(text, str):
-            return ToolResult(outcome=Outcome.ERROR, error=f"there is no response {source.strip()}")
+            return ToolResult(outcome=Outcome.ERROR, error=f"unknown response {source.strip()}")
         return ToolResult(outcome=Outcome.OK, stdout=str(len(text.split())))
 
 
