@@ -1,8 +1,8 @@
-"""A teacher that errs: where reinforcement learning in miniature begins.
+"""Errors of a simulated weak teacher, which give small reinforcement learning runs something to improve.
 
-A judge that was taught well leaves nothing to gain. These are items as a weaker teacher would have answered them: some by a
-guess instead of a program, some by a program that checks something else. What it says fits what its program printed, so
-what is wrong is the plan alone, and that is for the reward to find out.
+A well-trained judge leaves RL nothing to gain. So some items get the answer of a weaker teacher: a guess instead of a
+program, or a program that checks the wrong thing. The verdict always matches what the program printed. Only the plan is
+wrong, and only the reward can reveal this.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tirjudge_training.synthetic.programs import program, run_own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erring:
-    """How often the teacher errs, in shares of the verifiable items."""
+    """Error rates of the teacher, as shares of the verifiable items."""
 
     guesses: float = 0.0
-    """Answers that plan rightly and then write no program; the verdict is drawn at random."""
+    """Share of answers with the correct plan but without a program; the verdict is random."""
     wrong_plans: float = 0.0
-    """Programs that check another kind of instruction."""
+    """Share of answers whose program checks a random kind of instruction."""
 
 
 NEVER = Erring()
@@ -35,13 +35,13 @@ NEVER = Erring()
 def as_taught(
     example: SyntheticExample, *, erring: Erring, kinds: Sequence[InstructionKind], rng: Random
 ) -> SyntheticExample:
-    """The example with the teacher's answer instead of the right one; what is right about it is no longer in it.
+    """Return the example with the teacher's answer, which replaces the correct one where the teacher errs.
 
     Args:
-        example: with the right answer.
-        erring: how often it errs.
-        kinds: what a wrong plan may check.
-        rng: draws.
+        example: An example with the correct answer.
+        erring: Error rates of the teacher.
+        kinds: Kinds of instruction that a wrong plan may check.
+        rng: Source of randomness.
     """
     draw = rng.random()
     if not example.verifiable or not example.tools or draw >= erring.guesses + erring.wrong_plans:
