@@ -217,7 +217,7 @@ def with_engine_logprobs(model, groups):
 def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked, monkeypatch) -> None:
     # All rows in one pass, so that the states of the hook stand where the rows do.
     monkeypatch.setattr(
-        "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+        "tirjudge_training.trainers.trl.adapters.group_by_length", lambda lengths, **_: [list(range(len(lengths)))]
     )
     settings = settings_of(mask_observations=masked, per_device_batch=2 * G)
     groups = made_up_groups(num_groups=2, group_size=G, seed=4)
@@ -253,7 +253,7 @@ def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_
     for together in (False, True):
         if together:
             monkeypatch.setattr(
-                "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+                "tirjudge_training.trainers.trl.adapters.group_by_length", lambda lengths, **_: [list(range(len(lengths)))]
             )
         trainer, runner = open_trainer(start, tmp_path / str(together), groups=groups, settings=settings)
         with runner:

@@ -44,7 +44,8 @@ def export_checkpoint(
         profile: Profile of the judge. The hash of the tokenizer is added.
         lineage: Origin of the weights. None: unknown.
         metrics: Name -> value, measured on held-out items. None: nothing was measured.
-        state_dict: Complete weights, if `model` has only a part of them (FSDP, DeepSpeed). None: the weights of `model`.
+        state_dict: Complete weights, if `model` has only a part of them (FSDP, DeepSpeed). None: the weights of
+            `model`.
 
     Raises:
         CheckpointError: a metric is not finite, the disk is full, or the folder cannot be written.
@@ -73,8 +74,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
         The model in float32, the tokenizer with its chat template, and the profile.
 
     Raises:
-        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or another
-            tokenizer.
+        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or
+            another tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -93,8 +94,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
 def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a checkpoint folder.
 
-    If the folder has only a `tokenizer.json`, the tokenizer gets the chat template of the embedded engine. In this case,
-    transformers would choose another tokenizer class from the architecture.
+    If the folder has only a `tokenizer.json`, the tokenizer gets the chat template of the embedded engine. In this
+    case, transformers would choose another tokenizer class from the architecture.
 
     Raises:
         CheckpointError: there is no tokenizer.json, or the tokenizer has no chat template.
@@ -187,7 +188,8 @@ def replacing(out: Path) -> Iterator[Path]:
 def _disk_problem(error: BaseException) -> str | None:
     """Return a message about the disk error; None: it is not a disk error.
 
-    safetensors and tokenizers raise other exception types, which have the message of the operating system in their text.
+    safetensors and tokenizers raise other exception types, which have the message of the operating system in their
+    text.
     """
     if isinstance(error, CheckpointError):
         return None

@@ -1,7 +1,7 @@
 """Recipes: all settings of a training run, as YAML. A run stores its recipe resolved, with all defaults.
 
-Bundled recipes are given by name, such as `tiny-cpu-zero`. A trainer with additional options reads them from the section with
-its name. This module imports no heavy packages.
+Bundled recipes are given by name, such as `tiny-cpu-zero`. A trainer with additional options reads them from the
+section with its name. This module imports no heavy packages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class WeakStart(Section):
     """A weak judge, trained before the first stage: a few supervised steps on answers of a teacher with errors."""
 
     parent: str | None = None
-    """Checkpoint to start from, which also sets the shape of the model: a folder or `bundled`. None: train from scratch."""
+    """Checkpoint to start from, which also sets the shape of the model: a folder or `bundled`. None: train from
+    scratch."""
     seed: int = Field(default=1, ge=0)
     steps: int = Field(default=600, ge=1)
     examples_per_step: int = Field(default=64, ge=1)
@@ -310,8 +311,8 @@ def load_recipe(recipe: str, *, overrides: Sequence[str] = ()) -> Recipe:
         overrides: Overrides such as `rl.steps=20`; the values are YAML.
 
     Raises:
-        ValueError: the recipe does not exist, or a key or value is invalid. The message has the key, the given value and the
-            valid values.
+        ValueError: the recipe does not exist, or a key or value is invalid. The message has the key, the given value
+            and the valid values.
     """
     path, source = Path(recipe), recipe
     if recipe in recipe_names():

@@ -2,8 +2,9 @@
 
     J = E[ 1 / sum_i |o_i|  *  sum_i sum_t min( r A_i, clip(r, 1 - low, 1 + high) A_i ) - beta * KL ]
 
-Here r is the ratio of the new to the old probability of a token, and A_i is the advantage of its rollout within its group.
-The sums run over tokens that the policy sampled. KL is the k3 estimate: exp(ref - new) - (ref - new) - 1. The loss is -J.
+Here r is the ratio of the new to the old probability of a token, and A_i is the advantage of its rollout within its
+group. The sums run over tokens that the policy sampled. KL is the k3 estimate: exp(ref - new) - (ref - new) - 1. The
+loss is -J.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Loss:
 
 
 def group_advantages(rewards: Tensor, *, eps: float = 1e-4) -> Tensor:
-    """Normalize rewards (N, G) to advantages (N, G): subtract the group's mean, divide by its standard deviation + `eps`.
+    """Normalize rewards (N, G) to advantages (N, G): subtract the group's mean, divide by its standard deviation +
+    `eps`.
 
     The standard deviation has divisor G - 1. `eps` is 1e-4 in TRL and 1e-6 in verl.
     """
@@ -93,8 +95,8 @@ def dapo_loss(
         clip_low: The ratio is clipped at 1 - clip_low from below.
         clip_high: The ratio is clipped at 1 + clip_high from above.
         beta: Weight of the KL.
-        normaliser: `token_mean`: mean over all tokens of the mini-batch. `group_mean`: mean over the tokens of each group,
-            then over groups, exactly as in Eq. 2.
+        normaliser: `token_mean`: mean over all tokens of the mini-batch. `group_mean`: mean over the tokens of each
+            group, then over groups, exactly as in Eq. 2.
 
     Raises:
         ValueError: the shapes do not match.

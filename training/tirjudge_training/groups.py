@@ -27,7 +27,8 @@ class RolloutGroup:
 
     @property
     def informative(self) -> bool:
-        """Whether the group has non-zero advantages: 0 < sum of Rc < G (TIR-Judge, Eq. 2); with cross credit, Rc differs."""
+        """Whether the group has non-zero advantages: 0 < sum of Rc < G (TIR-Judge, Eq. 2); with cross credit, Rc
+        differs."""
         return len({trajectory.reward.correct for trajectory in self.trajectories}) > 1
 
     @property

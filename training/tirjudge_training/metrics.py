@@ -1,7 +1,7 @@
 """Metrics of a run: `metrics.jsonl`, with one JSON object per line for a stage and step.
 
-A killed process may leave an incomplete last line. The reader skips it, and the writer removes it. A resumed run repeats the
-steps since its last checkpoint. If a step has two values, the later one counts.
+A killed process may leave an incomplete last line. The reader skips it, and the writer removes it. A resumed run
+repeats the steps since its last checkpoint. If a step has two values, the later one counts.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def series(rows: Sequence[MetricRow], name: str) -> list[Point]:
 def validations(rows: Sequence[MetricRow], name: str = "val/acc") -> list[Validated]:
     """Return all validations on held-out items with their intervals, in the order of steps.
 
-    The interval treats the `val/n` decisions as independent Bernoulli trials. `val/acc/TASK/MODE` uses `val/n/TASK/MODE`.
-    Other metrics have no interval, because the rows do not have their number of trials.
+    The interval treats the `val/n` decisions as independent Bernoulli trials. `val/acc/TASK/MODE` uses
+    `val/n/TASK/MODE`. Other metrics have no interval, because the rows do not have their number of trials.
     """
     num_name = "val/n" + name.removeprefix("val/acc")
     num_points = series(rows, num_name) if name.startswith("val/acc") else []

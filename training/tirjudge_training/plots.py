@@ -1,7 +1,7 @@
 """`tirjudge train plot`: metrics of one or more runs as SVG and PNG, several runs in one plot.
 
-Steps are counted over all stages. The colors are the Okabe-Ito palette, which is safe for color-blind readers. Long series
-are drawn in a light color, with their running mean on top.
+Steps are counted over all stages. The colors are the Okabe-Ito palette, which is safe for color-blind readers. Long
+series are drawn in a light color, with their running mean on top.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
-This module filters nothing; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the reward of
-RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece of text is
-encoded once, and outputs of programs stay masked.
+This module filters nothing; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
+reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
+of text is encoded once, and outputs of programs stay masked.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def in_words_of(
 ) -> TrainingSample:
     """Encode a teacher's trajectory with the student's tokenizer. Model text carries loss, program outputs do not.
 
-    The fence that opens a program output counts as model text, because the student must learn to write it. If the teacher
-    ended a turn, the student's end-of-turn token is appended. Log-probabilities are unknown and set to 0.
+    The fence that opens a program output counts as model text, because the student must learn to write it. If the
+    teacher ended a turn, the student's end-of-turn token is appended. Log-probabilities are unknown and set to 0.
 
     Args:
         student: Student with its tokenizer.

@@ -1,7 +1,7 @@
 """Settings of training stages. The defaults are the values of the paper (section 5.1).
 
-Options under `trl` are passed to TRL's config and override the options derived from these settings. Options that would change
-the equation are rejected (`trainers/trl/options.py`).
+Options under `trl` are passed to TRL's config and override the options derived from these settings. Options that would
+change the equation are rejected (`trainers/trl/options.py`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class OptimizerSettings(BaseModel):
     """Whether matrices are multiplied in bfloat16 (autocast)."""
     gradient_checkpointing: bool = False
     context_tokens: int = Field(default=8192, gt=0)
-    """Maximum number of tokens, prompt and answer together, of a sequence in SFT. Longer sequences are skipped and counted.
-    The length of rollouts in RL is limited by the profile of the checkpoint."""
+    """Maximum number of tokens, prompt and answer together, of a sequence in SFT. Longer sequences are skipped and
+    counted. The length of rollouts in RL is limited by the profile of the checkpoint."""
     per_device_batch: int = Field(default=4, ge=1)
     """Number of sequences in one forward pass on one device."""
     report_to: tuple[str, ...] = ()
@@ -98,10 +98,11 @@ class RLSettings(OptimizerSettings):
     clip_high: float = Field(default=0.3, ge=0.0)
     """The ratio is clipped at 1 + clip_high from above."""
     kl: float = Field(default=0.01, ge=0.0)
-    """Weight of the k3 divergence from the initial weights of the stage, beta. 0: no divergence and no reference model."""
+    """Weight of the k3 divergence from the initial weights of the stage, beta. 0: no divergence and no reference
+    model."""
     normaliser: Literal["token_mean", "group_mean"] = "token_mean"
-    """`token_mean`: mean over all tokens of the step. `group_mean`: mean over the tokens of each group, then over groups,
-    exactly as in Eq. 2."""
+    """`token_mean`: mean over all tokens of the step. `group_mean`: mean over the tokens of each group, then over
+    groups, exactly as in Eq. 2."""
     old_policy: Literal["trainer", "engine"] = "trainer"
     """Source of the old probabilities in the ratio. `trainer`: recomputed before the step. `engine`: recorded while
     sampling."""
@@ -111,14 +112,15 @@ class RLSettings(OptimizerSettings):
     mask_observations: bool = True
     """Whether outputs of programs are excluded from the loss. False: they carry loss too (an ablation)."""
     group_filter: Literal["correctness", "reward"] = "correctness"
-    """Dynamic sampling keeps a group if this differs within the group: `correctness` (Rc, Eq. 2) or the total `reward`."""
+    """Dynamic sampling keeps a group if this differs within the group: `correctness` (Rc, Eq. 2) or the total
+    `reward`."""
     dynamic_sampling: bool = True
     """Whether groups without a difference are discarded and replaced by other groups."""
     difficulty: bool = False
     """Whether prompts with mixed results are drawn more often."""
     overlong: Literal["mask", "penalty", "none"] = "mask"
-    """Handling of a rollout that reached the token limit. `mask`: it carries no loss, but its reward counts in the mean of
-    its group. `penalty`: DAPO's soft penalty reduces its reward. `none`: no special handling."""
+    """Handling of a rollout that reached the token limit. `mask`: it carries no loss, but its reward counts in the mean
+    of its group. `penalty`: DAPO's soft penalty reduces its reward. `none`: no special handling."""
     overlong_buffer_tokens: int = Field(default=1024, gt=0)
     """Number of tokens before the limit over which the penalty grows from 0 to 1."""
     validate_every: int = Field(default=25, ge=1)

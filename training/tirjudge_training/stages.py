@@ -7,8 +7,8 @@
     zero      start -> rl-0 -> [ sample-k (of the current judge) -> sft-k (from the start) -> rl-k ] x rounds
     ttrl      start -> rl-1                                      labels come from votes (T3RL), no known label is used
 
-`state.json` is written before and after each stage. So a killed run resumes with the interrupted stage: training resumes from
-the trainer's last checkpoint, sampling after its last complete file.
+`state.json` is written before and after each stage. So a killed run resumes with the interrupted stage: training
+resumes from the trainer's last checkpoint, sampling after its last complete file.
 """
 
 from __future__ import annotations
@@ -280,7 +280,8 @@ class _Run:
 
     @asynccontextmanager
     async def _sampler(self, stage: StageRecord) -> AsyncIterator[tuple[Judge, Student | None]]:
-        """Yield the judge that is sampled, and the student if the judge is a teacher with another tokenizer or sizes."""
+        """Yield the judge that is sampled, and the student if the judge is a teacher with another tokenizer or
+        sizes."""
         teacher = self.recipe.teacher if self.state.command in ("distill", "sample") else None
         async with AsyncExitStack() as stack:
             if teacher is None:
@@ -293,7 +294,8 @@ class _Run:
             yield judge, None if _writes_like(teacher, judge=judge, student=start) else Student.load(start)
 
     def _learn(self, stage: StageRecord) -> Path | None:
-        """Run SFT or RL and return its checkpoint. None: no trajectory was worth learning from; the stage is skipped."""
+        """Run SFT or RL and return its checkpoint. None: no trajectory was worth learning from; the stage is
+        skipped."""
         files: tuple[Path, ...] = ()
         if stage.kind == "sft":
             before = self.state.stages[self.state.stages.index(stage) - 1]
@@ -445,7 +447,8 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
-    """Whether the token ids of the teacher are valid for the student: same tokenizer and same size limits of prompts."""
+    """Whether the token ids of the teacher are valid for the student: same tokenizer and same size limits of
+    prompts."""
     if teacher.checkpoint is None:
         return False
     folder = _checkpoint_folder(teacher.checkpoint, key="teacher.checkpoint")

@@ -34,8 +34,8 @@ class TrainingSample:
     mask: tuple[int, ...]
     """1 for each id that the policy sampled, 0 for each inserted id (observations)."""
     logprobs: tuple[float, ...]
-    """Log-probability of each sampled id at temperature 1 under the sampling policy: natural logarithm, float32. 0 where
-    `mask` is 0."""
+    """Log-probability of each sampled id at temperature 1 under the sampling policy: natural logarithm, float32. 0
+    where `mask` is 0."""
     label: str | None
     """Label of the verdict, as shown to the model. None: there was no verdict."""
     stop_reason: StopReason

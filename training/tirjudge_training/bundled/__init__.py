@@ -1,1 +1,2 @@
-"""The bundled judge, trained from scratch: tokenizer, supervised training on synthetic items, evaluation, model card."""
+"""The bundled judge, trained from scratch: tokenizer, supervised training on synthetic items, evaluation, model
+card."""

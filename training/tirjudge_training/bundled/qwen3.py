@@ -1,8 +1,8 @@
 """The forward pass of Qwen3 for training on many short rows with a common prefix.
 
-The weights are those of transformers' `Qwen3ForCausalLM`, and a test compares the hidden states. The difference: the common
-prefix of all rows is computed once, and all rows attend to it in one large matrix product. A key-value cache would be copied
-for each row.
+The weights are those of transformers' `Qwen3ForCausalLM`, and a test compares the hidden states. The difference: the
+common prefix of all rows is computed once, and all rows attend to it in one large matrix product. A key-value cache
+would be copied for each row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 FLAT_STEP = 128
-"""The number of positions in a matrix product is padded to a multiple of this, so that batches have only a few shapes."""
+"""The number of positions in a matrix product is padded to a multiple of this, so that batches have only a few
+shapes."""
 
 
 def hidden_states(
@@ -28,8 +29,8 @@ def hidden_states(
     Args:
         model: Model whose weights are used.
         shared: (P,) token ids of the common prefix of all rows; P may be 0.
-        ids: (B, T) token ids after the prefix, padded on the right. The state at a padded position is meaningless and does
-            not affect earlier positions.
+        ids: (B, T) token ids after the prefix, padded on the right. The state at a padded position is meaningless and
+            does not affect earlier positions.
         places: (K,) indices into the flattened `ids`.
 
     Returns:

@@ -39,8 +39,8 @@ from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
-"""Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is not
-among the last thousand shapes. Without rounding, hardly two batches have the same shape."""
+"""Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
+not among the last thousand shapes. Without rounding, hardly two batches have the same shape."""
 
 FEW_ROWS = 32
 """Minimum number of rows of one kind for separate batches. Rarer rows share batches with lists of other lengths."""
@@ -143,7 +143,8 @@ class PackedBatch:
 
     @property
     def cost(self) -> int:
-        """Estimated time of one pass, in arbitrary units. With 700 earlier positions, attention takes half of the time."""
+        """Estimated time of one pass, in arbitrary units. With 700 earlier positions, attention takes half of the
+        time."""
         return self.num_tokens * (700 + len(self.shared) + self.ids.shape[1])
 
     def to(self, device: str) -> PackedBatch:
@@ -359,8 +360,8 @@ def train_sft(
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Train a model. The generator yields a report after each step and returns the model.
 
-    On a CPU, `recipe.num_workers` processes with one thread each share the work, because the matrix products are too small
-    to gain from two threads. This process is the first worker. The workers sum their gradients over loopback.
+    On a CPU, `recipe.num_workers` processes with one thread each share the work, because the matrix products are too
+    small to gain from two threads. This process is the first worker. The workers sum their gradients over loopback.
 
     Args:
         recipe: All settings of the training.
@@ -453,8 +454,8 @@ def _batches_for_steps(
 ) -> Iterator[list[PackedBatch]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
-    All workers shuffle their steps in the same order. So the workers have about equal work in each step and do not wait for
-    each other.
+    All workers shuffle their steps in the same order. So the workers have about equal work in each step and do not wait
+    for each other.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
     left: list[PackedRow] = []

@@ -26,7 +26,8 @@ TAGS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
-    """Train a byte-level BPE with `vocab_size` tokens, including tags and chat tokens. Any text can be encoded losslessly."""
+    """Train a byte-level BPE with `vocab_size` tokens, including tags and chat tokens. Any text can be encoded
+    losslessly."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -1,8 +1,9 @@
 """Compares final answers by math-verify, inside the sandbox.
 
-What a model wrote may keep a computer algebra system busy for ever, or take all memory, and math-verify's own time limit
-works in a main thread alone. A program of the sandbox has a main thread, and limits. Importing math-verify takes it about a
-second, so many questions go into one program; if it fails, its questions are asked again in halves, down to the one at fault.
+What a model wrote may keep a computer algebra system busy for ever, or take all memory, and math-verify's own time
+limit works in a main thread alone. A program of the sandbox has a main thread, and limits. Importing math-verify takes
+it about a second, so many questions go into one program; if it fails, its questions are asked again in halves, down to
+the one at fault.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ async def open_checking_pool(*, slots: int | None = None) -> AsyncIterator[Sandb
 
 
 async def compare(questions: Sequence[AnswerQuestion], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
-    """For each question its responses' final answers; None: its gold answer cannot be read, or it could not be compared.
+    """For each question its responses' final answers; None: its gold answer cannot be read, or it could not be
+    compared.
 
     Raises:
         SandboxUnavailable: the pool does not work.

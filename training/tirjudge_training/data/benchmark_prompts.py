@@ -1,7 +1,8 @@
 """The prompts of benchmarks, which must not be trained on: of those that are installed, and from files.
 
-Installed benchmarks are found by the entry points `tirjudge.benchmarks`, as a plugin offers them: an object with a name,
-places of rows on the hub, and a function that makes examples of a row. Nothing of the package behind it is imported here.
+Installed benchmarks are found by the entry points `tirjudge.benchmarks`, as a plugin offers them: an object with a
+name, places of rows on the hub, and a function that makes examples of a row. Nothing of the package behind it is
+imported here.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def prompts_of(benchmark: BenchmarkPrompts, *, rows: Path | None) -> list[str]:
 
     Args:
         benchmark: whose.
-        rows: a folder in which its rows lie: `NAME/PART.jsonl` (or .parquet, .jsonl.gz), or `NAME.jsonl` where it has one
-            part; None: the hub.
+        rows: a folder in which its rows lie: `NAME/PART.jsonl` (or .parquet, .jsonl.gz), or `NAME.jsonl` where it has
+            one part; None: the hub.
 
     Raises:
         ValueError: its rows cannot be had; says what would do.

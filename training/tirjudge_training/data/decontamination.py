@@ -1,8 +1,9 @@
 """Finds training texts that share eight words in a row with a benchmark.
 
-A gram is eight consecutive words (`\\w+`, lower case), kept as a 64-bit number: the words' hashes (BLAKE2b, so the same in
-every process) summed with fixed odd factors. 2 million grams of 64 bits collide with a foreign one with a probability of
-about 1e-13 each. A text of fewer than eight words is one gram, so short prompts are found when they are the same.
+A gram is eight consecutive words (`\\w+`, lower case), kept as a 64-bit number: the words' hashes (BLAKE2b, so the same
+in every process) summed with fixed odd factors. 2 million grams of 64 bits collide with a foreign one with a
+probability of about 1e-13 each. A text of fewer than eight words is one gram, so short prompts are found when they are
+the same.
 
 What a data set puts around every question is no contamination: grams that occur in many of its prompts are its template
 and are passed over, as are those of a file of boilerplate.

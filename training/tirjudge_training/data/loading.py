@@ -53,8 +53,8 @@ def load(source: Source, *, local: Path | None) -> list[PartRows]:
 
     Args:
         source: whose rows they are.
-        local: a folder with a file or a folder by the source's name (and in it one by the name of each part, where there
-            are several); None: the hub.
+        local: a folder with a file or a folder by the source's name (and in it one by the name of each part, where
+            there are several); None: the hub.
 
     Raises:
         ValueError: the rows are not there, cannot be read, or lack a column.

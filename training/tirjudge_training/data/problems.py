@@ -1,7 +1,8 @@
 """A problem with its answers, right and wrong: what lies between a row of a data set and an item.
 
-A data set of preferences gives problems whose two candidates are labelled. One of questions with a reference gives problems
-without candidates: they are sampled (`tirjudge train pairs`), and checked by what `TrainingProblem.check` names.
+A data set of preferences gives problems whose two candidates are labelled. One of questions with a reference gives
+problems without candidates: they are sampled (`tirjudge train pairs`), and checked by what `TrainingProblem.check`
+names.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ class TrainingProblem:
 def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int = MAX_CHARS) -> TrainingItem | Rejected:
     """The item of a problem whose candidates are checked.
 
-    Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
-    answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and the id.
+    Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose
+    final answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and
+    the id.
     """
     digest = hashlib.sha256(f"{seed}/{problem.source}/{problem.id}".encode()).digest()
     draw = random.Random(int.from_bytes(digest[:8], "big"))
@@ -117,7 +119,8 @@ def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int =
 
 
 def sides_of(problem: TrainingProblem) -> tuple[list[CandidateAnswer], list[CandidateAnswer]] | Rejected:
-    """The right candidates and the wrong ones, of each final answer the first; no wrong one says what a right one says."""
+    """The right candidates and the wrong ones, of each final answer the first; no wrong one says what a right one
+    says."""
     if not problem.candidates:
         return Rejected(reason=Reason.NO_CANDIDATES)
     right = _distinct([candidate for candidate in problem.candidates if candidate.right], but=[])

@@ -60,7 +60,8 @@ def s1(row: Row) -> TrainingProblem | Rejected:
 
 
 def coderm(row: Row) -> TrainingProblem | Rejected:
-    """The reference program is right if it passes its tests here; what models wrote is tried on those that it passes."""
+    """The reference program is right if it passes its tests here; what models wrote is tried on those that it
+    passes."""
     tests = [_source(test, "unit_tests") for test in _listed(row, "unit_tests")]
     if not tests:
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="it has no unit tests")

@@ -1,6 +1,8 @@
-"""Says which sampled answers are right: by math-verify or unit tests in the sandbox, by comparison, by verifier functions.
+"""Says which sampled answers are right: by math-verify or unit tests in the sandbox, by comparison, by verifier
+functions.
 
-Without math-verify, final answers are compared as numbers; one that is no number is wrong if another number is asked for.
+Without math-verify, final answers are compared as numbers; one that is no number is wrong if another number is asked
+for.
 """
 
 from __future__ import annotations

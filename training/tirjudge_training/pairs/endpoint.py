@@ -1,4 +1,5 @@
-"""Asks any `/v1/chat/completions` endpoint for answers as they come: no tools, no log-probabilities, no stop strings."""
+"""Asks any `/v1/chat/completions` endpoint for answers as they come: no tools, no log-probabilities, no stop
+strings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Samples answers to problems: so many of each model to each problem, side by side, and none of them twice.
 
-An answer is written down before the next one is asked for in its place. What is written down is known by what was asked:
-the conversation, the model, how it was sampled, and which of the answers it is. So the same command goes on where it was
-ended, more samples or models ask only for what is missing, and another temperature asks anew.
+An answer is written down before the next one is asked for in its place. What is written down is known by what was
+asked: the conversation, the model, how it was sampled, and which of the answers it is. So the same command goes on
+where it was ended, more samples or models ask only for what is missing, and another temperature asks anew.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Synthetic items: prompts with instructions that a program can check, generated responses, and the correct verdicts."""
+"""Synthetic items: prompts with instructions that a program can check, generated responses, and the correct
+verdicts."""

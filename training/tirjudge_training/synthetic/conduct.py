@@ -1,8 +1,8 @@
 """Prompts where nothing can be computed: the judge must give its verdict without a program.
 
-There are two kinds. For a harmful request, declining is the better response. For a plain question, an answer is better than
-declining, than an off-topic text and than an empty response. These items teach when not to call a tool. They do not make the
-bundled judge a safety judge.
+There are two kinds. For a harmful request, declining is the better response. For a plain question, an answer is better
+than declining, than an off-topic text and than an empty response. These items teach when not to call a tool. They do
+not make the bundled judge a safety judge.
 """
 
 from __future__ import annotations

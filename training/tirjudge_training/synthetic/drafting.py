@@ -1,8 +1,8 @@
 """Generates a response with given features: number of sentences, words to include, case, ending and more.
 
-Each instruction sets features of a `Draft`. Two instructions that set different values of one feature raise `Conflict`, and
-the caller draws again. `write` generates a text with these features on a best-effort basis, because features can interfere:
-a postscript adds a sentence. The caller must check the text against the instructions.
+Each instruction sets features of a `Draft`. Two instructions that set different values of one feature raise `Conflict`,
+and the caller draws again. `write` generates a text with these features on a best-effort basis, because features can
+interfere: a postscript adds a sentence. The caller must check the text against the instructions.
 """
 
 from __future__ import annotations

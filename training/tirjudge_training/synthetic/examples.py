@@ -100,7 +100,8 @@ _MARK = re.compile("[\ue000\ue001](.*?)\ue002", re.DOTALL)
 
 
 def _said(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
-    """Return the instruction as a sentence. Marks around each parameter allow its position in the prompt to be found."""
+    """Return the instruction as a sentence. Marks around each parameter allow its position in the prompt to be
+    found."""
     sentence = phrasing(kind, params, rng=rng, held_out=held_out)
     left, right = rng.choice(_QUOTES)
     if _can_stand_unquoted(sentence, params) and rng.random() < 0.3:

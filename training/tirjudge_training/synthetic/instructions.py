@@ -3,8 +3,8 @@
 Each kind has three parts that must agree, which a test checks:
 
 - `holds` is the ground truth, computed from the parameters.
-- `code` is the line of Python that the judge learns to write. It reads the parameters from the prompt: `n0` and `q0` are
-  placeholders for expressions such as "the third number in the prompt" and "its first quotation".
+- `code` is the line of Python that the judge learns to write. It reads the parameters from the prompt: `n0` and `q0`
+  are placeholders for expressions such as "the third number in the prompt" and "its first quotation".
 - `shape` sets the features of a response that follows or breaks the instruction.
 
 The sentences are in `phrasings.toml`.
@@ -51,7 +51,8 @@ class InstructionKind:
     nouns: tuple[str, ...] = ()
     """Nouns for the counted things, used in the sentences that all counts share. Empty: these sentences do not fit."""
     code: str
-    """Python expression over the response `r`: n0 is the instruction's number, q0 its first quotation, qs all quotations."""
+    """Python expression over the response `r`: n0 is the instruction's number, q0 its first quotation, qs all
+    quotations."""
     draw: Callable[[Random, Vocabulary], Params]
     holds: Callable[[str, Params, str], bool]
     """(response, params, request) -> whether the response follows; `request` is the task without its instructions."""
@@ -98,7 +99,8 @@ def _held_out_sentences() -> frozenset[str]:
 
 
 def count_for(op: str, number: int, *, follow: bool, rng: Random, least: int = 0) -> int:
-    """Draw a count for which `count op number` is `follow`; `least` is the minimum, and the fallback if no count fits."""
+    """Draw a count for which `count op number` is `follow`; `least` is the minimum, and the fallback if no count
+    fits."""
     near = [c for c in range(max(least, number - 4), number + 5) if OPS[op](c, number) is follow]
     far = [c for c in range(least, 2 * number + 6) if OPS[op](c, number) is follow]
     return rng.choice(near if near and rng.random() < 0.7 else far or [least])

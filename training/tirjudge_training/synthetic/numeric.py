@@ -18,7 +18,8 @@ class NumericKind:
 
     name: str
     code: str
-    """Expression for the answer. `n0`, `n1`, ... are the numbers of the question in order; `N` is the list of all numbers."""
+    """Expression for the answer. `n0`, `n1`, ... are the numbers of the question in order; `N` is the list of all
+    numbers."""
     answer: Callable[[Sequence[int]], float]
     draw: Callable[[Random], tuple[int, ...]]
 

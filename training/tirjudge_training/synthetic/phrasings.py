@@ -49,7 +49,8 @@ class Phrasings:
 
 
 def resolved(sentence: str, *, rng: Random) -> str:
-    """Return the sentence with one option of each (a|b|c) drawn, inner ones first. Parentheses without a bar are kept."""
+    """Return the sentence with one option of each (a|b|c) drawn, inner ones first. Parentheses without a bar are
+    kept."""
     while (choice := _CHOICE.search(sentence)) is not None:
         sentence = sentence[: choice.start()] + rng.choice(choice[1].split("|")) + sentence[choice.end() :]
     return sentence

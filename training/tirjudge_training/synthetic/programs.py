@@ -1,9 +1,9 @@
 """The program that the judge learns to write: checks of the responses, with parameters read from the prompt.
 
 The model never copies a number or a keyword into its code. It refers to it by index: `n[2]` is the third number in the
-prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". So the model only has to learn which checks the
-prompt requires and which index each parameter has. A missing parameter is 0 or an empty string. So a superfluous check
-affects all responses equally and does not crash the program.
+prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". So the model only has to learn which checks
+the prompt requires and which index each parameter has. A missing parameter is 0 or an empty string. So a superfluous
+check affects all responses equally and does not crash the program.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def program(checks: Sequence[str], *, mode: Mode) -> str:
 def run_own(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
     """Run a program in this process and return what it prints.
 
-    Only for output of `program`, which consists of this package's expressions. Data generation needs thousands of runs per
-    second. Code written by a model must run in the sandbox.
+    Only for output of `program`, which consists of this package's expressions. Data generation needs thousands of runs
+    per second. Code written by a model must run in the sandbox.
     """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

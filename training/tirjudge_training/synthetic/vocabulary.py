@@ -1,4 +1,5 @@
-"""Words for synthetic prompts and responses, in two sets without a common content word: for training and for evaluation."""
+"""Words for synthetic prompts and responses, in two sets without a common content word: for training and for
+evaluation."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 What a reader would trip over:
 
-- verl scores a session, one of the n rollouts of a row, and copies the score of a session's last output to the others. A
-  pointwise item is one session with two outputs, so both get one reward: the lower of the two, which is Eq. 4 with
+- verl scores a session, one of the n rollouts of a row, and copies the score of a session's last output to the others.
+  A pointwise item is one session with two outputs, so both get one reward: the lower of the two, which is Eq. 4 with
   Rf and Rt of both.
 - verl takes the advantage of a session from its last output, at that one's first token with loss. So an output without
   such a token must not come last.

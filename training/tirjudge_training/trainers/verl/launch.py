@@ -1,4 +1,5 @@
-"""Runs verl as a process: writes what it reads, follows the metrics that it writes, and finds the checkpoint it leaves."""
+"""Runs verl as a process: writes what it reads, follows the metrics that it writes, and finds the checkpoint it
+leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class VerlError(TirjudgeError):
 def train_with_verl(
     job: StageJob, *, data: TrainingData, on_step: OnStep, log: Callable[[str], None] = print
 ) -> TrainedStage:
-    """Train with verl until it ends. Killed and called again with the same folder, it goes on from verl's last checkpoint.
+    """Train with verl until it ends. Killed and called again with the same folder, it goes on from verl's last
+    checkpoint.
 
     Args:
         job: the stage; data, log, checkpoints and metrics go to its folder.
@@ -65,7 +67,8 @@ def train_with_verl(
 
 
 def prepare(job: StageJob, *, data: TrainingData) -> dict[str, JsonValue]:
-    """Write what verl reads into the folder; returns the options to start it with. Raises ValueError as `train_with_verl`."""
+    """Write what verl reads into the folder; returns the options to start it with. Raises ValueError as
+    `train_with_verl`."""
     recipe, folder, model = job.recipe, job.folder.resolve(), job.start.resolve()
     check_settings(recipe.rl, rule=recipe.reward)
     verl: VerlSettings = recipe.settings_of("verl")

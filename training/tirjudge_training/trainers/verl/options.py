@@ -1,8 +1,8 @@
 """verl's command line from our settings, and the check that nothing in it changes the equation.
 
-verl 0.9.1, its v1 trainer. Each `Requirement` holds verl's own default, what Eq. 2 needs, and why: so what a recipe passes
-through can be refused before a cluster is started. Nothing here imports verl; it runs as a process of its own, in an
-environment of its own.
+verl 0.9.1, its v1 trainer. Each `Requirement` holds verl's own default, what Eq. 2 needs, and why: so what a recipe
+passes through can be refused before a cluster is started. Nothing here imports verl; it runs as a process of its own,
+in an environment of its own.
 """
 
 from __future__ import annotations
