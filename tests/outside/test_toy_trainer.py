@@ -80,8 +80,8 @@ def test_an_outside_trainer_does_the_stage_of_a_recipe_that_names_it(tmp_path: P
     ("overrides", "message"),
     [
         (["toy.steps=0"], "toy.steps: 0 given; input should be greater than or equal to 1"),
-        (["toy.stepz=2"], "toy.stepz: there is no such key; did you mean steps?"),
-        (["sft.mask_observations=false"], "sft.mask_observations: false given, but toy counts sampled tokens alone"),
+        (["toy.stepz=2"], "toy.stepz: unknown key; did you mean steps?"),
+        (["sft.mask_observations=false"], "sft.mask_observations: false given, but toy counts only sampled tokens"),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_one_line_before_anything_runs(

@@ -253,7 +253,8 @@ def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_
     for together in (False, True):
         if together:
             monkeypatch.setattr(
-                "tirjudge_training.trainers.trl.adapters.group_by_length", lambda lengths, **_: [list(range(len(lengths)))]
+                "tirjudge_training.trainers.trl.adapters.group_by_length",
+                lambda lengths, **_: [list(range(len(lengths)))],
             )
         trainer, runner = open_trainer(start, tmp_path / str(together), groups=groups, settings=settings)
         with runner:

@@ -15,7 +15,7 @@ from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw
 from tirjudge_training.synthetic.instructions import KINDS
 from tirjudge_training.synthetic.numeric import NUMERIC
 from tirjudge_training.synthetic.phrasings import COUNTS, HARM, INSTRUCTIONS, PLAIN, RELATIONS
-from tirjudge_training.synthetic.programs import Places, run_own
+from tirjudge_training.synthetic.programs import Places, run_trusted
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING
 
 NUM_EXAMPLES = 1500
@@ -36,7 +36,9 @@ def draw(
 
 def printed(example: SyntheticExample) -> str:
     assert example.code is not None
-    return run_own(example.code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses))
+    return run_trusted(
+        example.code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses)
+    )
 
 
 @pytest.mark.parametrize("held_out", [False, True], ids=["training", "held out"])
@@ -90,12 +92,12 @@ def test_held_out_words_and_phrasings_are_never_trained_on() -> None:
         assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part)), part
     said = [*INSTRUCTIONS.values(), *COUNTS.values(), *phrasings.NUMERIC.values(), HARM, PLAIN]
     for phrasing in (*said, *RELATIONS.values()):
-        assert not {plainly(s) for s in phrasing.training} & {plainly(s) for s in phrasing.held_out}
+        assert not {normalized(s) for s in phrasing.training} & {normalized(s) for s in phrasing.held_out}
     assert {kind.name for kind in KINDS} == set(INSTRUCTIONS)
     assert {kind.name for kind in NUMERIC} == set(phrasings.NUMERIC)
 
 
-def plainly(sentence: str) -> str:
+def normalized(sentence: str) -> str:
     """Without case and punctuation."""
     return " ".join(re.findall(r"\w+|[{}+%-]", sentence.lower()))
 

@@ -13,7 +13,7 @@ from tirjudge_training.synthetic.phrasings import (
     OPPOSITES,
     RELATIONS,
     Phrasings,
-    plainly,
+    normalized,
     resolved,
 )
 
@@ -48,7 +48,7 @@ def test_every_choice_resolves_and_nothing_is_left_over(phrasings: Phrasings) ->
 
 @pytest.mark.parametrize("phrasings", [p for _, p in SAID], ids=[name for name, _ in SAID])
 def test_no_drawn_sentence_is_kept_for_measurement(phrasings: Phrasings) -> None:
-    assert not {plainly(s) for s in draws(phrasings)} & {plainly(s) for s in phrasings.held_out}
+    assert not {normalized(s) for s in draws(phrasings)} & {normalized(s) for s in phrasings.held_out}
 
 
 def test_a_sentence_that_is_kept_for_measurement_is_drawn_again() -> None:
@@ -58,18 +58,20 @@ def test_a_sentence_that_is_kept_for_measurement_is_drawn_again() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_no_instruction_is_said_as_any_kind_is_for_measurement(kind: InstructionKind) -> None:
-    apart = {plainly(s) for name, p in SAID if name.startswith("instruction") for s in p.held_out if "{rel}" not in s}
+    apart = {
+        normalized(s) for name, p in SAID if name.startswith("instruction") for s in p.held_out if "{rel}" not in s
+    }
     rng = Random(1)
     for i in range(200):
         params = Params(number=3, op=list(OPS)[i % len(OPS)])
-        assert plainly(phrasing(kind, params, rng=rng, held_out=False)) not in apart
+        assert normalized(phrasing(kind, params, rng=rng, held_out=False)) not in apart
 
 
 @pytest.mark.parametrize("kinds", OPPOSITES, ids="/".join)
 def test_opposites_say_the_same_templates_in_words_of_their_own(kinds: tuple[str, ...]) -> None:
     one, other = (set(INSTRUCTIONS[kind].training) for kind in kinds)
     assert not one & other
-    drawn = [set(map(plainly, draws(INSTRUCTIONS[kind], num=2000))) for kind in kinds]
+    drawn = [set(map(normalized, draws(INSTRUCTIONS[kind], num=2000))) for kind in kinds]
     assert not drawn[0] & drawn[1]
     assert all(len(said) > 400 for said in drawn)
 

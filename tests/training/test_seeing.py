@@ -163,9 +163,9 @@ def test_a_run_that_a_process_holds_is_running_and_one_that_nobody_holds_was_int
 def test_status_tells_a_run_that_goes_on_from_one_that_was_killed(run: Path) -> None:
     with (run / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        going_on = CliRunner().invoke(app, ["status", str(run)]).output
-    assert re.search(r"sft-1 +running", going_on)
-    assert going_on.rstrip().endswith("still going on")
+        running = CliRunner().invoke(app, ["status", str(run)]).output
+    assert re.search(r"sft-1 +running", running)
+    assert running.rstrip().endswith("still going on")
     killed = CliRunner().invoke(app, ["status", str(run)]).output
     assert re.search(r"sft-1 +interrupted", killed)
     assert killed.rstrip().endswith("stopped before its end; the command that began it goes on")

@@ -98,7 +98,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     case, transformers would choose another tokenizer class from the architecture.
 
     Raises:
-        CheckpointError: there is no tokenizer.json, or the tokenizer has no chat template.
+        CheckpointError: tokenizer.json is missing, or the tokenizer has no chat template.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer

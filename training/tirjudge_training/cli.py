@@ -84,14 +84,14 @@ def bundled(
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import train_bundled
-    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, going_on
+    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
     from tirjudge_training.run_folder import StageRecord
     from tirjudge_training.stage_report import Reporter
 
     recipe = replace(BundledRecipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
-    stages = [recipe, going_on(recipe, parent=out)] if parent is None else [going_on(recipe, parent=parent)]
+    stages = [recipe, second_stage(recipe, parent=out)] if parent is None else [second_stage(recipe, parent=parent)]
     with Reporter(console=Console(stderr=True), line_every=50) as reporter:
         for number, stage in enumerate(stages, start=1):
             reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))

@@ -88,7 +88,7 @@ class Collector:
         pseudo: Settings of the vote on labels. None: the labels of the items are used.
 
     Raises:
-        ValueError: a group has fewer than 2 rollouts, there are no items, or items have no label and `pseudo` is None.
+        ValueError: a group has fewer than 2 rollouts, no items were given, or items have no label and `pseudo` is None.
     """
 
     def __init__(

@@ -397,7 +397,7 @@ def _error_text(error: Any, *, recipe: type[Recipe]) -> str:
 
 
 def _suggestion(path: Sequence[Any], *, recipe: type[Recipe]) -> str:
-    """Return the most similar key; if there is none, all keys of the section."""
+    """Return the most similar key, or all keys of the section if no key is similar."""
     model: Any = recipe
     for name in path[:-1]:
         field = getattr(model, "model_fields", {}).get(name)

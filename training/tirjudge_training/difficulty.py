@@ -55,7 +55,7 @@ class EpochOrder:
         num_ranks: Number of processes that collect.
 
     Raises:
-        ValueError: there are no items.
+        ValueError: no items given.
     """
 
     def __init__(self, items: Sequence[TrainingItem], *, seed: int, num_ranks: int = 1) -> None:

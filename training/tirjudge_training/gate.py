@@ -43,7 +43,7 @@ class ValidationScore:
     accuracy: float
     """Mean over task x mode, 0 to 1."""
     tool_use: float | None
-    """Share of the rollouts on verifiable items that ran a program. None: there are no such items."""
+    """Share of the rollouts on verifiable items that ran a program. None: no such items."""
     right: Mapping[str, bool]
     """Item id -> whether it was judged correctly."""
 

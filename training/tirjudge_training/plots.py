@@ -18,7 +18,7 @@ from tirjudge_training.metrics import FILE, METRICS, Metric, MetricRow, names_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LONG = 40
 """Series with more points than this get a running mean."""
 
@@ -146,7 +146,7 @@ def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
     axes.set_xlabel("optimizer steps, all stages")
     for number, run in enumerate(runs):
         points = series(run.rows, panel.name)
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "label": run.label}
+        look: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "label": run.label}
         for stage in dict.fromkeys(point.stage for point in points):
             at = [point.at for point in points if point.stage == stage]
             values = [scale * point.value for point in points if point.stage == stage]
@@ -183,7 +183,7 @@ def _draw_stages(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
         shift = 0.24 * (number / (len(runs) - 1) - 0.5) if len(runs) > 1 else 0.0
         at = [stages.index(stage) + shift for stage in of_run]
         arms = [[100 * (one.accuracy - one.low), 100 * (one.high - one.accuracy)] for one in of_run.values()]
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^vPX*<>"[number % 10]}
+        look: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "marker": "osD^vPX*<>"[number % 10]}
         look |= {"markersize": 5, "linewidth": 1.2, "capsize": 3, "label": run.label}
         if arms:
             axes.errorbar(

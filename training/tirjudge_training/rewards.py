@@ -236,10 +236,10 @@ def pseudo_rewards(
     """r_i = 1[a_i = y~] (T3RL): the rewards with the voted label. The label of the item is ignored.
 
     Raises:
-        ValueError: there is no voted label.
+        ValueError: the vote has no label.
     """
     if vote.label is None:
-        raise ValueError(f'item "{item.id}": no rollout gave an answer, so there is no pseudo-label')
+        raise ValueError(f'item "{item.id}": no rollout gave an answer, so the vote has no label')
     return rewards_of(replace(item, best=vote.label), rollouts, rule=rule)
 
 

@@ -65,7 +65,7 @@ class ValidationRecord(BaseModel):
     num: int
     """Number of items."""
     tool_use: float | None
-    """Share of the rollouts on verifiable items that ran a program. None: there are no such items."""
+    """Share of the rollouts on verifiable items that ran a program. None: no such items."""
     failed_programs: float | None
     """Share of the programs that failed. None: no program ran."""
     no_verdict: float
@@ -83,11 +83,11 @@ class StageRecord(BaseModel):
     kind: StageKind
     status: Status = "waiting"
     input: str | None = None
-    """Path of the input checkpoint; relative to the run if it is inside. None: not started, or there is no input."""
+    """Path of the input checkpoint; relative to the run if it is inside. None: not started, or no input."""
     output: str | None = None
-    """Path of the output; relative to the run if it is inside. None: not done, or there is no output."""
+    """Path of the output; relative to the run if it is inside. None: not done, or no output."""
     sha256: str | None = None
-    """Hash of the output. None: there is no output."""
+    """Hash of the output. None: no output."""
     counts: dict[str, int] = {}
     """Counts of the stage, such as the number of kept trajectories."""
     validation: ValidationRecord | None = None

@@ -146,7 +146,7 @@ def _checkpoint_folder(checkpoint: str | None, *, key: str) -> Path:
     """Return the folder that a recipe gives for a checkpoint; None or `bundled`: the folder of the bundled judge.
 
     Raises:
-        CheckpointError: there is no such folder; the message names the `key` of the recipe.
+        CheckpointError: the folder does not exist; the message names the `key` of the recipe.
     """
     if checkpoint in (None, BUNDLED):
         return bundled_checkpoint()
@@ -350,7 +350,7 @@ class _Run:
     # Held-out items
 
     def _measure(self, stage: StageRecord, *, checkpoint: Path) -> Validation | None:
-        """Judge the held-out items with a checkpoint. None: there are no held-out items."""
+        """Judge the held-out items with a checkpoint. None: no held-out items."""
         if not self.data.held_out:
             return None
         validation = asyncio.run(self._validate(checkpoint))
@@ -392,7 +392,7 @@ class _Run:
         rule = self.recipe.gate
         if self.state.command == "ttrl" and rule.mode == "reject":
             rule = rule.model_copy(update={"mode": "warn"})
-        return compare(before.standing(), after.standing(), rule=rule)
+        return compare(before.score(), after.score(), rule=rule)
 
 
 @contextmanager
@@ -415,7 +415,7 @@ def _full_disk_as_oserror() -> Iterator[None]:
 def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> None:
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport
-    from tirjudge_training.synthetic.erring import Erring
+    from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 
     names = set(WeakStart.model_fields) - {"parent", "steps", "workers", "guesses", "wrong_plans", "mixture"}
     recipe = BundledRecipe(
@@ -423,7 +423,7 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> No
         num_steps=wanted.steps,
         num_workers=wanted.workers,
         mixture=mixture_of(wanted.mixture),
-        erring=Erring(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
+        erring=TeacherErrors(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
         parent=None if wanted.parent is None else str(_checkpoint_folder(wanted.parent, key="start.weak.parent")),
     )
 

@@ -48,7 +48,7 @@ def load_data(recipe: Recipe) -> TrainingData:
     """Load all items of a recipe. `data.tasks` restricts the training items; the held-out items are of all tasks.
 
     Raises:
-        ValueError: there are no items, or a file cannot be read.
+        ValueError: no items given, or a file cannot be read.
     """
     items = items_of(recipe.data.model_copy(update={"tasks": None}))
     if recipe.validation.data is not None:
@@ -72,7 +72,7 @@ def items_of(data: Data) -> list[TrainingItem]:
     """Load the items of one section.
 
     Raises:
-        ValueError: there are no items, a file is empty or cannot be read, or two files contain the same id.
+        ValueError: no items given, a file is empty or cannot be read, or two files contain the same id.
     """
     items: list[TrainingItem] = []
     for file in data.items:

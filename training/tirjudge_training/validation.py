@@ -66,7 +66,7 @@ class Validation:
 
     @property
     def tool_use(self) -> float | None:
-        """Share of the rollouts on verifiable items that ran a program. None: there are no such items."""
+        """Share of the rollouts on verifiable items that ran a program. None: no such items."""
         verifiable = [item for item in self.judged if item.verifiable]
         return ratio(
             sum(item.num_rollouts_with_calls for item in verifiable), of=sum(item.num_rollouts for item in verifiable)
@@ -83,7 +83,7 @@ class Validation:
         num_rollouts = sum(item.num_rollouts for item in self.judged)
         return sum(item.num_without_verdict for item in self.judged) / max(1, num_rollouts)
 
-    def standing(self) -> ValidationScore:
+    def score(self) -> ValidationScore:
         """Return the results that the gate uses."""
         right = {item.item_id: item.right for item in self.judged}
         return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
@@ -137,8 +137,8 @@ async def validate(
         on_item: Called after each item.
 
     Raises:
-        ValueError: there are no items, or an item has no label.
-        EngineUnavailable, SandboxUnavailable: a judgment failed; there is no result.
+        ValueError: no items given, or an item has no label.
+        EngineUnavailable, SandboxUnavailable: a judgment failed; no result is returned.
     """
     if not items:
         raise ValueError("validation: no items given; set a larger validation.share")
@@ -163,13 +163,13 @@ def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
         task=item.task,
         mode=item.mode.value,
         verifiable=item.verifiable,
-        right=item.best is not None and names_right(judgment, item.best),
+        right=item.best is not None and names_best(judgment, item.best),
         num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
         **call_counts(judgment.rollouts),
     )
 
 
-def names_right(judgment: Judgment, best: int) -> bool:
+def names_best(judgment: Judgment, best: int) -> bool:
     """Whether a judgment names the best response, by the definition that rewards and benchmarks share."""
     counted = is_right(judgment, best)
     return counted is not None and counted[0] == "right"

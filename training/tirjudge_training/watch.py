@@ -40,7 +40,7 @@ SPARK = 32
 FRESH_S = 1.0
 """Seconds between two reads of the files."""
 
-COLOURS = {"running": "green", "finished": "cyan", "stopped": "red"}
+COLORS = {"running": "green", "finished": "cyan", "stopped": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Look:
 
     @property
     def stage(self) -> str | None:
-        """Name of the running stage; if there is none, of the stage of the last metrics."""
+        """Name of the running stage; if no stage is running, the stage of the last metrics."""
         measured = [row.stage for row in self.rows[-1:]]
         return next(iter([s.name for s in self.state.stages if s.status == "running"] + measured), None)
 
@@ -117,7 +117,7 @@ def look_at(path: Path, *, now: float | None = None) -> Look:
         now: Current time in seconds since the epoch. None: the clock.
 
     Raises:
-        ValueError: there is no run, or its files cannot be read.
+        ValueError: the folder has no run, or its files cannot be read.
     """
     state = read_state(path)
     pulse = "finished" if state.done else "running" if _is_held(path / ".lock") else "stopped"
@@ -149,9 +149,9 @@ def frame(look: Look) -> Panel:
     details = [table for table in (_accuracy_table(look.rows), _metric_table(look.rows_of_stage)) if table.row_count]
     if details:
         parts += [Text(), Columns(details, padding=(1, 3))]  # side by side if the terminal is wide enough
-    colour = COLOURS[look.pulse]
-    title = f"{look.path.resolve().name}: [{colour}]{look.pulse}[/]"
-    return Panel(Group(*parts), title=title, title_align="left", border_style=colour)
+    color = COLORS[look.pulse]
+    title = f"{look.path.resolve().name}: [{color}]{look.pulse}[/]"
+    return Panel(Group(*parts), title=title, title_align="left", border_style=color)
 
 
 def _headline(look: Look) -> Text:

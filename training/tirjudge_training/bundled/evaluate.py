@@ -17,7 +17,7 @@ from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge_training.synthetic.examples import Mixture, draw_examples
-from tirjudge_training.validation import call_counts, names_right
+from tirjudge_training.validation import call_counts, names_best
 
 CONCURRENCY = 16
 
@@ -150,7 +150,7 @@ async def measure(
         judgment = await judge.judge(request)
         if on_item is not None:
             on_item()
-        return judgment, names_right(judgment, best)
+        return judgment, names_best(judgment, best)
 
     items = draw_items(test_set, num_items=num_items, seed=seed)
     answers = await map_concurrently(starmap(judged, items), num_at_once=CONCURRENCY)

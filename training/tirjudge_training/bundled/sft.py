@@ -34,9 +34,9 @@ from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.tokenizer import chat
-from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
+from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
 
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
 """Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
@@ -84,13 +84,13 @@ class BundledRecipe:
     """Number of processes that share a step, each on one core. Use 1 on a GPU."""
     mixture: Mixture = field(default_factory=Mixture)
     """Shares of the kinds of items."""
-    erring: Erring = field(default_factory=Erring)
+    erring: TeacherErrors = field(default_factory=TeacherErrors)
     """Error rates of the teacher. Default: no errors; a weak start sets them."""
     parent: str | None = None
     """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
 
-def going_on(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
+def second_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
     """Return the recipe of the second stage: new data, a fifth of the steps, 0.4 times the learning rates."""
     return replace(
         recipe,
@@ -209,7 +209,7 @@ def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: 
 
 
 def draw_mixed(
-    *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: Erring = NEVER
+    *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: TeacherErrors = NO_ERRORS
 ) -> Iterator[SyntheticExample]:
     """Yield training items of all modes with the teacher's answers, forever."""
     modes = list(Mode)
@@ -217,7 +217,7 @@ def draw_mixed(
     kinds = mixture.drawn_kinds
     while True:
         example = next(streams[rng.choices(modes, mode_shares)[0]])
-        yield example if erring == NEVER else as_taught(example, erring=erring, kinds=kinds, rng=rng)
+        yield example if erring == NO_ERRORS else with_teacher_errors(example, erring=erring, kinds=kinds, rng=rng)
 
 
 def make_shard(recipe: BundledRecipe, profile: Profile, tokenizer_json: str, index: int) -> list[PackedRow]:

@@ -143,7 +143,7 @@ def _text_to_parse(response: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{...}`. None: there is no box, or it is not closed."""
+    """Return the content of the last `\\boxed{...}`. None: no box, or a box that is not closed."""
     start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
     if start < 0:
         return None

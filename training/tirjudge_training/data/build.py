@@ -125,7 +125,7 @@ async def build(
             manifests[source.name] = found[1]
     if not items:
         reasons = sum((Counter(one.rejected) for one in manifests.values()), Counter[Reason]())
-        listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "there are no rows"
+        listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "no rows"
         raise ValueError(f"no row yields an item: {listed}")
     return _finish(items, manifests, wanted=wanted, screen=screen, out=out)
 

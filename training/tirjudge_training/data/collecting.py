@@ -152,7 +152,7 @@ async def collect(
     pool: OpenPool,
     on_seen: Callable[[CollectionStats], None] = lambda tally: None,
 ) -> tuple[list[TrainingItem], CollectionStats]:
-    """Collect the items of a source until its quota is filled or there are no more rows.
+    """Collect the items of a source until its quota is filled or all rows are used.
 
     Args:
         source: The source.

@@ -88,7 +88,7 @@ class Index:
         return digest.hexdigest()
 
     def found_in(self, texts: Sequence[str], *, exempt: Grams) -> str | None:
-        """Return the first benchmark by name that shares a gram with one of the texts; None if there is none.
+        """Return the first benchmark by name that shares a gram with one of the texts, or None.
 
         Args:
             texts: Texts; grams do not cross their boundaries.

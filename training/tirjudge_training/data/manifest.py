@@ -120,7 +120,7 @@ def read_manifest(folder: Path) -> MixtureManifest:
     """Read the manifest of a folder.
 
     Raises:
-        ValueError: there is no manifest, or it is invalid.
+        ValueError: the manifest is missing or invalid.
     """
     path = folder / MANIFEST
     if not path.is_file():

@@ -221,7 +221,7 @@ def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[CandidateAnswe
         (source, id of the problem) -> candidates.
 
     Raises:
-        ValueError: there is no such file, or a line is invalid.
+        ValueError: the file is missing, or a line is invalid.
     """
     files = sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
     if not files:

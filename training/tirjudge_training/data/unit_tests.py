@@ -1,6 +1,6 @@
 """Runs a program against unit tests in the sandbox.
 
-There is no protection against programs that manipulate their tests, because both run in the same interpreter.
+Programs are not prevented from manipulating their tests, because both run in the same interpreter.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ async def run_tests(
 
 
 def program_of(text: str) -> str:
-    """Return the longest fenced code block of a text; the whole text if there is none."""
+    """Return the longest fenced code block of a text, or the whole text if it has no code block."""
     return max(_FENCED.findall(text), key=len, default=text)

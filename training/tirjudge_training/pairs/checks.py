@@ -113,7 +113,7 @@ def numerically_marked(problem: TrainingProblem) -> TrainingProblem | Rejected:
 
 
 def last_number(text: str) -> Fraction | None:
-    r"""Return the number in the last box; without a box, the last number in the text. None: there is no number.
+    r"""Return the number in the last box; without a box, the last number in the text. None: no number.
 
     >>> last_number(r"3 of 4, so \boxed{1,250.50}.")
     Fraction(2501, 2)

@@ -17,7 +17,7 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 
 
 class NoVerifier(Exception):
-    """There is no verifier function with this name, or it does not accept the arguments."""
+    """No verifier function has this name, or the function does not accept the arguments."""
 
 
 def follows(reference: str, text: str) -> bool:

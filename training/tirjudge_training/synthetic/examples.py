@@ -13,7 +13,7 @@ from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
 from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
 from tirjudge_training.synthetic.numeric import NUMERIC, explained, wrong_answer
-from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_own
+from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_trusted
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING, Vocabulary
 
 SCORE_SPAN = 9
@@ -38,7 +38,7 @@ class SyntheticExample:
     code: str | None
     """The program to write; None if the answer has no program."""
     plan: str
-    """Text before the program, or before the verdict if there is no program."""
+    """Text before the program, or before the verdict if the answer has no program."""
     num_asked: int
     """Number of instructions in the prompt."""
 
@@ -364,7 +364,7 @@ def segments(example: SyntheticExample) -> list[Segment]:
     if example.code is None:
         return [Segment(text=f"{example.plan}\n{verdict}", by_model=True)]
     bound = bindings(example.mode, prompt=example.prompt, responses=example.responses)
-    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_own(example.code, bindings=bound)), limit=8192)
+    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings=bound)), limit=8192)
     return [
         Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),
         Segment(text=observation_text(output), by_model=False),

@@ -22,7 +22,7 @@ from random import Random
 
 from tirjudge_training.synthetic.drafting import Draft
 from tirjudge_training.synthetic.paraphrase import paraphrase
-from tirjudge_training.synthetic.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, plainly
+from tirjudge_training.synthetic.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, normalized
 from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
@@ -95,7 +95,7 @@ def _held_out_sentences() -> frozenset[str]:
     own = [sentence for kind in KINDS for sentence in kind.phrasings.held_out]
     nouns = {noun for kind in KINDS for noun in kind.nouns}
     shared = [sentence for said in COUNTS.values() for sentence in said.held_out]
-    return frozenset(map(plainly, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
+    return frozenset(map(normalized, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
 
 
 def count_for(op: str, number: int, *, follow: bool, rng: Random, least: int = 0) -> int:

@@ -41,10 +41,10 @@ class Phrasings:
         """
         if held_out:
             return reword(rng.choice(self.held_out))
-        apart = all_plainly(self.held_out) if apart is None else apart
+        apart = normalized_all(self.held_out) if apart is None else apart
         while True:
             sentence = reword(resolved(rng.choice(self.training), rng=rng))
-            if plainly(sentence) not in apart:
+            if normalized(sentence) not in apart:
                 return sentence
 
 
@@ -56,15 +56,15 @@ def resolved(sentence: str, *, rng: Random) -> str:
     return sentence
 
 
-def plainly(sentence: str) -> str:
+def normalized(sentence: str) -> str:
     """Return the sentence normalized: lower case, without punctuation."""
     return " ".join(re.findall(r"\w+|[{}+%-]", sentence.lower()))
 
 
 @cache
-def all_plainly(sentences: tuple[str, ...]) -> frozenset[str]:
+def normalized_all(sentences: tuple[str, ...]) -> frozenset[str]:
     """Return all sentences normalized."""
-    return frozenset(map(plainly, sentences))
+    return frozenset(map(normalized, sentences))
 
 
 def _table(group: dict[str, dict[str, list[str]]]) -> dict[str, Phrasings]:

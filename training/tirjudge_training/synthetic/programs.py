@@ -82,7 +82,7 @@ def program(checks: Sequence[str], *, mode: Mode) -> str:
     return "".join(parts)
 
 
-def run_own(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
+def run_trusted(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
     """Run a program in this process and return what it prints.
 
     Only for output of `program`, which consists of this package's expressions. Data generation needs thousands of runs

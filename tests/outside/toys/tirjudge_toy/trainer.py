@@ -1,4 +1,4 @@
-"""A trainer of an outside package: it counts what there is to learn, and leaves the weights as they are."""
+"""A trainer in a separate package: it counts the sampled tokens, and does not change the weights."""
 
 import shutil
 
@@ -19,7 +19,7 @@ class ToySettings(BaseModel):
 
 
 class ToyTrainer:
-    """Copies the checkpoint that it begins with."""
+    """Copies the start checkpoint."""
 
     name = "toy"
     kinds = frozenset[TrainedKind](("sft",))
@@ -28,7 +28,7 @@ class ToyTrainer:
 
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
         if not recipe.sft.mask_observations:
-            raise ValueError("sft.mask_observations: false given, but toy counts sampled tokens alone; set it to true")
+            raise ValueError("sft.mask_observations: false given, but toy counts only sampled tokens; set it to true")
 
     def train(self, job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
         steps = job.recipe.settings_of("toy").steps

@@ -200,7 +200,7 @@ class FiniteGradients(TrainerCallback):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint in the folder of a trainer; None if there is none.
+    """Return the newest complete checkpoint in the folder of a trainer, or None.
 
     The trainer writes its state last. So a folder with a missing or incomplete state is an unfinished checkpoint.
     """

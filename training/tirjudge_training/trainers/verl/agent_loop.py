@@ -67,7 +67,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
 
         Raises:
             ValueError: the row contains no item.
-            EngineUnavailable, SandboxUnavailable: a rollout failed; there is no reward.
+            EngineUnavailable, SandboxUnavailable: a rollout failed, so it gets no reward.
         """
         item = item_of(kwargs["extra_info"])
         engine = VerlEngine(

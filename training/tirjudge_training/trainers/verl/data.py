@@ -81,7 +81,7 @@ def write_verl_dataset(items: Iterable[TrainingItem], path: Path) -> None:
     """Write items to a Parquet file for verl.
 
     Raises:
-        ValueError: there are no items, or an item has no label.
+        ValueError: no items given, or an item has no label.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

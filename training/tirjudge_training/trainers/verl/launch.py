@@ -130,7 +130,7 @@ def last_checkpoint(folder: Path) -> TrainedStage:
     """Return the last Hugging Face folder that verl wrote. It has no judge.json.
 
     Raises:
-        VerlError: there is no checkpoint.
+        VerlError: verl wrote no checkpoint.
     """
     checkpoints = folder / "checkpoints"
     tracker = checkpoints / "latest_checkpointed_iteration.txt"

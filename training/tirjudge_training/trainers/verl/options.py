@@ -138,7 +138,7 @@ def _algorithm(rl: RLSettings) -> list[Row]:
         ("data.filter_overlong_prompts", False, False, "the judge shortens long texts"),
         ("data.return_raw_chat", True, True, "the agent loop needs the row"),
         ("trainer.use_v1", True, True, "the old trainer does not support agent loops with two outputs"),
-        ("distillation.enabled", False, False, "there is no teacher in Eq. 2"),
+        ("distillation.enabled", False, False, "Eq. 2 has no teacher"),
         ("reward.reward_model.enable", False, False, "the agent loop computes the reward"),
         ("reward.custom_reward_function.path", None, None, "the agent loop computes the reward"),
     ]

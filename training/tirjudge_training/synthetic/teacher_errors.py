@@ -16,11 +16,11 @@ from tirjudge.formats.tirjudge_1 import bindings
 from tirjudge.types import Mode
 from tirjudge_training.synthetic.examples import SCORE_SPAN, SyntheticExample
 from tirjudge_training.synthetic.instructions import OPS, InstructionKind
-from tirjudge_training.synthetic.programs import program, run_own
+from tirjudge_training.synthetic.programs import program, run_trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erring:
+class TeacherErrors:
     """Error rates of the teacher, as shares of the verifiable items."""
 
     guesses: float = 0.0
@@ -29,11 +29,11 @@ class Erring:
     """Share of answers whose program checks a random kind of instruction."""
 
 
-NEVER = Erring()
+NO_ERRORS = TeacherErrors()
 
 
-def as_taught(
-    example: SyntheticExample, *, erring: Erring, kinds: Sequence[InstructionKind], rng: Random
+def with_teacher_errors(
+    example: SyntheticExample, *, erring: TeacherErrors, kinds: Sequence[InstructionKind], rng: Random
 ) -> SyntheticExample:
     """Return the example with the teacher's answer, which replaces the correct one where the teacher errs.
 
@@ -60,7 +60,7 @@ def _misjudged(example: SyntheticExample, *, kinds: Sequence[InstructionKind], r
     check = re.sub(r"\bqs\b", "q[0:1]", re.sub(r"\b([nq])0\b", r"\1[0]", kind.code))
     op = rng.choice(list(OPS))
     code = program([check.replace("{op}", op)], mode=example.mode)
-    printed = run_own(code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses))
+    printed = run_trusted(code, bindings=bindings(example.mode, prompt=example.prompt, responses=example.responses))
     plan = f"To check: {kind.name}{f' {op}' if '{op}' in kind.code else ''}."
     last = printed.splitlines()[-1].split()
     if example.mode is Mode.POINTWISE:
