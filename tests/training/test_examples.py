@@ -1,4 +1,4 @@
-"""Synthetic items: the truth, the program that finds it, and the response that was written to order must agree."""
+"""Synthetic items: the ground truth, the program and the generated response must agree."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ NUM_EXAMPLES = 1500
 
 
 def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
-    """The label that is found."""
+    """Return the label of the verdict, or None."""
     found = find_verdict(texts, mode=mode, labels=labels)
     return None if found is None else found.label
 
@@ -51,12 +51,12 @@ def test_every_program_finds_the_best_response(held_out: bool) -> None:
     assert {kind.name for kind in KINDS} | {kind.name for kind in NUMERIC} <= set(seen)
 
 
-def test_every_score_is_the_share_of_what_was_asked() -> None:
+def test_every_score_is_the_share_of_followed_instructions() -> None:
     for example in draw(Mode.POINTWISE, conduct=0.0, toolless=0.0):
         assert printed(example).splitlines()[-1] == f"score {1 + int(9 * example.met[0] + 1e-9)}"
 
 
-def test_lists_have_two_to_twenty_six_responses_and_one_is_best() -> None:
+def test_lists_have_2_to_26_responses_and_one_best() -> None:
     examples = draw(Mode.LISTWISE, conduct=0.0, toolless=0.0, ties=0.0, long_lists=0.3, num=600)
     sizes = {len(example.responses) for example in examples}
     assert min(sizes) == 2
@@ -66,7 +66,7 @@ def test_lists_have_two_to_twenty_six_responses_and_one_is_best() -> None:
     assert set(places) == {0, 1, 2, 3}
 
 
-def test_what_is_learned_parses_as_the_loop_parses_it() -> None:
+def test_loop_parses_the_learned_judgments() -> None:
     for mode in Mode:
         for example in draw(mode, num=200):
             parts = segments(example)
@@ -76,18 +76,18 @@ def test_what_is_learned_parses_as_the_loop_parses_it() -> None:
             assert [part.by_model for part in parts] == ([True] if example.code is None else [True, False, True])
 
 
-def test_without_tools_and_where_nothing_can_be_computed_no_program_is_written() -> None:
+def test_items_without_tools_or_computation_have_no_program() -> None:
     for example in draw(Mode.PAIRWISE, conduct=0.5, toolless=0.5, num=400):
         assert (example.code is None) == (not example.tools or not example.verifiable)
 
 
-def test_shown_without_tools_the_verdict_is_a_guess() -> None:
+def test_verdict_without_tools_is_a_guess() -> None:
     guesses = draw(Mode.PAIRWISE, toolless=1.0, conduct=0.0, ties=0.0)
     right = sum(example.met[example.label] == max(example.met) for example in guesses)
     assert 0.4 < right / len(guesses) < 0.6
 
 
-def test_held_out_words_and_phrasings_are_never_trained_on() -> None:
+def test_held_out_words_and_phrasings_are_not_in_training() -> None:
     for part in ("nouns", "adjectives", "verbs", "topics", "names"):
         assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part)), part
     said = [*INSTRUCTIONS.values(), *COUNTS.values(), *phrasings.NUMERIC.values(), HARM, PLAIN]
@@ -98,16 +98,16 @@ def test_held_out_words_and_phrasings_are_never_trained_on() -> None:
 
 
 def normalized(sentence: str) -> str:
-    """Without case and punctuation."""
+    """Return the sentence in lower case without punctuation."""
     return " ".join(re.findall(r"\w+|[{}+%-]", sentence.lower()))
 
 
-def test_the_same_seed_draws_the_same_items() -> None:
+def test_same_seed_draws_the_same_items() -> None:
     assert draw(Mode.LISTWISE, num=50) == draw(Mode.LISTWISE, num=50)
     assert draw(Mode.LISTWISE, num=50) != draw(Mode.LISTWISE, num=50, seed=2)
 
 
-def test_programs_find_numbers_quotations_and_named_words_where_they_stand() -> None:
+def test_programs_find_numbers_quotations_and_named_words() -> None:
     prompt = "Don't use the word boat twice. Say 'it's late' and “so long” in three or 12 lines."
     places = Places.of(prompt)
     assert [prompt[i:].split()[0] for i in places.numbers] == ["three", "12"]

@@ -66,7 +66,7 @@ class EpochOrder:
         self._num_ranks = num_ranks
 
     def stream(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
-        first = list(dict.fromkeys(self._own(step=step, rank=rank, num_groups=num_groups)))
+        first = list(dict.fromkeys(self.scheduled(step=step, rank=rank, num_groups=num_groups)))
         yield from first
         rng = Random(f"{self._seed}/refill/{step}/{rank}")
         others = sorted(set(range(len(self._sizes))) - set(first))
@@ -75,7 +75,8 @@ class EpochOrder:
             yield from others
             others = list(range(len(self._sizes)))
 
-    def _own(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
+    def scheduled(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
+        """Yield the items whose groups belong to the step. At the end of an epoch, an item may occur twice."""
         epoch, start = divmod((step * self._num_ranks + rank) * num_groups, sum(self._sizes))
         end = start + num_groups
         while end > 0:

@@ -95,8 +95,15 @@ def read_job(file: Path) -> StageJob:
     return StageJob(**{**values, **folders, "recipe": recipe, "samples": samples})
 
 
-def _main(file: Path) -> None:
-    """Entry point of one of several training processes."""
+def main(file: Path) -> None:
+    """Entry point of one of several training processes.
+
+    Args:
+        file: Job written by `write_job`.
+
+    Raises:
+        ValueError: as in `learn`, or another process works in the folder of the job.
+    """
     job = read_job(file)
     is_first = rank_and_size()[0] == 0
     if is_first:
@@ -119,4 +126,4 @@ def _main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

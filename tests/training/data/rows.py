@@ -1,4 +1,4 @@
-"""Small rows of each data set's columns, in words of our own, written as Parquet."""
+"""Small made-up rows with the columns of each data set, written as Parquet."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PLACES = ("harbour", "orchard", "quarry", "library", "meadow", "station", "baker
 
 
 def said(number: int) -> str:
-    """Words that no other number has."""
+    """Return a phrase that is different for each number."""
     return f"the {ANIMALS[number % 10]} number {number} near the {PLACES[number // 10 % 10]}"
 
 
 def helpsteer3(count: int) -> Rows:
-    """Preferences go -3, -2, -1, 0, 1, 2, 3 and over again."""
+    """Preferences repeat -3, -2, -1, 0, 1, 2, 3."""
     return [
         {
             "domain": "general",
@@ -86,7 +86,7 @@ class TestWrong(unittest.TestCase):
 
 
 def coderm(count: int) -> Rows:
-    """One test of three is wrong: the reference fails it. Of six programs that were generated one is right."""
+    """One of three tests is wrong: the reference program fails it. One of six generated programs is right."""
     rows = []
     for n in range(count):
         tests = [{"ut_id": 0, "code": "import unittest\n" + TEST.format(n=n), "FAR": 0.0, "FRR": 0.0}]
@@ -207,7 +207,7 @@ FILES = {
 
 
 def write_rows(folder: Path, *, count: int, but: Mapping[str, int] | None = None) -> Path:
-    """A Parquet file for each data set, as `--local` wants them; `but`: other counts."""
+    """Write a Parquet file for each data set, for `--local`. `but` has other counts for some of them."""
     for name, make in FILES.items():
         write_parquet(make((but or {}).get(name, count)), folder / f"{name}.parquet")
     return folder

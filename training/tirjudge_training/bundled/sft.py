@@ -408,7 +408,7 @@ def _steps(
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=recipe.num_workers)
-    batches = _batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
+    batches = batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
     started = time.perf_counter()
     model.train()
     for step, step_batches in enumerate(islice(batches, recipe.num_steps)):
@@ -449,7 +449,7 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, d
     return total_loss, int(total_targets), int(total_tokens)
 
 
-def _batches_for_steps(
+def batches_for_steps(
     recipe: BundledRecipe, *, rank: int, profile: Profile, tokenizer_json: str
 ) -> Iterator[list[PackedBatch]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
