@@ -185,7 +185,8 @@ print([path.name for path in disk.glob("*best*")])
 """
 
 
-@pytest.mark.skipif(not can_mount(), reason="no user namespaces to mount a small disk in")
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason="user namespaces are not available")
 def test_full_disk_is_one_line_and_the_last_checkpoint_is_unchanged(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -351,12 +351,12 @@ async def test_tools_without_a_sandbox_are_rejected() -> None:
 
 
 async def test_embedded_policy_collects_with_a_real_sandbox_and_loads_weights(pool: SandboxPool) -> None:
-    items = generate_items(Mode.POINTWISE, count=2, seed=3, mixture=Mixture(conduct=0.0))
+    items = generate_items(Mode.POINTWISE, count=1, seed=3, mixture=Mixture(conduct=0.0))
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
         collector = Collector(policy, items, group_size=2, seed=1, max_draws=1)
-        first = await collector.collect(step=0, num_groups=4)
+        first = await collector.collect(step=0, num_groups=2)
         every = [t for group in first.groups for t in group.trajectories]
-        assert len(every) == 8
+        assert len(every) == 4
         assert all(len(t.ids) == len(t.mask) == len(t.logprobs) for t in every)
         assert all(p == 0.0 for t in every for p, m in zip(t.logprobs, t.mask, strict=True) if m == 0)
         assert first.stats["tool/use_rate"] > 0.5
@@ -364,7 +364,7 @@ async def test_embedded_policy_collects_with_a_real_sandbox_and_loads_weights(po
 
         weights = load_file(bundled_checkpoint() / "model.safetensors")
         await policy.load(weights, version=1)
-        again = await collector.collect(step=0, num_groups=4)
+        again = await collector.collect(step=0, num_groups=2)
         assert [_ids(group) for group in again.groups] == [_ids(group) for group in first.groups]
         assert {t.weights_version for group in again.groups for t in group.trajectories} == {1}
 
@@ -372,7 +372,7 @@ async def test_embedded_policy_collects_with_a_real_sandbox_and_loads_weights(po
         await policy.load(halved, version=2)
         for tensor in halved.values():
             tensor.zero_()  # in place, like an optimizer; the policy has a copy
-        other = (await collector.collect(step=0, num_groups=4)).groups[0].trajectories[0]
+        other = (await collector.collect(step=0, num_groups=2)).groups[0].trajectories[0]
         assert other.logprobs != first.groups[0].trajectories[0].logprobs
         uniform = -math.log(len(weights["model.embed_tokens.weight"]))
         assert other.logprobs[0] > uniform / 2, "with zero weights, all tokens would have the same probability"

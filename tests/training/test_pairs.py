@@ -129,6 +129,7 @@ def test_wrong_responses_of_a_listwise_item_have_different_final_answers(tmp_pat
     assert len(numbers) == len(set(numbers)) >= 4  # 41, 40, 39, 38: only one of the two answers 40 is used
 
 
+@pytest.mark.slow
 def test_resumed_run_repeats_only_the_pending_request(tmp_path: Path) -> None:
     write_problems([problem(f"sum{i}") for i in range(12)], tmp_path / "problems.jsonl")
     journal = tmp_path / "out" / "journal" / "samples.jsonl"

@@ -48,7 +48,9 @@ PROFILE = bundled_profile()
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return make_tokenizer(SMALL, PROFILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tirjudge_training.bundled.build.TOKENIZER_EXAMPLES", 300)
+        return make_tokenizer(SMALL, PROFILE)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,7 @@ def test_batches_contain_every_row_once_with_shifted_targets(tokenizer) -> None:
     assert sorted(rebuilt) == sorted(row.ids for row in rows)
 
 
+@pytest.mark.slow
 def test_leftover_rows_are_used_with_the_next_shard(tokenizer) -> None:
     recipe, shards = replace(SMALL, num_workers=1, batch_tokens=2048), range(4)
     num_steps, num_rows, left = 0, 0, []

@@ -218,6 +218,7 @@ def test_best_weights_have_the_best_validation(start, tmp_path) -> None:
     assert (trained.checkpoint / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_step_of_filling_groups_does_not_change_the_weights(start, tmp_path) -> None:
     filling = [replace(group, fills=True) for group in made_up_groups(num_groups=2, group_size=4)]
     log: list[dict] = []
@@ -235,6 +236,7 @@ def test_step_of_filling_groups_does_not_change_the_weights(start, tmp_path) -> 
         torch.testing.assert_close(after[name].float(), tensor.float(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_non_finite_loss_stops_training_and_keeps_the_last_good_checkpoint(start, tmp_path) -> None:
     good = made_up_groups(num_groups=2, group_size=4)
     rows = good[0].trajectories
@@ -359,6 +361,7 @@ def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
 
 
+@pytest.mark.slow
 def test_last_weights_are_taken_without_labels(start, tmp_path) -> None:
     stage = RLStage(
         start=start,

@@ -80,6 +80,7 @@ def test_first_loss_is_the_mean_over_sampled_tokens_and_decreases(start, tmp_pat
     assert not list(tmp_path.glob("sft/.*"))
 
 
+@pytest.mark.slow
 def test_reported_number_of_steps_includes_partial_batches(start, tmp_path) -> None:
     rows = [t for group in made_up_groups(num_groups=2, group_size=3) for t in group.trajectories]  # 6 rows, 4 per step
     settings, log = settings_of(epochs=3, save_every=99), []
