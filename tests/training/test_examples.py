@@ -91,8 +91,8 @@ def test_verdict_without_tools_is_a_guess() -> None:
 def test_held_out_words_and_phrasings_are_not_in_training() -> None:
     for part in ("nouns", "adjectives", "verbs", "topics", "names"):
         assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part)), part
-    said = [*INSTRUCTIONS.values(), *COUNTS.values(), *phrasings.NUMERIC.values(), HARM, PLAIN]
-    for phrasing in (*said, *RELATIONS.values()):
+    tables = [*INSTRUCTIONS.values(), *COUNTS.values(), *phrasings.NUMERIC.values(), HARM, PLAIN]
+    for phrasing in (*tables, *RELATIONS.values()):
         assert not {normalized(s) for s in phrasing.training} & {normalized(s) for s in phrasing.held_out}
     assert {kind.name for kind in KINDS} == set(INSTRUCTIONS)
     assert {kind.name for kind in NUMERIC} == set(phrasings.NUMERIC)

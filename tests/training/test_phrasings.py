@@ -18,7 +18,7 @@ from tirjudge_training.synthetic.phrasings import (
 )
 
 TABLES = {"instruction": INSTRUCTIONS, "count": COUNTS, "relation": RELATIONS, "numeric": NUMERIC}
-SAID = [(f"{table} {name}", phrasings) for table, group in TABLES.items() for name, phrasings in group.items()]
+ALL_PHRASINGS = [(f"{table} {name}", phrasings) for table, group in TABLES.items() for name, phrasings in group.items()]
 SLOTS = {"rel", "n", "noun", "q", "qs", "name"}
 
 
@@ -28,11 +28,11 @@ def draws(phrasings: Phrasings, *, num: int = 200) -> list[str]:
 
 
 def test_one_option_of_each_choice_is_drawn_and_other_parentheses_are_kept() -> None:
-    said = {resolved("(Use|Write) gcd(1, 2)( (now|soon)|) (like this).", rng=Random(seed)) for seed in range(100)}
-    assert said == {f"{a} gcd(1, 2){b} (like this)." for a in ("Use", "Write") for b in (" now", " soon", "")}
+    sentences = {resolved("(Use|Write) gcd(1, 2)( (now|soon)|) (like this).", rng=Random(seed)) for seed in range(100)}
+    assert sentences == {f"{a} gcd(1, 2){b} (like this)." for a in ("Use", "Write") for b in (" now", " soon", "")}
 
 
-@pytest.mark.parametrize("phrasings", [p for _, p in SAID], ids=[name for name, _ in SAID])
+@pytest.mark.parametrize("phrasings", [p for _, p in ALL_PHRASINGS], ids=[name for name, _ in ALL_PHRASINGS])
 def test_every_choice_is_resolved_completely(phrasings: Phrasings) -> None:
     rng = Random(1)
     for template in phrasings.training:
@@ -46,20 +46,24 @@ def test_every_choice_is_resolved_completely(phrasings: Phrasings) -> None:
             assert re.sub(r"\{\w+\}", "", sentence).count("{") == 0
 
 
-@pytest.mark.parametrize("phrasings", [p for _, p in SAID], ids=[name for name, _ in SAID])
+@pytest.mark.parametrize("phrasings", [p for _, p in ALL_PHRASINGS], ids=[name for name, _ in ALL_PHRASINGS])
 def test_drawn_sentences_are_not_held_out(phrasings: Phrasings) -> None:
     assert not {normalized(s) for s in draws(phrasings)} & {normalized(s) for s in phrasings.held_out}
 
 
 def test_held_out_sentence_is_drawn_again() -> None:
-    said = Phrasings(training=("(Use|Avoid) {q}.",), held_out=("avoid {q}",))
-    assert set(draws(said)) == {"Use {q}."}
+    sentences = Phrasings(training=("(Use|Avoid) {q}.",), held_out=("avoid {q}",))
+    assert set(draws(sentences)) == {"Use {q}."}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_training_sentences_never_equal_held_out_sentences_of_any_kind(kind: InstructionKind) -> None:
     apart = {
-        normalized(s) for name, p in SAID if name.startswith("instruction") for s in p.held_out if "{rel}" not in s
+        normalized(s)
+        for name, p in ALL_PHRASINGS
+        if name.startswith("instruction")
+        for s in p.held_out
+        if "{rel}" not in s
     }
     rng = Random(1)
     for i in range(200):
@@ -73,7 +77,7 @@ def test_opposites_share_templates_but_no_sentences(kinds: tuple[str, ...]) -> N
     assert not one & other
     drawn = [set(map(normalized, draws(INSTRUCTIONS[kind], num=2000))) for kind in kinds]
     assert not drawn[0] & drawn[1]
-    assert all(len(said) > 400 for said in drawn)
+    assert all(len(sentences) > 400 for sentences in drawn)
 
 
 def test_most_easily_confused_kinds_are_opposites() -> None:

@@ -221,5 +221,5 @@ def _card(folder: Path, *, num_parameters: int) -> str:
     figures = f"| figure | value |\n|---|---|\n{measured}" if measured else "Nothing was measured.\n"
     return (
         f"# {file.name}\n\nA checkpoint of a tool-integrated judge, written by `tirjudge train`. `judge.json` has the same"
-        f" data in machine-readable form.\n\n| | |\n|---|---|\n{noted}\n## Held-out figures\n\n{figures}"
+        f" facts in machine-readable form.\n\n| | |\n|---|---|\n{noted}\n## Held-out figures\n\n{figures}"
     )

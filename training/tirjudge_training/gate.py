@@ -70,8 +70,8 @@ def compare(before: ValidationScore, after: ValidationScore, *, rule: GateRule) 
         return Decided(accepted=True, complaints=())
     complaints = tuple(filter(None, [_accuracy_fell(before, after, rule=rule)]))
     if before.tool_use is not None and after.tool_use is not None and after.tool_use < rule.tool_use * before.tool_use:
-        said = f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"
-        complaints = (*complaints, said)
+        regression = f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"
+        complaints = (*complaints, regression)
     return Decided(accepted=rule.mode == "warn" or not complaints, complaints=complaints)
 
 

@@ -94,11 +94,11 @@ def outcome_of(stage: StageRecord) -> str:
     """Return the outcome of a stage in a few words."""
     if stage.status != "done":
         return stage.status
-    said = [] if stage.validation is None else [f"held-out accuracy {stage.validation.accuracy:.1%}"]
-    said += [_counted(stage)] if stage.counts else []
+    parts = [] if stage.validation is None else [f"held-out accuracy {stage.validation.accuracy:.1%}"]
+    parts += [_counted(stage)] if stage.counts else []
     if stage.accepted is False:
-        said.append("REJECTED")
-    return ", ".join(said) or "done"
+        parts.append("REJECTED")
+    return ", ".join(parts) or "done"
 
 
 def print_state(state: State, *, run: Path, console: Console, under_way: bool = False) -> None:

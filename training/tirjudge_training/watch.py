@@ -145,7 +145,9 @@ def frame(look: Look) -> Panel:
     under_way = look.pulse == "running"
     parts: list[RenderableType] = [_headline(look), Text()]
     parts.append(stage_table(look.state.stages, rows=look.rows, under_way=under_way))
-    parts += [Text(f"{stage.name}: {said}", "red") for stage in look.state.stages for said in stage.complaints]
+    parts += [
+        Text(f"{stage.name}: {complaint}", "red") for stage in look.state.stages for complaint in stage.complaints
+    ]
     details = [table for table in (_accuracy_table(look.rows), _metric_table(look.rows_of_stage)) if table.row_count]
     if details:
         parts += [Text(), Columns(details, padding=(1, 3))]  # side by side if the terminal is wide enough

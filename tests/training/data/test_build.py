@@ -121,14 +121,14 @@ def test_only_restricts_the_tasks(local: Path, tmp_path: Path) -> None:
 def test_missing_column_is_reported_with_source_file_and_columns(tmp_path: Path) -> None:
     broken = [{key: value for key, value in row.items() if key != "response2"} for row in rows.helpsteer3(3)]
     file = rows.write_parquet(broken, tmp_path / "rows" / "helpsteer3.parquet")
-    said = run(
+    output = run(
         "build", "--out", tmp_path / "out", "--local", tmp_path / "rows", "--benchmarks", "none",
         "--sources", "helpsteer3", code=2,
     )  # fmt: skip
     assert (
         f"helpsteer3: {file}: column response2 is missing; "
         "the columns are domain, language, context, response1, overall_preference"
-    ) in said
+    ) in output
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -150,9 +150,9 @@ def test_missing_column_is_reported_with_source_file_and_columns(tmp_path: Path)
 )
 def test_invalid_options_are_one_line_errors(options: tuple[str, ...], words: str, local: Path, tmp_path: Path) -> None:
     defaults = () if "--benchmarks" in options else ("--benchmarks", "none")
-    said = run("build", "--out", tmp_path, "--local", local, *defaults, *options, code=2)
-    assert words in said
-    assert "Traceback" not in said
+    output = run("build", "--out", tmp_path, "--local", local, *defaults, *options, code=2)
+    assert words in output
+    assert "Traceback" not in output
 
 
 def test_files_with_invalid_content_are_errors(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_prompts_of_benchmarks_are_excluded_and_reported(local: Path, tmp_path: 
     assert (source.rejected[Reason.CONTAMINATED], source.contaminated_by) == (3, {"held": 3})
     assert manifest.benchmarks == {"held": 4}
     assert not {item.prompt for item in all_items(tmp_path / "out")} & set(planted)
-    said = run("check", tmp_path / "out", "--benchmarks", "none", "--against", tmp_path / "held.txt")
-    assert "no problems found" in said
+    output = run("check", tmp_path / "out", "--benchmarks", "none", "--against", tmp_path / "held.txt")
+    assert "no problems found" in output
     found = run("check", tmp_path / "clean", "--benchmarks", "none", "--against", tmp_path / "held.txt", code=1)
     assert "saferlhf: items that share eight words in a row with a benchmark: held 3" in found
 
@@ -253,12 +253,12 @@ def test_duplicates_and_long_rows_are_counted(tmp_path: Path) -> None:
 def test_sampled_answers_are_compared_by_math_verify_and_become_items(local: Path, tmp_path: Path) -> None:
     names = ("--sources", "math,webinstruct")
     problems = tmp_path / "problems.jsonl"
-    said = run("problems", "--out", problems, "--local", local, "--benchmarks", "none", "--scale", "0.01", *names)
+    output = run("problems", "--out", problems, "--local", local, "--benchmarks", "none", "--scale", "0.01", *names)
     found = read_problems(problems)
     assert (
         len(found) == 46 + 40
     )  # math: 2 x (10 + 10 + 3); webinstruct: 2 x 21 requested, but only 40 of its 80 rows are suitable
-    assert f"{len(found)} problems" in said
+    assert f"{len(found)} problems" in output
     answered = []
     for problem in found:
         if problem.source == "math":  # the reference is n/2 in LaTeX
@@ -309,8 +309,8 @@ def test_check_detects_changed_items(local: Path, tmp_path: Path) -> None:
 
 
 def test_check_fails_before_reading_benchmarks_if_the_folder_is_missing(tmp_path: Path) -> None:
-    said = run("check", tmp_path, "--benchmark-rows", "/nowhere", code=2)
-    assert f"create it with `tirjudge train data build --out {tmp_path}`" in said
+    output = run("check", tmp_path, "--benchmark-rows", "/nowhere", code=2)
+    assert f"create it with `tirjudge train data build --out {tmp_path}`" in output
 
 
 def test_sources_are_listed() -> None:

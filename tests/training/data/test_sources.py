@@ -39,21 +39,21 @@ def test_helpsteer3_keeps_clear_preferences_and_their_direction() -> None:
     found = [read("helpsteer3", row) for row in rows.helpsteer3(7)]
     assert [isinstance(one, TrainingProblem) for one in found] == [True, True, False, False, False, True, True]
     assert reason(found[2]) is Reason.UNCLEAR_PREFERENCE
-    assert texts(found[0])[0] == (f"First words on {rows.said(0)}.", True)  # -3: the first is much better
-    assert texts(found[6])[0] == (f"Second words on {rows.said(6)}.", True)  # 3: the second is
+    assert texts(found[0])[0] == (f"First words on {rows.phrase(0)}.", True)  # -3: the first is much better
+    assert texts(found[6])[0] == (f"Second words on {rows.phrase(6)}.", True)  # 3: the second is
     assert isinstance(found[0], TrainingProblem)
     assert (found[0].verifiable, found[0].task, found[0].licence) == (False, "helpfulness", "CC-BY-4.0")
-    assert found[0].prompt == f"Tell me about {rows.said(0)}."
+    assert found[0].prompt == f"Tell me about {rows.phrase(0)}."
 
 
 def test_ultrainteract_keeps_code_and_the_conversation_before_it() -> None:
     found = [read("ultrainteract", row) for row in rows.ultrainteract(3)]
     assert reason(found[2]) is Reason.OTHER_TASK
     assert isinstance(found[0], TrainingProblem)
-    assert found[0].prompt == f"Write a function that greets {rows.said(0)}."
+    assert found[0].prompt == f"Write a function that greets {rows.phrase(0)}."
     assert isinstance(found[1], TrainingProblem)
     assert found[1].prompt == (
-        ChatMessage(role="user", content=f"Write a function that greets {rows.said(1)}."),
+        ChatMessage(role="user", content=f"Write a function that greets {rows.phrase(1)}."),
         ChatMessage(role="assistant", content="def greet(): ..."),
         ChatMessage(role="user", content="It prints nothing."),
     )

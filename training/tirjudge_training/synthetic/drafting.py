@@ -80,7 +80,7 @@ def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     words_wanted = ask("words")
     text = _assemble(draft, sentences, rng=Random(rng.random()), vocabulary=vocabulary)
     if words_wanted is not None:
-        _stretch(sentences, words_wanted - len(text.split()), rng=rng, vocabulary=vocabulary, draft=draft)
+        _change_word_count(sentences, words_wanted - len(text.split()), rng=rng, vocabulary=vocabulary, draft=draft)
         text = _assemble(draft, sentences, rng=Random(rng.random()), vocabulary=vocabulary)
     if ask("characters") is not None:
         text = _fit_characters(text, ask("characters"))
@@ -121,7 +121,9 @@ def _plain_words(draft: Draft, num_words: int, *, rng: Random, vocabulary: Vocab
     return words
 
 
-def _stretch(sentences: list[list[str]], more: int, *, rng: Random, vocabulary: Vocabulary, draft: Draft) -> None:
+def _change_word_count(
+    sentences: list[list[str]], more: int, *, rng: Random, vocabulary: Vocabulary, draft: Draft
+) -> None:
     """Add `more` words to the body. If it is negative, remove words, but none that the draft requires."""
     kept = {part for word in draft.inserted for part in word.split()} | set(draft.inserted)
     if more > 0:
@@ -153,7 +155,7 @@ def _assemble(draft: Draft, sentences: list[list[str]], *, rng: Random, vocabula
     text = _add_lists(text, draft, rng=rng, vocabulary=vocabulary)
     if ask("separator") is not None:
         text = f"{text}\n\n{ask('separator')}\n\n{_punctuate(draft, _clause(draft, rng=rng, vocabulary=vocabulary), rng=rng)}"
-    return _dress(text, draft)
+    return _apply_surface_features(text, draft)
 
 
 def _in_lines(text: str, num_lines: int) -> list[str]:
@@ -195,7 +197,7 @@ def _add_lists(text: str, draft: Draft, *, rng: Random, vocabulary: Vocabulary) 
     return "\n".join([text, *lines])
 
 
-def _dress(text: str, draft: Draft) -> str:
+def _apply_surface_features(text: str, draft: Draft) -> str:
     """Apply the letter case first, then add the parts that must appear literally."""
     ask = draft.wanted
     if ask("question") is True:

@@ -99,7 +99,7 @@ _QUOTES = (('"', '"'),) * 6 + (("'", "'"),) * 3 + (("“", "”"),)
 _MARK = re.compile("[\ue000\ue001](.*?)\ue002", re.DOTALL)
 
 
-def _said(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
+def _instruction_text(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
     """Return the instruction as a sentence. Marks around each parameter allow its position in the prompt to be
     found."""
     sentence = phrasing(kind, params, rng=rng, held_out=held_out)
@@ -136,14 +136,14 @@ def _singular(sentence: str) -> str:
 
 def _joined(request: str, sentences: Sequence[str], *, rng: Random, request_first: bool) -> str:
     """Combine a task and its instructions into one prompt, in one of several common layouts."""
-    said = list(sentences)
-    if len(said) > 1 and said[0].endswith(".") and rng.random() < 0.25:
-        a, b = said[0].rstrip("."), said[1]
-        said[:2] = [f"{a}{rng.choice((' and ', ', and ', '; '))}{_lower_first(b)}"]
-    if len(said) > 1 and rng.random() < 0.12:
-        instructions = "\n".join(f"- {sentence}" for sentence in said)
+    parts = list(sentences)
+    if len(parts) > 1 and parts[0].endswith(".") and rng.random() < 0.25:
+        a, b = parts[0].rstrip("."), parts[1]
+        parts[:2] = [f"{a}{rng.choice((' and ', ', and ', '; '))}{_lower_first(b)}"]
+    if len(parts) > 1 and rng.random() < 0.12:
+        instructions = "\n".join(f"- {sentence}" for sentence in parts)
         return f"{request}\n{instructions}"
-    instructions = " ".join(said)
+    instructions = " ".join(parts)
     if request_first:
         return f"{request}\n{instructions}"
     if rng.random() < 0.12:
@@ -171,7 +171,7 @@ def _unmark(marked: str) -> tuple[str, list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _PromptWithChecks:
     """A prompt and its instructions, in the order of the prompt."""
 
     prompt: str
@@ -183,7 +183,7 @@ class _Asked:
 
 def _ask(
     *, kinds: Sequence[InstructionKind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool
-) -> _Asked:
+) -> _PromptWithChecks:
     """Draw a prompt with `num_asked` instructions.
 
     Raises:
@@ -192,7 +192,7 @@ def _ask(
     sampled = rng.sample(kinds, num_asked)
     drawn = [(kind, kind.draw(rng, vocabulary)) for kind in sampled]
     request = draw_task(rng=rng, vocabulary=vocabulary)
-    sentences = [_said(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
+    sentences = [_instruction_text(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
     request_first = any(kind.name == "repeat request" for kind in sampled)
     marked = _joined(request, sentences, rng=rng, request_first=request_first)
     prompt, offsets = _unmark(marked)
@@ -210,10 +210,10 @@ def _ask(
                 quoted=not re.search("\\w \ue001", sentence),
             )
         )
-    return _Asked(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
+    return _PromptWithChecks(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
 
 
-def _respond(asked: _Asked, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
+def _respond(asked: _PromptWithChecks, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
     """Generate a response that follows exactly the instructions marked in `follow`; None after four failed attempts."""
     for _ in range(4):
         draft = Draft()

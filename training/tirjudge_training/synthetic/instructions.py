@@ -94,7 +94,7 @@ def _held_out_sentences() -> frozenset[str]:
     """Return the held-out sentences of all kinds, normalized. Training must not produce any of them by chance."""
     own = [sentence for kind in KINDS for sentence in kind.phrasings.held_out]
     nouns = {noun for kind in KINDS for noun in kind.nouns}
-    shared = [sentence for said in COUNTS.values() for sentence in said.held_out]
+    shared = [sentence for phrasings in COUNTS.values() for sentence in phrasings.held_out]
     return frozenset(map(normalized, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
 
 

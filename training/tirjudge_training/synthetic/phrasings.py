@@ -68,11 +68,11 @@ def normalized_all(sentences: tuple[str, ...]) -> frozenset[str]:
 
 
 def _table(group: dict[str, dict[str, list[str]]]) -> dict[str, Phrasings]:
-    return {name: _phrasings(said) for name, said in group.items()}
+    return {name: _phrasings(sentences) for name, sentences in group.items()}
 
 
-def _phrasings(said: dict[str, list[str]]) -> Phrasings:
-    return Phrasings(tuple(said["training"]), tuple(said["held_out"]))
+def _phrasings(sentences: dict[str, list[str]]) -> Phrasings:
+    return Phrasings(tuple(sentences["training"]), tuple(sentences["held_out"]))
 
 
 def _filled(template: str, fillings: dict[str, str]) -> str:

@@ -66,17 +66,17 @@ END_OF_CHECKS = "    ]\n"
 def program(checks: Sequence[str], *, mode: Mode) -> str:
     """Return the complete program for some checks, each a Python expression over the response `r`."""
     lines = "".join(f"        {check},\n" for check in checks)
-    said = "".join(checks)
+    source = "".join(checks)
     parts = [
-        "import json\n" if "is_json(" in said else "",
-        "import math\n" if "math." in said else "",
+        "import json\n" if "is_json(" in source else "",
+        "import math\n" if "math." in source else "",
         "import re\n",
         f"def checks(r):\n    return [\n{lines}{END_OF_CHECKS}",
-        _NUMBERS if re.search(r"\bn\[", said) else "",
-        _QUOTATIONS if re.search(r"\bq\[", said) else "",
-        _NAMED_WORDS if re.search(r"\bw\[", said) else "",
-        _IS_JSON if "is_json(" in said else "",
-        _LAST if "last(" in said else "",
+        _NUMBERS if re.search(r"\bn\[", source) else "",
+        _QUOTATIONS if re.search(r"\bq\[", source) else "",
+        _NAMED_WORDS if re.search(r"\bw\[", source) else "",
+        _IS_JSON if "is_json(" in source else "",
+        _LAST if "last(" in source else "",
         _SCORE if mode is Mode.POINTWISE else _COMPARE,
     ]
     return "".join(parts)

@@ -46,16 +46,16 @@ def with_teacher_errors(
     draw = rng.random()
     if not example.verifiable or not example.tools or draw >= erring.guesses + erring.wrong_plans:
         return example
-    return _guessed(example, rng=rng) if draw < erring.guesses else _misjudged(example, kinds=kinds, rng=rng)
+    return _with_guess(example, rng=rng) if draw < erring.guesses else _with_wrong_plan(example, kinds=kinds, rng=rng)
 
 
-def _guessed(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
+def _with_guess(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
     label = rng.randrange(len(example.responses))
     met = (rng.random(),) if example.mode is Mode.POINTWISE else example.met
     return replace(example, code=None, plan=f"{example.plan} A guess.", label=label, met=met)
 
 
-def _misjudged(example: SyntheticExample, *, kinds: Sequence[InstructionKind], rng: Random) -> SyntheticExample:
+def _with_wrong_plan(example: SyntheticExample, *, kinds: Sequence[InstructionKind], rng: Random) -> SyntheticExample:
     kind = rng.choice(kinds)
     check = re.sub(r"\bqs\b", "q[0:1]", re.sub(r"\b([nq])0\b", r"\1[0]", kind.code))
     op = rng.choice(list(OPS))
