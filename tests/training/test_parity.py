@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks import training_parity as parity
 from tests.vllm.judging import Asked
 from tirjudge.types import Completion, Sampling
 
 
+async def test_server_collector_and_harness_agree_on_a_few_rollouts() -> None:
+    found = await parity.measure(4, seed=5, temperature=1.6, num_compared=1)
+    assert found["rollouts"] == 4
+    assert (found["mismatches_server"], found["mismatches_harness"]) == (0, 0)
+    assert found["largest_logprob_difference"] < 1e-4
+    assert found["compared_tokens"] > 0
+
+
+@pytest.mark.slow
 async def test_server_collector_and_harness_generate_the_same_rollouts() -> None:
     # At temperature 1, rollouts of the bundled judge hardly differ.
     found = await parity.measure(24, seed=5, temperature=1.6, num_compared=6)
