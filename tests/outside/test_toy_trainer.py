@@ -69,7 +69,7 @@ def test_a_toy_trainer_runs_the_stage_of_a_recipe(tmp_path: Path, toy_environmen
     ("overrides", "message"),
     [
         (["toy.steps=0"], "toy.steps: 0 given; input should be greater than or equal to 1"),
-        (["toy.stepz=2"], "did you mean steps?"),
+        (["toy.stepz=2"], "toy.stepz: unknown key; did you mean steps?"),
         (["sft.mask_observations=false"], "sft.mask_observations: false given, but toy counts only sampled tokens"),
     ],
 )

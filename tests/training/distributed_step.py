@@ -1,7 +1,7 @@
-"""Two RL updates from made-up trajectories, as one process or as one of several: `distributed_step.py START FOLDER`.
+"""Two RL updates on made-up trajectories, in one or several processes: `distributed_step.py START FOLDER`.
 
-With --steps 1 it stops after the first. With --sharded each process holds a part of the weights, as accelerate's FSDP2 does
-it on GPUs.
+With --steps 1, the script stops after the first update. With --sharded, each process holds a part of the weights, as with
+accelerate's FSDP2 on GPUs.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tirjudge_training.trainers.trl.rl import RLStage
 
 
 def groups() -> list[RolloutGroup]:
-    """Four groups of four. The rows of the first are of very different lengths, which only one of two processes has."""
+    """Four groups of four. The rows of the first group have very different lengths. One of two processes has all of them."""
     first = tuple(
         trajectory(
             ids=[11 + i % 900 for i in range(length)], mask=[1] * length, reward=reward, logprobs=[-7.0] * length
@@ -42,9 +42,9 @@ class StillPolicy:
 
 
 def shard_on_cpu() -> None:
-    """As the recipes' config file of accelerate asks for; accelerate itself shards on accelerators alone.
+    """Shard the weights as in the config file for accelerate, which supports sharding on accelerators only.
 
-    torch does so on a CPU as well, over gloo: accelerate is told of an accelerator until it has chosen.
+    torch can shard on a CPU with gloo. So an accelerator is simulated until accelerate has chosen its mode.
     """
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.state import AcceleratorState, PartialState
@@ -53,8 +53,8 @@ def shard_on_cpu() -> None:
 
     command = ["--config_file", accelerate_file("fsdp2"), "--num_processes", "2", __file__]
     options, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
-    told = prepare_multi_gpu_env(options)
-    os.environ |= {name: value for name, value in told.items() if name.startswith(("ACCELERATE_USE_FSDP", "FSDP_"))}
+    env = prepare_multi_gpu_env(options)
+    os.environ |= {name: value for name, value in env.items() if name.startswith(("ACCELERATE_USE_FSDP", "FSDP_"))}
     begin = AcceleratorState.__init__
 
     def begin_sharded(self, *arguments, **options) -> None:
@@ -67,13 +67,13 @@ def shard_on_cpu() -> None:
 
 
 def num_sharded() -> int:
-    """Parameters of which this process holds a part."""
+    """Return the number of parameters of which this process holds only a part."""
     return sum(isinstance(one, DTensor) for one in gc.get_objects() if isinstance(one, torch.nn.Parameter))
 
 
 def main(start: Path, folder: Path, *, num_steps: int) -> None:
     torch.set_num_threads(1)
-    # Plain gradient descent: Adam's first step would hide the size of the gradient.
+    # Plain gradient descent, because the first step of Adam does not depend on the size of the gradient.
     settings = RLSettings(
         group_size=4,
         prompts_per_step=4,

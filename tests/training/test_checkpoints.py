@@ -1,4 +1,4 @@
-"""Checkpoints: what is written can be served and trained from, and nothing half written is ever found."""
+"""Checkpoints: written ones can be served and trained from, and an incomplete one is never visible."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_folder_is_what_transformers_vllm_and_the_server_read(exported: Path) -> None:
+def test_folder_has_the_files_for_transformers_vllm_and_the_server(exported: Path) -> None:
     assert {path.name for path in exported.iterdir()} == {
         *("config.json", "generation_config.json", "model.safetensors"),
         *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "judge.json", "README.md"),
@@ -50,19 +50,19 @@ def test_the_folder_is_what_transformers_vllm_and_the_server_read(exported: Path
     assert served.model_copy(update={"tokenizer_sha256": ours.tokenizer_sha256}) == ours
 
 
-async def test_what_was_exported_is_served_as_what_it_came_from(exported: Path) -> None:
-    said = []
+async def test_exported_checkpoint_generates_the_same_tokens(exported: Path) -> None:
+    completions = []
     for folder in (bundled_checkpoint(), exported):
         engine = EmbeddedEngine.load(folder)
         try:
             ids = await engine.tokenizer.encode_prompt("Which is longer?")
-            said.append(await engine.generate(ids, sampling=Sampling(max_tokens=20), session="s"))
+            completions.append(await engine.generate(ids, sampling=Sampling(max_tokens=20), session="s"))
         finally:
             engine.close()
-    assert said[0].token_ids == said[1].token_ids
+    assert completions[0].token_ids == completions[1].token_ids
 
 
-def test_what_was_exported_can_be_trained_from(exported: Path) -> None:
+def test_exported_checkpoint_can_be_loaded_for_training(exported: Path) -> None:
     model, tokenizer, profile = load_checkpoint(exported)
     assert profile == load_profile(exported)
     assert next(model.parameters()).dtype is torch.float32
@@ -74,7 +74,7 @@ def test_what_was_exported_can_be_trained_from(exported: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["Which is longer?", " a\n\nb 12345 ```python\nx=1\n```\n", "<|im_end|> and <|im_start|>", "数字 🙂", ""]
 )
-async def test_the_chat_template_is_what_the_engine_encodes(exported: Path, text: str) -> None:
+async def test_chat_template_equals_the_encoding_of_the_engine(exported: Path, text: str) -> None:
     by_engine = await LocalTokenizer.load(exported).encode_prompt(text)
     for folder in (exported, bundled_checkpoint()):
         _, tokenizer, _ = load_checkpoint(folder)
@@ -84,24 +84,24 @@ async def test_the_chat_template_is_what_the_engine_encodes(exported: Path, text
         assert by_template == by_engine
 
 
-def test_the_card_says_what_was_noted_and_measured_and_nothing_else(exported: Path, tmp_path: Path) -> None:
+def test_card_has_only_recorded_facts_and_metrics(exported: Path, tmp_path: Path) -> None:
     card = (exported / "README.md").read_text()
     assert "| val/acc | 0.9125 |" in card
     assert "| parameters | 2,017,344 |" in card
     assert f"| weights (SHA-256) | {weights_sha256(exported)} |" in card
     assert "| stage | rl-1 |" in card
-    assert "data" not in card  # there was no manifest of data
+    assert "data" not in card  # the lineage has no hash of data
     model, tokenizer, profile = load_checkpoint(exported)
     export_checkpoint(model, tokenizer, out=tmp_path / "bare", profile=profile)
     assert "Nothing was measured." in (tmp_path / "bare" / "README.md").read_text()
 
 
-def test_a_parent_is_named_by_the_hash_of_its_weights(tmp_path: Path) -> None:
+def test_parent_is_identified_by_the_hash_of_its_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"abc")
     assert weights_sha256(tmp_path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc"
 
 
-def test_a_metric_that_is_no_number_leaves_the_last_checkpoint(exported: Path) -> None:
+def test_non_finite_metric_leaves_the_last_checkpoint(exported: Path) -> None:
     model, tokenizer, profile = load_checkpoint(exported)
     before = {path.name: path.read_bytes() for path in exported.iterdir()}
     with pytest.raises(CheckpointError, match="nan"):
@@ -110,7 +110,7 @@ def test_a_metric_that_is_no_number_leaves_the_last_checkpoint(exported: Path) -
     assert [path.name for path in exported.parent.iterdir()] == ["best"]
 
 
-def test_a_checkpoint_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_checkpoint_is_replaced_atomically(tmp_path: Path) -> None:
     out = tmp_path / "best"
     for number in ("1", "2"):
         with replacing(out) as folder:
@@ -120,11 +120,11 @@ def test_a_checkpoint_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 
-def test_a_writer_that_fails_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+def test_failed_writer_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "best"
     with replacing(out) as folder:
         (folder / "good").touch()
-    with pytest.raises(CheckpointError, match="what was there before is intact"), replacing(out) as folder:
+    with pytest.raises(CheckpointError, match="the previous checkpoint is unchanged"), replacing(out) as folder:
         (folder / "nowhere" / "bad").touch()
     assert [path.name for path in out.iterdir()] == ["good"]
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
@@ -140,17 +140,17 @@ Path.rename = lambda path, target: (rename(path, target), os._exit(9))
 with replacing(Path(sys.argv[1])) as folder:
     (folder / "new").touch()
 """
-"""Ends right after the old folder was moved aside."""
+"""Exits right after the old folder was moved aside."""
 
 
-def test_a_writer_killed_between_its_two_renames_has_lost_nothing(tmp_path: Path) -> None:
+def test_writer_killed_between_its_two_renames_loses_nothing(tmp_path: Path) -> None:
     out = tmp_path / "best"
     with replacing(out) as folder:
         (folder / "good").touch()
     assert subprocess.run([sys.executable, "-c", KILLED, str(out)], timeout=60).returncode == 9
     assert not out.exists()
     with pytest.raises(CheckpointError, match="transformers cannot load it"):
-        load_checkpoint(out)  # it is no checkpoint, but it is back
+        load_checkpoint(out)  # restores the folder, which is not a valid checkpoint
     assert [path.name for path in out.iterdir()] == ["good"]
     with replacing(out) as folder:
         (folder / "newer").touch()
@@ -185,21 +185,22 @@ print([path.name for path in disk.glob("*best*")])
 """
 
 
-@pytest.mark.skipif(not can_mount(), reason="no user namespaces to mount a small disk in")
-def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_intact(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason="user namespaces are not available")
+def test_full_disk_is_one_line_and_the_last_checkpoint_is_unchanged(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     (tmp_path / "filling.py").write_text(FILLING)
     command = f"mount -t tmpfs -o size=20m none {disk} && exec {sys.executable} {tmp_path / 'filling.py'} {disk}"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    said, kept, left = done.stdout.splitlines()
-    assert said == f"{disk / 'best'}: No space left on device; make room; what was there before is intact"
+    message, kept, left = done.stdout.splitlines()
+    assert message == f"{disk / 'best'}: No space left on device; free some space; the previous checkpoint is unchanged"
     assert kept == "True True"
     assert left == "['best']"
 
 
-def test_a_judge_json_of_another_tokenizer_is_refused(exported: Path, tmp_path: Path) -> None:
+def test_judge_json_of_another_tokenizer_is_rejected(exported: Path, tmp_path: Path) -> None:
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
@@ -209,7 +210,7 @@ def test_a_judge_json_of_another_tokenizer_is_refused(exported: Path, tmp_path: 
         load_checkpoint(tmp_path)
 
 
-def test_a_truncated_checkpoint_is_refused_in_one_line(exported: Path, tmp_path: Path) -> None:
+def test_truncated_checkpoint_is_a_one_line_error(exported: Path, tmp_path: Path) -> None:
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes()[: 1000 if path.name == "model.safetensors" else None])
     with pytest.raises(CheckpointError, match=r"^[^\n]+transformers cannot load it[^\n]+$"):

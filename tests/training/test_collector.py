@@ -1,4 +1,4 @@
-"""The collector: which groups it keeps, what it draws beyond them, and that time has no say in it."""
+"""The collector: which groups it keeps, which items it draws, and that timing does not matter."""
 
 import asyncio
 import math
@@ -27,11 +27,11 @@ from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.synthetic.items import generate_items
 
 Say = Callable[[str, int], str]
-"""From the sequence so far, and the number of the rollout, to what comes next."""
+"""(sequence so far, number of the rollout) -> next text."""
 
 
 class NumberedEngine(ScriptedEngine):
-    """A script that also knows which rollout of its group it speaks for; it may take its time by chance."""
+    """A scripted engine whose text depends on the number of the rollout. It optionally has random delays."""
 
     def __init__(self, say: Say, *, delays: Random | None = None) -> None:
         super().__init__(())
@@ -59,11 +59,11 @@ class FixedPolicy:
         self.judge = Judge(engine=engine, tools=python_tools(sandbox))
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
-        raise AssertionError("it is never trained")
+        raise AssertionError("this policy is never trained")
 
 
 class Listed:
-    """Items in the order in which they are listed, over and over."""
+    """Yields all items in the given order, repeatedly."""
 
     def __init__(self, items: Sequence[TrainingItem]) -> None:
         self.learned: list[tuple[int, float, float]] = []
@@ -102,7 +102,7 @@ def items_of(kinds: str, *, mode: Mode = Mode.PAIRWISE) -> list[TrainingItem]:
 
 
 def say(sequence: str, number: int) -> str:
-    """Easy items are right, hard ones wrong, of mixed ones every second rollout is right; broken ones fail."""
+    """Easy items are always right, hard ones always wrong, mixed ones right in every second rollout; broken ones fail."""
     if "kind=broken" in sequence:
         raise EngineUnavailable("out of order")
     right = "kind=easy" in sequence or ("kind=mixed" in sequence and number % 2 == 0)
@@ -125,9 +125,9 @@ def kept(collected: Collected) -> list[str]:
     return [group.trajectories[0].item_id for group in collected.groups]
 
 
-async def test_each_draw_without_an_advantage_has_exactly_one_more_drawn() -> None:
+async def test_each_draw_without_an_advantage_is_replaced_by_one_draw() -> None:
     collected = await collect("EMHMMM", num_groups=2)
-    # E, M are drawn; E has H drawn, H has the second M drawn; with it there are two, so the last two are not drawn.
+    # E and M are drawn first. H replaces E, and the second M replaces H. The last two items are not needed.
     assert [draw.item.id for draw in collected.draws] == ["easy-0", "mixed-1", "hard-2", "mixed-3"]
     assert kept(collected) == ["mixed-1", "mixed-3"]
     stats = collected.stats
@@ -142,7 +142,7 @@ async def test_each_draw_without_an_advantage_has_exactly_one_more_drawn() -> No
         assert {t.weights_version for t in group.trajectories} == {5}
 
 
-async def test_at_the_cap_the_earliest_groups_without_an_advantage_fill_up() -> None:
+async def test_earliest_uninformative_groups_fill_the_step_at_the_cap() -> None:
     collected = await collect("EHMHEHEH", num_groups=3, max_draws=2)
     assert [draw.item.id for draw in collected.draws] == ["easy-0", "hard-1", "mixed-2", "hard-3", "easy-4", "hard-5"]
     assert kept(collected) == ["mixed-2", "easy-0", "hard-1"]
@@ -150,7 +150,7 @@ async def test_at_the_cap_the_earliest_groups_without_an_advantage_fill_up() -> 
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_kept_does_not_depend_on_who_is_fast(seed: int) -> None:
+async def test_kept_groups_do_not_depend_on_timing(seed: int) -> None:
     kinds = "".join(Random(9).choice("EHMM") for _ in range(40))
     quick = await collect(kinds, num_groups=8, max_rollouts=7)
     slow = await collect(kinds, num_groups=8, max_rollouts=16, delays=Random(seed))
@@ -161,9 +161,9 @@ async def test_what_is_kept_does_not_depend_on_who_is_fast(seed: int) -> None:
     ]
 
 
-async def test_a_pointwise_item_makes_two_groups_and_one_too_many_is_cut() -> None:
+async def test_pointwise_item_has_two_groups_and_a_surplus_group_is_dropped() -> None:
     collected = await collect("MEMM", num_groups=3, mode=Mode.POINTWISE)
-    # M and E are drawn for 3 groups; the two of E are lost, so M is drawn: 4 groups, of which 3 are kept.
+    # M and E are drawn for 3 groups. The two groups of E are uninformative, so M is drawn: 4 groups, of which 3 are kept.
     assert [draw.item.id for draw in collected.draws] == ["mixed-0", "easy-1", "mixed-2"]
     assert [(g.trajectories[0].item_id, g.trajectories[0].shown) for g in collected.groups] == [
         ("mixed-0", (0,)),
@@ -174,19 +174,19 @@ async def test_a_pointwise_item_makes_two_groups_and_one_too_many_is_cut() -> No
     assert [t.reward.correct for t in collected.groups[1].trajectories] == [1, 0, 1, 0]
 
 
-async def test_cross_credit_keeps_a_group_whose_credits_differ() -> None:
+async def test_cross_credit_keeps_groups_with_different_credits() -> None:
     collected = await collect("MM", num_groups=2, mode=Mode.POINTWISE, rule=RewardRule(pair_credit="cross"))
-    # GOOD gets 8 3 8 3 and POOR 3 8 3 8: an 8 beats two of four, a 3 beats none.
+    # GOOD gets 8 3 8 3 and POOR 3 8 3 8: an 8 beats two of four scores, a 3 beats none.
     assert [[t.reward.correct for t in group.trajectories] for group in collected.groups] == [[0.5, 0, 0.5, 0]] * 2
 
 
-async def test_a_group_that_is_right_all_through_is_kept_by_its_rewards_if_that_is_asked(pool: SandboxPool) -> None:
+async def test_group_that_is_all_right_is_informative_only_by_its_rewards(pool: SandboxPool) -> None:
     def first_runs_a_program(sequence: str, number: int) -> str:
         if number == 0 and not sequence.endswith("```\n"):
             return "```python\nprint(1)\n```\n```output"
         return "<preference>A</preference>"
 
-    chat = [replace(item("easy", 0), verifiable=False)]  # where a program costs the form: .1 beside 1
+    chat = [replace(item("easy", 0), verifiable=False)]  # not verifiable: a program breaks the format, 0.1 instead of 1
     kept_by: list[tuple[Literal["correct", "reward"], int]] = [("correct", 1), ("reward", 0)]
     for keep, filled in kept_by:
         policy = FixedPolicy(NumberedEngine(first_runs_a_program), pool)
@@ -196,7 +196,7 @@ async def test_a_group_that_is_right_all_through_is_kept_by_its_rewards_if_that_
         assert [group.fills for group in collected.groups] == [bool(filled)]
 
 
-async def test_a_failed_draw_is_dropped_counted_replaced_and_not_rewarded() -> None:
+async def test_failed_draw_is_dropped_counted_and_replaced() -> None:
     collected = await collect("MXMMM", num_groups=3)
     assert [draw.item.id for draw in collected.draws] == ["mixed-0", "broken-1", "mixed-2", "mixed-3"]
     assert kept(collected) == ["mixed-0", "mixed-2", "mixed-3"]
@@ -205,9 +205,9 @@ async def test_a_failed_draw_is_dropped_counted_replaced_and_not_rewarded() -> N
     assert isinstance(collected.draws[1].error, EngineUnavailable)
 
 
-async def test_a_draw_is_dropped_whole_if_its_sandbox_fails_once() -> None:
+async def test_whole_draw_is_dropped_if_the_sandbox_fails_once() -> None:
     class FailingOnce:
-        """Fails for the first program that it is given."""
+        """A sandbox that fails for the first program."""
 
         def __init__(self) -> None:
             self.num_runs = 0
@@ -216,7 +216,7 @@ async def test_a_draw_is_dropped_whole_if_its_sandbox_fails_once() -> None:
             self.num_runs += 1
             if self.num_runs == 1:
                 raise SandboxUnavailable("gone")
-            raise AssertionError("the other rollouts of the draw were cancelled, and no other runs a program")
+            raise AssertionError("the other rollouts of the draw are cancelled, and other draws run no program")
 
     def calls_once(sequence: str, number: int) -> str:
         if "number=0" in sequence and number == 0:
@@ -231,20 +231,20 @@ async def test_a_draw_is_dropped_whole_if_its_sandbox_fails_once() -> None:
     assert collected.stats["dapo/dropped"] == 1
 
 
-async def test_more_failures_than_half_end_the_step_with_the_last_of_them() -> None:
+async def test_step_fails_if_more_than_half_of_the_draws_fail() -> None:
     with pytest.raises(EngineUnavailable, match="out of order") as raised:
         await collect("XXMX", num_groups=2)
     assert "of the" in raised.value.__notes__[0]
 
 
-async def test_a_failed_draw_is_replaced_where_groups_without_an_advantage_are_not() -> None:
+async def test_failed_draw_is_replaced_without_dynamic_sampling() -> None:
     collected = await collect("EXMM", num_groups=2, max_draws=1)  # as without dynamic sampling
     assert [draw.item.id for draw in collected.draws] == ["easy-0", "broken-1", "mixed-2"]
     assert kept(collected) == ["mixed-2", "easy-0"]
     assert (collected.stats["dapo/filled"], collected.stats["dapo/dropped"]) == (1, 1)
 
 
-async def test_no_more_rollouts_run_at_a_time_than_may() -> None:
+async def test_concurrent_rollouts_are_limited() -> None:
     items = items_of("MMMM")
     engine = NumberedEngine(say, delays=Random(0))
     collector = Collector(FixedPolicy(engine), items, group_size=4, tools="off", max_rollouts=5)
@@ -252,13 +252,13 @@ async def test_no_more_rollouts_run_at_a_time_than_may() -> None:
     assert engine.most_at_once == 5
 
 
-async def test_an_item_that_comes_again_has_other_rollouts() -> None:
+async def test_repeated_item_has_new_rollouts() -> None:
     collected = await collect("M", num_groups=2)
     numbers = [[t.number for t in group.trajectories] for group in collected.groups]
     assert numbers == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-async def test_rollouts_are_seeded_by_step_rank_item_and_number_and_ask_for_no_probabilities() -> None:
+async def test_rollouts_are_seeded_by_step_rank_item_and_number() -> None:
     async def seeds(step: int, seed: int, rank: int = 0) -> list[int | None]:
         engine = NumberedEngine(say)
         collector = Collector(FixedPolicy(engine), items_of("M"), group_size=4, tools="off", seed=seed)
@@ -272,10 +272,10 @@ async def test_rollouts_are_seeded_by_step_rank_item_and_number_and_ask_for_no_p
     assert first == await seeds(0, 0)
     assert not set(first) & set(await seeds(1, 0))
     assert not set(first) & set(await seeds(0, 1))
-    assert not set(first) & set(await seeds(0, 0, rank=1))  # a refill may be what another rank draws too
+    assert not set(first) & set(await seeds(0, 0, rank=1))  # another rank may draw the same item
 
 
-async def test_the_order_learns_of_each_draw_in_turn() -> None:
+async def test_order_learns_the_results_of_each_draw() -> None:
     items = items_of("EMHXM")
     order = Listed(items)
     await Collector(FixedPolicy(NumberedEngine(say)), items, group_size=4, tools="off", order=order).collect(
@@ -284,7 +284,7 @@ async def test_the_order_learns_of_each_draw_in_turn() -> None:
     assert order.learned == [(0, 4, 0), (1, 2, 2), (2, 0, 4), (4, 2, 2)]
 
 
-async def test_difficulty_keeps_more_groups_than_turns_once_it_knows_the_items() -> None:
+async def test_difficulty_order_keeps_more_groups_after_learning() -> None:
     items = [item(kind, n) for n, kind in enumerate(("mixed", "easy", "hard", "easy", "hard", "easy") * 6)]
     order = DifficultyOrder(items, seed=0, group_size=4)
     collector = Collector(FixedPolicy(NumberedEngine(say)), items, group_size=4, tools="off", order=order)
@@ -292,13 +292,13 @@ async def test_difficulty_keeps_more_groups_than_turns_once_it_knows_the_items()
     assert sum(kept_fracs[-4:]) / 4 > 0.5  # a sixth of the items are mixed
 
 
-async def test_labels_are_voted_where_there_are_none() -> None:
+async def test_rollouts_vote_on_missing_labels() -> None:
     def votes(sequence: str, number: int) -> str:
         return f"<preference>{'B' if number == 3 else 'A'}</preference>"
 
     items = [item("easy", 0, best=None)]
     policy = FixedPolicy(NumberedEngine(votes))
-    with pytest.raises(ValueError, match='"easy-0" has no best response'):
+    with pytest.raises(ValueError, match='"easy-0" has no label'):
         Collector(policy, items)
     plain = PseudoLabels(weight=1, min_verified_mass=0)
     collector = Collector(policy, items, group_size=4, tools="off", pseudo=plain)
@@ -306,22 +306,22 @@ async def test_labels_are_voted_where_there_are_none() -> None:
     assert [t.reward.total for t in collected.groups[0].trajectories] == [1, 1, 1, 0]
     assert not any(key.startswith("judge/acc") for key in collected.stats)
 
-    trusting_none = Collector(policy, items, group_size=4, tools="off", max_draws=1, pseudo=PseudoLabels())
-    refused = await trusting_none.collect(step=0, num_groups=1)  # no program ran, so nothing is verified
+    verifying = Collector(policy, items, group_size=4, tools="off", max_draws=1, pseudo=PseudoLabels())
+    refused = await verifying.collect(step=0, num_groups=1)  # no program ran, so no answer is verified
     assert [t.reward.total for t in refused.groups[0].trajectories] == [0, 0, 0, 0]
     assert (refused.stats["ttrl/refused_frac"], refused.stats["dapo/filled"]) == (1, 1)
 
 
-async def test_the_voted_label_is_held_against_a_known_one_in_the_metrics_alone() -> None:
+async def test_known_label_affects_only_the_metrics_of_a_vote() -> None:
     items = items_of("H")
     plain = PseudoLabels(weight=1, min_verified_mass=0)
     collector = Collector(FixedPolicy(NumberedEngine(say)), items, group_size=4, tools="off", max_draws=1, pseudo=plain)
     collected = await collector.collect(step=0, num_groups=1)
-    assert [t.reward.total for t in collected.groups[0].trajectories] == [1, 1, 1, 1]  # all agree, and all are wrong
+    assert [t.reward.total for t in collected.groups[0].trajectories] == [1, 1, 1, 1]  # all agree, but all are wrong
     assert (collected.stats["ttrl/label_acc"], collected.stats["judge/acc/hard/pairwise"]) == (0, 0)
 
 
-async def test_the_opposite_order_is_a_second_verifier(pool: SandboxPool) -> None:
+async def test_opposite_order_is_a_second_verifier(pool: SandboxPool) -> None:
     def first_place(sequence: str, number: int) -> str:
         ran = sequence.endswith("```\n")
         return "<preference>A</preference>" if ran else "```python\nprint('hello')\n```\n```output"
@@ -331,32 +331,32 @@ async def test_the_opposite_order_is_a_second_verifier(pool: SandboxPool) -> Non
         collector = Collector(policy, [item("easy", 0)], group_size=2, max_draws=1, pseudo=PseudoLabels(swap=swap))
         collected = await collector.collect(step=0, num_groups=1)
         assert len(collected.groups[0].trajectories) == 2
-        # A judge that always names the first place names the other response when the order is opposite.
+        # A judge that always chooses the first position chooses the other response in the opposite order.
         assert collected.stats["ttrl/refused_frac"] == refused
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     policy = FixedPolicy(NumberedEngine(say))
     with pytest.raises(ValueError, match="group_size: 1"):
         Collector(policy, items_of("M"), group_size=1)
     with pytest.raises(ValueError, match=r"max_draws: 0\.5"):
         Collector(policy, items_of("M"), max_draws=0.5)
-    with pytest.raises(ValueError, match="nothing to draw"):
+    with pytest.raises(ValueError, match="items: none given"):
         Collector(policy, [])
 
 
-async def test_tools_without_a_sandbox_are_refused() -> None:
+async def test_tools_without_a_sandbox_are_rejected() -> None:
     with pytest.raises(ValueError, match="the policy has no sandbox"):
         await collect("M", num_groups=1, tools="auto")
 
 
-async def test_the_bundled_judge_collects_with_a_real_sandbox_and_takes_new_weights(pool: SandboxPool) -> None:
-    items = generate_items(Mode.POINTWISE, count=2, seed=3, mixture=Mixture(conduct=0.0))
+async def test_embedded_policy_collects_with_a_real_sandbox_and_loads_weights(pool: SandboxPool) -> None:
+    items = generate_items(Mode.POINTWISE, count=1, seed=3, mixture=Mixture(conduct=0.0))
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
         collector = Collector(policy, items, group_size=2, seed=1, max_draws=1)
-        first = await collector.collect(step=0, num_groups=4)
+        first = await collector.collect(step=0, num_groups=2)
         every = [t for group in first.groups for t in group.trajectories]
-        assert len(every) == 8
+        assert len(every) == 4
         assert all(len(t.ids) == len(t.mask) == len(t.logprobs) for t in every)
         assert all(p == 0.0 for t in every for p, m in zip(t.logprobs, t.mask, strict=True) if m == 0)
         assert first.stats["tool/use_rate"] > 0.5
@@ -364,18 +364,18 @@ async def test_the_bundled_judge_collects_with_a_real_sandbox_and_takes_new_weig
 
         weights = load_file(bundled_checkpoint() / "model.safetensors")
         await policy.load(weights, version=1)
-        again = await collector.collect(step=0, num_groups=4)
+        again = await collector.collect(step=0, num_groups=2)
         assert [_ids(group) for group in again.groups] == [_ids(group) for group in first.groups]
         assert {t.weights_version for group in again.groups for t in group.trajectories} == {1}
 
         halved = {name: tensor / 2 if "o_proj" in name else tensor.clone() for name, tensor in weights.items()}
         await policy.load(halved, version=2)
         for tensor in halved.values():
-            tensor.zero_()  # in place, as an optimiser does: the policy has its own copy
-        other = (await collector.collect(step=0, num_groups=4)).groups[0].trajectories[0]
+            tensor.zero_()  # in place, like an optimizer; the policy has a copy
+        other = (await collector.collect(step=0, num_groups=2)).groups[0].trajectories[0]
         assert other.logprobs != first.groups[0].trajectories[0].logprobs
         uniform = -math.log(len(weights["model.embed_tokens.weight"]))
-        assert other.logprobs[0] > uniform / 2, "weights of zero would say everything alike"
+        assert other.logprobs[0] > uniform / 2, "with zero weights, all tokens would have the same probability"
 
 
 def _ids(group: Any) -> list[tuple[int, ...]]:

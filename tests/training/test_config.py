@@ -1,4 +1,4 @@
-"""A recipe says what is wrong with it: which key, what was given, what would do."""
+"""Errors in a recipe name the key, the given value and the valid values."""
 
 from pathlib import Path
 
@@ -9,18 +9,18 @@ from tirjudge_training.trainers.verl.options import requirements
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_of_the_package_is_read(name: str) -> None:
+def test_every_bundled_recipe_is_valid(name: str) -> None:
     recipe = load_recipe(name)
     assert parse_recipe(recipe.resolved(), source=name) == recipe
 
 
-def test_a_resolved_recipe_names_every_key() -> None:
+def test_resolved_recipe_has_every_key() -> None:
     resolved = load_recipe("tiny-cpu-zero").resolved()
     assert set(resolved) == set(Recipe.model_fields)
-    assert resolved["rl"]["clip_high"] == 0.3  # a default of the paper, said by no recipe of a laptop
+    assert resolved["rl"]["clip_high"] == 0.3  # a default, which this recipe does not set
 
 
-def test_the_large_recipes_have_the_papers_numbers() -> None:
+def test_large_recipes_have_the_settings_of_the_paper() -> None:
     for name in ("eight-gpu-zero", "multi-node-zero"):
         recipe = load_recipe(name)
         assert (recipe.sft.batch, recipe.sft.learning_rate, recipe.sft.epochs) == (64, 2e-6, 1)
@@ -33,24 +33,24 @@ def test_the_large_recipes_have_the_papers_numbers() -> None:
         )
         assert (recipe.sampling.rollouts, recipe.sampling.preset, recipe.rl.max_tool_calls) == (4, "paper", 3)
         assert recipe.validation.share == 0.05
-    # 128 prompts x 8 rollouts over 4 processes with 4 sequences a pass: 1024 / 16 = 64 passes
+    # 128 prompts x 8 rollouts on 4 processes with 4 sequences per pass: 1024 / 16 = 64 passes
     eight = load_recipe("eight-gpu-zero")
     passes = eight.rl.grad_accumulation(sequences=eight.rl.sequences_per_step, num_processes=eight.launch.processes)
     assert passes == 64
 
 
-def test_verl_can_follow_the_recipe_for_many_machines() -> None:
+def test_verl_supports_the_multi_node_recipe() -> None:
     assert requirements(load_recipe("multi-node-zero").rl)
 
 
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: there is no such key; did you mean steps?"),
+        ({"rl": {"stepz": 3}}, "r.yaml: rl.stepz: unknown key; did you mean steps?"),
         ({"rl": {"steps": "x"}}, "r.yaml: rl.steps: 'x' given; input should be a valid integer"),
         (
             {"data": {"synthetic": {"pairwize": 1}}},
-            "r.yaml: data.synthetic.pairwize: there is no such key; did you mean pairwise?",
+            "r.yaml: data.synthetic.pairwize: unknown key; did you mean pairwise?",
         ),
         ({"start": {"checkpoint": "a", "weak": {}}}, "r.yaml: start: checkpoint and weak both given"),
         ({"teacher": {}}, "r.yaml: teacher: nothing given; set checkpoint, engine_url, or chat_url"),
@@ -63,20 +63,20 @@ def test_verl_can_follow_the_recipe_for_many_machines() -> None:
             {"data": {"items": "a.parquet"}},
             "r.yaml: data.items: 'a.parquet' given; give a list, such as [a.parquet]",
         ),
-        ({"rl": 3}, "r.yaml: rl: 3 given; give keys with their values"),
+        ({"rl": 3}, "r.yaml: rl: 3 given; give a mapping of keys to values"),
         ({"trainer": "deepspeed"}, "r.yaml: trainer: 'deepspeed' given; installed are trl, verl"),
-        ({"verl": {"node": 2}}, "r.yaml: verl.node: there is no such key; did you mean nodes?"),
-        ({"zero": {}}, "r.yaml: zero: there is no such key; known are seed, trainer"),
+        ({"verl": {"node": 2}}, "r.yaml: verl.node: unknown key; did you mean nodes?"),
+        ({"zero": {}}, "r.yaml: zero: unknown key; valid keys are seed, trainer"),
     ],
 )
-def test_a_wrong_key_or_value_is_named_with_what_would_do(tree: dict[str, object], message: str) -> None:
+def test_error_names_the_key_the_value_and_a_valid_value(tree: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         parse_recipe(tree, source="r.yaml")
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
 
 
-def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
+def test_overrides_replace_keys_of_the_recipe(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("rl: {steps: 5, kl: 0.0}\n")
     recipe = load_recipe(str(file), overrides=["rl.steps=7", "data.tasks=[math]", "start.weak.steps=3", "tools=false"])
@@ -89,7 +89,7 @@ def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
     ("recipe", "overrides", "message"),
     [
         ("nowhere.yaml", [], "recipe: nowhere.yaml is not a file; give a YAML file, or one of eight-gpu-zero"),
-        ("tiny-cpu-zero", ["rl.steps"], "--set rl.steps: not KEY=VALUE"),
+        ("tiny-cpu-zero", ["rl.steps"], "--set rl.steps: not of the form KEY=VALUE"),
         (
             "tiny-cpu-zero",
             ["rl.steps=0"],
@@ -97,19 +97,19 @@ def test_keys_are_set_anew_from_the_command_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_recipe_that_cannot_be_read_is_named(recipe: str, overrides: list[str], message: str) -> None:
+def test_unreadable_recipe_is_named(recipe: str, overrides: list[str], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         load_recipe(recipe, overrides=overrides)
     assert str(raised.value).startswith(message)
 
 
-def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+def test_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("rl: [1\n")
     with pytest.raises(ValueError, match="not YAML"):
         load_recipe(str(file))
     file.write_text("- 1\n")
-    with pytest.raises(ValueError, match="list given; a recipe is a mapping of keys to values"):
+    with pytest.raises(ValueError, match="must be a mapping of keys to values, not list"):
         load_recipe(str(file))
     file.write_bytes(b"\xdc\x00")
     with pytest.raises(ValueError, match=r"r\.yaml: not YAML: not text"):
@@ -123,14 +123,14 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
     assert load_recipe(str(file), overrides=["gate.mode=off"]).gate.mode == "off"
 
 
-def test_accelerates_own_file_ships_and_a_missing_one_is_named():
+def test_fsdp2_config_is_bundled_and_a_missing_file_is_named():
     sharded = load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=fsdp2"])
     assert Path(accelerate_file(sharded.launch.accelerate or "")).is_file()
     with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is not a file; .* or fsdp2"):
         load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=mine.yaml"])
 
 
-def test_only_a_trainer_that_is_named_has_its_section() -> None:
+def test_only_selected_or_configured_trainers_have_sections() -> None:
     assert "verl" not in load_recipe("tiny-cpu-zero").resolved()
     assert load_recipe("multi-node-zero").resolved()["verl"]["nodes"] == 2
     both = load_recipe("tiny-cpu-zero", overrides=["verl.nodes=3"])

@@ -1,4 +1,4 @@
-"""Eq. 2: worked by hand, equal to TRL's, and no gradient where the policy did not write."""
+"""Eq. 2: matches manual values and TRL, and has no gradient at tokens that the policy did not sample."""
 
 import asyncio
 import math
@@ -16,17 +16,17 @@ from tirjudge_training.trainers.trl.rl import RLStage
 G = 4
 
 
-def test_four_rollouts_with_rewards_0_1_1_1_give_the_first_minus_one_and_a_half() -> None:
+def test_advantages_match_manual_values() -> None:
     # mean 3/4; squared deviations 9/16 + 3 * 1/16 = 3/4; over G - 1 = 3: 1/4; standard deviation 1/2; -3/4 / 1/2 = -3/2
     advantages = group_advantages(torch.tensor([[0.0, 1.0, 1.0, 1.0]]), eps=0.0)
     torch.testing.assert_close(advantages, torch.tensor([[-1.5, 0.5, 0.5, 0.5]]))
 
 
-def test_a_group_that_agrees_has_no_advantage() -> None:
+def test_group_with_equal_rewards_has_no_advantage() -> None:
     assert group_advantages(torch.tensor([[0.1] * 4, [1.0] * 4])).abs().max() == 0
 
 
-def test_equation_2_by_hand() -> None:
+def test_loss_matches_manual_values() -> None:
     ratios = torch.tensor([[0.5, 1.0], [1.5, 1.0], [1.2, 7.0], [0.5, 1.0]])
     mask = torch.tensor([[1, 1], [1, 0], [1, 0], [1, 0]])
     reference = torch.zeros(4, 2)
@@ -41,8 +41,8 @@ def test_equation_2_by_hand() -> None:
         group_size=4,
     )
     # rollout 1: min(.5 * -1.5, .8 * -1.5) = -1.2, clipped   and   1 * -1.5 = -1.5
-    # rollout 2: min(1.5 * .5, 1.3 * .5)   =   .65, clipped  (its second place is padding)
-    # rollout 3: 1.2 * .5                  =   .6            (its second place is program output, whatever its ratio)
+    # rollout 2: min(1.5 * .5, 1.3 * .5)   =   .65, clipped  (its second token is padding)
+    # rollout 3: 1.2 * .5                  =   .6            (its second token is program output; its ratio is ignored)
     # rollout 4: min(.5 * .5, .8 * .5)     =   .25
     # -(-1.2 - 1.5 + .65 + .6 + .25) / 5 tokens = 1.2 / 5 = .24; two of five clipped
     # k3 of the one token that differs: 2 - ln 2 - 1 = .3068528; over 5 tokens .0613706
@@ -52,7 +52,7 @@ def test_equation_2_by_hand() -> None:
     assert loss.total.item() == pytest.approx(0.24 + 0.01 * 0.0613706, abs=1e-6)
 
 
-def test_normalisers_weigh_tokens_by_batch_or_by_group() -> None:
+def test_normalizers_weight_tokens_by_batch_or_by_group() -> None:
     mask = torch.tensor([[1, 1], [1, 0], [1, 0], [0, 0]])  # groups of two: three tokens, and one
     by_batch = token_weights(mask, group_size=2, normaliser="token_mean")
     by_group = token_weights(mask, group_size=2, normaliser="group_mean")
@@ -60,19 +60,19 @@ def test_normalisers_weigh_tokens_by_batch_or_by_group() -> None:
     torch.testing.assert_close(by_group, torch.tensor([[1 / 6, 1 / 6], [1 / 6, 0], [1 / 2, 0], [0, 0]]))
 
 
-def test_a_group_without_tokens_counts_for_nothing() -> None:
+def test_group_without_tokens_has_no_weight() -> None:
     mask = torch.tensor([[1, 1], [1, 0], [0, 0], [0, 0]])
     weights = token_weights(mask, group_size=2, normaliser="group_mean")
     torch.testing.assert_close(weights, mask / 3)
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_shapes_that_do_not_match_are_rejected() -> None:
     a = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=r"advantages \(3,\) given"):
         dapo_loss(a, old_logprobs=a, reference_logprobs=None, advantages=torch.zeros(3), mask=a, group_size=2)
 
 
-def test_soft_penalty_is_trls() -> None:
+def test_soft_penalty_equals_that_of_trl() -> None:
     from trl.rewards import get_soft_overlong_punishment
 
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
@@ -95,7 +95,7 @@ def settings_of(**changes) -> RLSettings:
 
 
 def answer_logprobs(model, rows, *, length: int) -> torch.Tensor:
-    """(B, length): each answer token's log-probability by a plain forward pass of its own row, 0 beyond its end."""
+    """(B, length): the log-probability of each answer token, from a separate forward pass per row; 0 after the end."""
     found = []
     for row in rows:
         ids = torch.tensor([[*row.prompt_ids, *row.ids]])
@@ -111,7 +111,7 @@ def start(tmp_path_factory):
 
 
 def open_trainer(start, folder, *, groups, settings):
-    """TRL's trainer as a stage makes it, its policy moved away from the reference."""
+    """TRL's trainer as a stage creates it, with the policy moved away from the reference."""
 
     class NoPolicy:
         version = 0
@@ -141,7 +141,7 @@ def open_trainer(start, folder, *, groups, settings):
 
 
 def trl_gradients(trainer) -> tuple[float, dict[str, torch.Tensor]]:
-    """Loss and gradients of one whole step, over its passes."""
+    """Loss and gradients of one complete step, summed over its passes."""
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     batch = [{"prompt": ""} for _ in range(trainer.args.generation_batch_size)]
@@ -153,12 +153,12 @@ def trl_gradients(trainer) -> tuple[float, dict[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("normaliser", ["token_mean", "group_mean"])
 @pytest.mark.parametrize("old_policy", ["trainer", "engine"])
-def test_loss_and_gradient_are_trls(start, tmp_path, normaliser, old_policy) -> None:
+def test_loss_and_gradient_equal_those_of_trl(start, tmp_path, normaliser, old_policy) -> None:
     settings = settings_of(normaliser=normaliser, old_policy=old_policy)
     groups = made_up_groups(num_groups=2, group_size=G)
     trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)
     rows = [row for group in groups for row in group.trajectories]
-    if old_policy == "engine":  # probabilities near the policy's, so that some ratios are clipped and some are not
+    if old_policy == "engine":  # probabilities close to the policy's, so that only some ratios are clipped
         groups, rows = with_engine_logprobs(trainer.model, groups)
         trainer.rollout_func.__self__.collector = FixedCollector(groups)
     with runner:
@@ -188,14 +188,14 @@ def test_loss_and_gradient_are_trls(start, tmp_path, normaliser, old_policy) -> 
     )
     loss.total.backward()
     assert theirs == pytest.approx(loss.total.item(), abs=1e-5)
-    assert loss.kl > 1e-3  # the reference counts
+    assert loss.kl > 1e-3  # the policy differs from the reference
     assert (loss.clip_frac > 0.05) == (old_policy == "engine")
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(their_gradients[name], parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
 def with_engine_logprobs(model, groups):
-    """The same groups as an engine would bring them whose weights lag a little behind."""
+    """Return the groups with log-probabilities of an engine whose weights are slightly older."""
     from dataclasses import replace
 
     from tirjudge_training.groups import RolloutGroup
@@ -215,9 +215,9 @@ def with_engine_logprobs(model, groups):
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, masked, monkeypatch) -> None:
-    # All rows in one pass, so that the states of the hook stand where the rows do.
+    # All rows in one pass, so that the states in the hook have the order of the rows.
     monkeypatch.setattr(
-        "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+        "tirjudge_training.trainers.trl.adapters.group_by_length", lambda lengths, **_: [list(range(len(lengths)))]
     )
     settings = settings_of(mask_observations=masked, per_device_batch=2 * G)
     groups = made_up_groups(num_groups=2, group_size=G, seed=4)
@@ -230,12 +230,19 @@ def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, ma
             states.append(output)
 
     trainer.model.model.norm.register_forward_hook(keep)
+    batches = []
+    compute_loss = trainer.compute_loss
+
+    def record_inputs(model, inputs, *arguments, **options):
+        batches.append(inputs)
+        return compute_loss(model, inputs, *arguments, **options)
+
+    monkeypatch.setattr(trainer, "compute_loss", record_inputs)
     with runner:
         trl_gradients(trainer)
-    (state,) = states
-    inputs = trainer._buffered_inputs[0]
+    (state,), (inputs,) = states, batches
     prompt, sampled, present = inputs["prompt_ids"].shape[1], inputs["tool_mask"], inputs["completion_mask"]
-    # The state at a place predicts the next token: the state before a token is where its loss would come from.
+    # The state at a position predicts the next token, so the loss of a token has its gradient at the previous position.
     sizes = state.grad[:, prompt - 1 : -1].abs().amax(dim=-1)
     learns = (inputs["advantages"][:, None] != 0) & (sampled * present > 0)
     observed = observation_places(groups, inputs)
@@ -246,14 +253,15 @@ def test_gradient_at_every_observation_token_is_exactly_zero(start, tmp_path, ma
     assert sizes[present == 0].max() == 0
 
 
-def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_path, monkeypatch) -> None:
+def test_grouping_rows_by_length_gives_the_same_loss_as_padding(start, tmp_path, monkeypatch) -> None:
     settings = settings_of(per_device_batch=2 * G)
     groups = made_up_groups(num_groups=2, group_size=G, seed=4)
     found = []
     for together in (False, True):
         if together:
             monkeypatch.setattr(
-                "tirjudge_training.trainers.trl.adapters.rows_alike", lambda lengths, **_: [list(range(len(lengths)))]
+                "tirjudge_training.trainers.trl.adapters.group_by_length",
+                lambda lengths, **_: [list(range(len(lengths)))],
             )
         trainer, runner = open_trainer(start, tmp_path / str(together), groups=groups, settings=settings)
         with runner:
@@ -265,7 +273,7 @@ def test_rows_of_like_length_together_give_what_all_rows_padded_give(start, tmp_
 
 
 def observation_places(groups, inputs) -> torch.Tensor:
-    """(B, T), true where a program's output stands, found by the ids: rows come shuffled."""
+    """(B, T), true at program outputs. Rows are found by their ids, because TRL shuffles them."""
     masks = {row.ids: row.mask for group in groups for row in group.trajectories}
     places = torch.zeros_like(inputs["completion_ids"], dtype=torch.bool)
     for number, (ids, present) in enumerate(zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)):

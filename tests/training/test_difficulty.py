@@ -1,4 +1,4 @@
-"""Which items are drawn: each once an epoch, or those that are likely to be mixed."""
+"""Item orders: each item once per epoch, or items that are likely to be mixed."""
 
 import json
 from collections import Counter
@@ -32,7 +32,7 @@ def drawn(order: ItemOrder, num: int, *, step: int = 0, rank: int = 0, num_group
     return list(islice(order.stream(step=step, rank=rank, num_groups=num_groups), num))
 
 
-def test_an_epoch_holds_each_item_once_and_the_next_is_shuffled_anew() -> None:
+def test_each_epoch_has_every_item_once_in_a_new_order() -> None:
     order = EpochOrder(items(12), seed=1)
     epochs = [[index for step in range(3 * e, 3 * e + 3) for index in drawn(order, 4, step=step)] for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(12))
@@ -45,21 +45,21 @@ def test_ranks_share_an_epoch() -> None:
     assert sorted(index for rank in range(3) for index in drawn(order, 4, rank=rank)) == list(range(12))
 
 
-def test_a_step_that_ends_an_epoch_goes_on_in_the_next() -> None:
+def test_step_at_the_end_of_an_epoch_continues_with_the_next_epoch() -> None:
     order = EpochOrder(items(6), seed=1)
-    seen = Counter(index for step in range(3) for index in order._own(step=step, rank=0, num_groups=4))
-    assert seen == dict.fromkeys(range(6), 2)  # 3 steps of 4 are two epochs of 6; step 1 has two of each epoch
+    seen = Counter(index for step in range(3) for index in order.scheduled(step=step, rank=0, num_groups=4))
+    assert seen == dict.fromkeys(range(6), 2)  # 3 steps of 4 are two epochs of 6; step 1 has two items of each epoch
     assert all(len(set(drawn(order, 4, step=step))) == 4 for step in range(3)), "no step draws an item twice"
 
 
-def test_pointwise_items_count_for_two_groups() -> None:
+def test_pointwise_items_count_as_two_groups() -> None:
     both = items(4, mode=Mode.POINTWISE) + items(4)
-    order = EpochOrder(both, seed=3)  # 4 * 2 + 4 = 12 groups an epoch
-    seen = [index for step in range(3) for index in order._own(step=step, rank=0, num_groups=4)]
+    order = EpochOrder(both, seed=3)  # 4 * 2 + 4 = 12 groups per epoch
+    seen = [index for step in range(3) for index in order.scheduled(step=step, rank=0, num_groups=4)]
     assert sorted(seen) == list(range(8))
 
 
-def test_what_comes_after_a_steps_own_items_is_all_the_others_first() -> None:
+def test_items_of_other_steps_follow_those_of_the_step() -> None:
     order = EpochOrder(items(10), seed=1)
     stream = drawn(order, 30, num_groups=4)
     assert sorted(stream[:10]) == list(range(10))
@@ -68,7 +68,7 @@ def test_what_comes_after_a_steps_own_items_is_all_the_others_first() -> None:
     assert stream != drawn(EpochOrder(items(10), seed=2), 30, num_groups=4)
 
 
-def test_the_posterior_is_updated_as_the_docstring_says() -> None:
+def test_posterior_matches_manual_values() -> None:
     order = DifficultyOrder(items(2), seed=0, group_size=8, discount=0.5)
     order.learn(0, correct=6, wrong=2)
     assert order.posterior(0) == (7.0, 3.0)  # 1 + .5 * 0 + 6, 1 + .5 * 0 + 2
@@ -77,7 +77,7 @@ def test_the_posterior_is_updated_as_the_docstring_says() -> None:
     assert order.posterior(1) == (1.0, 1.0)
 
 
-def test_items_that_are_always_right_or_always_wrong_are_drawn_last() -> None:
+def test_items_with_uniform_results_are_drawn_last() -> None:
     order = DifficultyOrder(items(30), seed=0, group_size=8)
     for index in range(30):
         correct = {0: 8, 1: 4, 2: 0}[index % 3]
@@ -86,7 +86,7 @@ def test_items_that_are_always_right_or_always_wrong_are_drawn_last() -> None:
     assert {index % 3 for index in drawn(order, 10)} == {1}
 
 
-def test_the_draw_depends_on_seed_step_rank_and_state_alone() -> None:
+def test_draws_depend_only_on_seed_step_rank_and_state() -> None:
     def fresh(seed: int = 0) -> DifficultyOrder:
         return DifficultyOrder(items(20), seed=seed, group_size=4, num_ranks=2)
 
@@ -104,13 +104,13 @@ def test_the_draw_depends_on_seed_step_rank_and_state_alone() -> None:
     assert drawn(resumed, 30, step=7) == drawn(taught, 30, step=7)
 
 
-def test_the_state_of_another_order_or_of_other_items_is_refused() -> None:
+def test_state_of_another_order_or_other_items_is_rejected() -> None:
     order = DifficultyOrder(items(2), seed=0, group_size=4)
-    with pytest.raises(ValueError, match='"epoch" given, "difficulty" is configured'):
+    with pytest.raises(ValueError, match='"epoch" given, but "difficulty" is configured'):
         order.restore(EpochOrder(items(2), seed=0).state())
-    with pytest.raises(ValueError, match='item "gone" is not among the items'):
+    with pytest.raises(ValueError, match='unknown item "gone"'):
         order.restore({"kind": "difficulty", "posteriors": {"gone": [1, 2]}})
     with pytest.raises(ValueError, match="2 given for 3 ranks"):
         DifficultyOrder(items(2), seed=0, group_size=4, num_ranks=3)
-    with pytest.raises(ValueError, match="nothing to draw"):
+    with pytest.raises(ValueError, match="items: none given"):
         EpochOrder([], seed=0)

@@ -1,4 +1,4 @@
-"""Two processes make the step that one makes, whether each holds all weights or a part."""
+"""Two processes make the same step as one process, with replicated or sharded weights."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests.training.tiny import made_up_groups, save_tiny
 from tirjudge.durable import lock_folder
 from tirjudge_training.config import Recipe, load_recipe
-from tirjudge_training.learning import learn, write_job
+from tirjudge_training.learning import learn, main, write_job
 from tirjudge_training.trainers import StageJob
 from tirjudge_training.training_samples import write_trajectories
 
@@ -41,7 +41,7 @@ def run(command: list[str], *, start: Path, folder: Path) -> dict:
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_step_that_one_makes_however_long_their_rows_are(tmp_path) -> None:
+def test_two_processes_make_the_same_step_as_one_with_rows_of_any_length(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
@@ -51,7 +51,7 @@ def test_two_processes_make_the_step_that_one_makes_however_long_their_rows_are(
 
 
 @pytest.mark.slow
-def test_two_processes_that_hold_half_the_weights_each_do_so_too_and_go_on_where_they_stopped(tmp_path) -> None:
+def test_two_sharded_processes_make_the_same_step_as_one_and_resume(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     sharded = [*TORCHRUN, *SCRIPT, "--sharded"]
@@ -61,12 +61,12 @@ def test_two_processes_that_hold_half_the_weights_each_do_so_too_and_go_on_where
     assert second["num_sharded"] > 0
     assert [row["step"] for row in second["log"]] == [2]
     check_same(alone["log"], [*first["log"], *second["log"]])
-    assert alone["given"] == second["given"]  # the policy is given whole weights
+    assert alone["given"] == second["given"]  # the policy gets complete weights
     check_same_weights(tmp_path / "alone", tmp_path / "both", start=start)
 
 
 def check_same(ours: list[dict], theirs: list[dict]) -> None:
-    # TRL's KL and entropy are means of the passes' means, and which rows share a pass differs; the loss is exact.
+    # TRL averages KL and entropy over passes, and the rows of a pass differ. The loss does not depend on that.
     for name in ("train/loss", "train/grad_norm", "sync/dlogp_mean"):
         assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], abs=1e-6, rel=1e-5), name
 
@@ -81,7 +81,7 @@ def check_same_weights(ours: Path, theirs: Path, *, start: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_will_not(tmp_path) -> None:
+def test_stage_of_two_processes_trains_the_same_weights_and_reports_errors(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     rows = [trajectory for group in made_up_groups(num_groups=4, group_size=4) for trajectory in group.trajectories]
     write_trajectories(tmp_path / "kept.parquet", rows)
@@ -108,13 +108,11 @@ def test_a_stage_of_two_processes_learns_what_one_does_and_says_itself_why_it_wi
     check_same_weights(tmp_path / "alone" / "trainer", tmp_path / "both" / "trainer", start=start)
 
 
-def test_nothing_is_trained_beside_a_process_that_outlived_its_run(tmp_path) -> None:
+def test_training_is_refused_while_an_old_process_holds_the_folder(tmp_path) -> None:
     job = StageJob(recipe=Recipe(), kind="rl", name="rl-1", run=tmp_path, start=tmp_path, folder=tmp_path / "trainer")
     (tmp_path / "trainer").mkdir()
     write_job(job, tmp_path / "job.json")
     held = lock_folder(tmp_path / "trainer")
-    command = [sys.executable, "-m", "tirjudge_training.learning", str(tmp_path / "job.json")]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    with pytest.raises(ValueError, match="trainer: another process"):
+        main(tmp_path / "job.json")
     os.close(held)
-    assert refused.returncode == 1
-    assert "trainer: another process writes it" in refused.stderr

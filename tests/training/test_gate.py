@@ -1,4 +1,4 @@
-"""The gate: a stage that lost accuracy or the use of its tools is not built on."""
+"""The gate rejects stages that lost accuracy or tool use."""
 
 from dataclasses import replace
 
@@ -7,52 +7,52 @@ import pytest
 from tirjudge_training.gate import GateRule, ValidationScore, compare
 
 
-def standing(right: str, *, tool_use: float | None = 1.0) -> ValidationScore:
-    """One letter an item: r right, w wrong; accuracy is their share."""
+def score(right: str, *, tool_use: float | None = 1.0) -> ValidationScore:
+    """A score from one letter per item: r is right, w is wrong."""
     results = {str(place): letter == "r" for place, letter in enumerate(right)}
     return ValidationScore(accuracy=right.count("r") / len(right), tool_use=tool_use, right=results)
 
 
-def test_a_better_stage_is_taken() -> None:
-    decided = compare(standing("rrrrwwww"), standing("rrrrrrww"), rule=GateRule())
+def test_better_stage_is_accepted() -> None:
+    decided = compare(score("rrrrwwww"), score("rrrrrrww"), rule=GateRule())
     assert decided.accepted
     assert decided.complaints == ()
 
 
-def test_a_stage_that_lost_items_is_refused() -> None:
+def test_stage_that_lost_items_is_rejected() -> None:
     # 2 lost, 0 gained, accuracy .75 -> .5: 2 > 1 * sqrt(2)
-    decided = compare(standing("rrrrrrww"), standing("wwrrrrww"), rule=GateRule())
+    decided = compare(score("rrrrrrww"), score("wwrrrrww"), rule=GateRule())
     assert not decided.accepted
     assert decided.complaints == ("accuracy fell from 75.0% to 50.0%: 2 held-out items lost, 0 gained",)
 
 
-def test_a_fall_within_the_noise_is_taken() -> None:
+def test_drop_within_the_noise_is_accepted() -> None:
     # 3 lost, 2 gained: 1 is not above sqrt(5) = 2.24, though accuracy fell by 12.5 points
-    before, after = standing("rrrrrwww"), standing("wwwrrrrw")
+    before, after = score("rrrrrwww"), score("wwwrrrrw")
     assert compare(before, after, rule=GateRule()).accepted
     assert not compare(before, after, rule=GateRule(z=0.0)).accepted
 
 
-def test_a_fall_within_the_margin_is_taken() -> None:
-    before, after = standing("r" * 10), standing("w" + "r" * 9)
+def test_drop_within_the_margin_is_accepted() -> None:
+    before, after = score("r" * 10), score("w" + "r" * 9)
     assert compare(before, after, rule=GateRule(z=0.0, margin=0.1)).accepted
     assert not compare(before, after, rule=GateRule(z=0.0, margin=0.09)).accepted
 
 
 @pytest.mark.parametrize(("after", "accepted"), [(0.76, True), (0.75, False)])
-def test_a_stage_that_forgot_its_tools_is_refused(after: float, accepted: bool) -> None:
+def test_stage_with_less_tool_use_is_rejected(after: float, accepted: bool) -> None:
     # 95 % of .8 is .76
-    decided = compare(standing("rw", tool_use=0.8), standing("rw", tool_use=after), rule=GateRule())
+    decided = compare(score("rw", tool_use=0.8), score("rw", tool_use=after), rule=GateRule())
     assert decided.accepted is accepted
 
 
-def test_without_verifiable_items_tool_use_is_not_asked_for() -> None:
-    assert compare(standing("rw", tool_use=None), standing("rw", tool_use=None), rule=GateRule()).accepted
+def test_tool_use_is_not_checked_without_verifiable_items() -> None:
+    assert compare(score("rw", tool_use=None), score("rw", tool_use=None), rule=GateRule()).accepted
 
 
-def test_a_warning_is_written_down_and_the_stage_taken() -> None:
-    worse = replace(standing("wwrrrrww"), tool_use=0.0)
-    decided = compare(standing("rrrrrrww"), worse, rule=GateRule(mode="warn"))
+def test_warn_records_complaints_and_accepts_the_stage() -> None:
+    worse = replace(score("wwrrrrww"), tool_use=0.0)
+    decided = compare(score("rrrrrrww"), worse, rule=GateRule(mode="warn"))
     assert decided.accepted
     assert len(decided.complaints) == 2
-    assert compare(standing("rrrrrrww"), worse, rule=GateRule(mode="off")).complaints == ()
+    assert compare(score("rrrrrrww"), worse, rule=GateRule(mode="off")).complaints == ()

@@ -1,4 +1,4 @@
-"""Items: files that say what is wrong with them, and held-out shares that no prompt straddles."""
+"""Items: errors in files are named, and training and held-out items share no prompt."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ ROW: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ["items.parquet", "items.jsonl", "items.jsonl.gz"])
-def test_items_come_back_as_they_were_written(name: str, tmp_path: Path) -> None:
+def test_items_survive_a_round_trip_through_a_file(name: str, tmp_path: Path) -> None:
     write_items([TEXT, TALK], tmp_path / name)
     assert read_items(tmp_path / name) == [TEXT, TALK]
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -60,70 +60,70 @@ def test_items_come_back_as_they_were_written(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["items.parquet", "items.jsonl"])
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"best": 2}, "best: 2 given with 2 responses, it is 0 to 1, or null"),
-        ({"responses": ["4"]}, "responses: 1 given, pointwise takes exactly 2"),
-        ({"order": [0, 0]}, "order: [0, 0] given, it holds each of 0 to 1 once"),
+        ({"best": 2}, "best: 2 given with 2 responses, must be 0 to 1, or null"),
+        ({"responses": ["4"]}, "responses: 1 given, pointwise needs exactly 2"),
+        ({"order": [0, 0]}, "order: [0, 0] given, must contain each of 0 to 1 once"),
         ({"mode": "sidewise"}, "mode: Input should be 'pointwise', 'pairwise' or 'listwise'"),
         ({"best": "one"}, "best: Input should be a valid integer"),
         ({"verifiable": None}, "verifiable: Input should be a valid boolean"),
     ],
 )
-def test_a_wrong_value_is_named_by_file_row_and_column(
-    name: str, change: dict[str, Any], said: str, tmp_path: Path
+def test_invalid_value_is_named_with_file_row_and_column(
+    name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     bad = {**ROW, "id": "s", **change}
     _write_rows([ROW, bad] if name.endswith("jsonl") else [bad], tmp_path / name)
     row = 2 if name.endswith("jsonl") else 1
     with pytest.raises(ValueError) as raised:
         read_items(tmp_path / name)
-    assert str(raised.value) == f"{tmp_path / name}, row {row}: {said}"
+    assert str(raised.value) == f"{tmp_path / name}, row {row}: {message}"
 
 
 @pytest.mark.parametrize("column", sorted(ROW))
-def test_a_missing_column_is_named(column: str, tmp_path: Path) -> None:
+def test_missing_column_is_named(column: str, tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     _write_rows([{key: value for key, value in ROW.items() if key != column}], path)
     with pytest.raises(ValueError, match=f'row 1: the column "{column}" is missing'):
         read_items(path)
 
 
-def test_columns_that_are_not_known_are_left_aside(tmp_path: Path) -> None:
+def test_unknown_columns_are_ignored(tmp_path: Path) -> None:
     _write_rows([{**ROW, "split": "train"}], tmp_path / "items.jsonl")
     (item,) = read_items(tmp_path / "items.jsonl")
     assert (item.id, item.best, item.shown()) == ("r", 1, ((0,), (1,)))
 
 
-def test_an_id_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_id_is_rejected(tmp_path: Path) -> None:
     _write_rows([ROW, {**ROW, "id": "s"}, ROW], tmp_path / "items.jsonl")
-    with pytest.raises(ValueError, match=r'row 3: id: "r" stands in row 1 too'):
+    with pytest.raises(ValueError, match=r'row 3: id: "r" is also in row 1'):
         read_items(tmp_path / "items.jsonl")
-    with pytest.raises(ValueError, match='"a" comes more than once'):
+    with pytest.raises(ValueError, match='"a" occurs more than once'):
         write_items([TEXT, TEXT], tmp_path / "twice.parquet")
     assert not (tmp_path / "twice.parquet").exists()
 
 
-def test_what_is_no_file_of_items_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_item_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
     (tmp_path / "broken.jsonl").write_text(json.dumps(ROW) + "\n{")
     with gzip.open(tmp_path / "list.jsonl.gz", "wt") as file:
         file.write("[]\n")
-    for name, said in [
+    for name, message in [
         ("none.jsonl", "no such file"),
-        ("", r"a folder given; a file in it would do, such as .*train\.parquet"),
+        ("", r"is a folder; give a file, such as .*train\.parquet"),
         ("broken.parquet", "not Parquet"),
         ("broken.jsonl", "line 2: not JSON"),
-        ("list.jsonl.gz", "line 1: an object"),
+        ("list.jsonl.gz", "line 1: not a JSON object"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             read_items(tmp_path / name)
     (tmp_path / "items.csv").write_text("id")
-    with pytest.raises(ValueError, match=r"kept in \.parquet"):
+    with pytest.raises(ValueError, match=r"give a \.parquet, \.jsonl or"):
         read_items(tmp_path / "items.csv")
 
 
-def test_a_request_forces_no_verdict_and_keeps_the_given_order_of_responses() -> None:
+def test_request_forces_no_verdict_and_keeps_the_order_of_responses() -> None:
     request = TEXT.request(seed=3, temperature=1, tools="off", max_tool_calls=2)
     assert (request.force_verdict, request.temperature, request.seed) == (False, 1.0, 3)
     assert (request.responses, request.tools, request.max_tool_calls) == (["4", "5"], "off", 2)
@@ -131,7 +131,7 @@ def test_a_request_forces_no_verdict_and_keeps_the_given_order_of_responses() ->
     assert TALK.request(seed=0, temperature=0.5).prompt == list(TALK.prompt)
 
 
-def test_each_task_and_mode_has_its_share_held_out_and_no_prompt_is_on_both_sides() -> None:
+def test_each_task_and_mode_has_its_share_held_out_without_shared_prompts() -> None:
     items = [
         replace(TEXT, id=f"{task}{n}{mode}", prompt=f"{task} {n // 2}", task=task, mode=mode, order=(0, 1))
         for task, size in (("math", 400), ("code", 40))
@@ -139,7 +139,7 @@ def test_each_task_and_mode_has_its_share_held_out_and_no_prompt_is_on_both_side
         for mode in (Mode.PAIRWISE, Mode.POINTWISE)
     ]
     training, held_out = validation_split(items, share=0.05, seed=1)
-    # 5 % of 400 are 20, of 40 are 2; prompts come in fours here, two of each mode, so the shares are met exactly.
+    # 5 % of 400 are 20, 5 % of 40 are 2. Each prompt has four items, two of each mode, so the shares are exact.
     assert Counter((item.task, item.mode) for item in held_out) == {
         ("math", "pairwise"): 20, ("math", "pointwise"): 20, ("code", "pairwise"): 2, ("code", "pointwise"): 2,
     }  # fmt: skip
@@ -150,7 +150,7 @@ def test_each_task_and_mode_has_its_share_held_out_and_no_prompt_is_on_both_side
     assert validation_split(items, share=0.05, seed=2)[1] != held_out
 
 
-def test_a_small_task_has_one_item_held_out_and_a_single_prompt_none() -> None:
+def test_small_task_has_one_held_out_item_and_a_single_prompt_none() -> None:
     pair = [replace(TEXT, id=str(n), prompt=str(n)) for n in range(2)]
     alone = [replace(TEXT, id="alone", task="code")]
     training, held_out = validation_split([*pair, *alone], share=0.05)

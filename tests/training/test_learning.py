@@ -1,4 +1,4 @@
-"""Learning itself: a judge that was taught to guess finds back to its tools, and with them to what is right, by rewards."""
+"""RL restores the tool use and the accuracy of a judge that was trained to guess."""
 
 from pathlib import Path
 from statistics import fmean
@@ -44,7 +44,7 @@ RECIPE = {
 
 
 @pytest.mark.slow
-def test_reinforcement_teaches_the_use_of_tools_and_with_it_what_is_right(tmp_path: Path) -> None:
+def test_rl_restores_tool_use_and_accuracy(tmp_path: Path) -> None:
     state = run_stages("rl", parse_recipe(RECIPE, source="test"), out=tmp_path / "run")
     start, trained = (state.stage(name).validation for name in ("start", "rl-1"))
     assert start is not None
@@ -59,4 +59,4 @@ def test_reinforcement_teaches_the_use_of_tools_and_with_it_what_is_right(tmp_pa
         assert fmean(values[-2:]) > fmean(values[:2]) + gain, key
     for trajectory in read_trajectories(tmp_path / "run" / "rollouts" / "rl-1" / "step-000001.parquet"):
         observed = [p for p, sampled in zip(trajectory.logprobs, trajectory.mask, strict=True) if not sampled]
-        assert set(observed) <= {0.0}  # nobody sampled them, and no gradient comes from them (test_dapo.py)
+        assert set(observed) <= {0.0}  # observations were not sampled; test_dapo.py checks that they have no gradient

@@ -1,4 +1,4 @@
-"""Synthetic pairs: sampled from a chat endpoint on a real socket, checked in the real sandbox."""
+"""Synthetic pairs, sampled from a chat endpoint on a real socket and checked in the real sandbox."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ ANSWERS = {
 }
 
 
-def said_by_turns() -> Callable[[str], str]:
-    """What the model says: to sums 42 and then other numbers, to the rest what is right and then what is not."""
+def scripted_answers() -> Callable[[str], str]:
+    """Return a model function. Its first answer to a problem is right, and its later answers are wrong."""
     turns: Counter[str] = Counter()
     lock = threading.Lock()
 
@@ -77,7 +77,7 @@ def said_by_turns() -> Callable[[str], str]:
             turn, turns[name] = turns[name], turns[name] + 1
         if name in ANSWERS:
             return ANSWERS[name][min(turn, 1)]
-        # the third wrong one says what the second one does, in other words
+        # the third wrong answer is equivalent to the second one
         return ("It is 42.", "It is 41.", "It is 40.", "So the answer is 40.", "It is 39.", "It is 38.")[turn % 6]
 
     return say
@@ -88,9 +88,9 @@ def run_pairs(chat: ChatServer, tmp_path: Path, *more: str) -> Any:
     return CliRunner().invoke(APP, [*arguments, "--slots", "1", *more])
 
 
-def test_answers_become_items_of_every_kind(tmp_path: Path) -> None:
+def test_answers_become_items_for_every_kind_of_check(tmp_path: Path) -> None:
     write_problems([problem("sum"), DOUBLE, LOWER], tmp_path / "problems.jsonl")
-    with serving_chat(said_by_turns()) as chat:
+    with serving_chat(scripted_answers()) as chat:
         done = run_pairs(chat, tmp_path, "--model", "a,b", "--samples", "3", "--concurrency", "1")
     assert done.exit_code == 0, done.output
     body = chat.bodies[0]
@@ -112,24 +112,25 @@ def test_answers_become_items_of_every_kind(tmp_path: Path) -> None:
     }  # fmt: skip
     assert manifest["rejected"] == {"listwise/no_negative": 2}
     assert manifest["right_by_model"] == {"a": {"checked": 9, "right": 3}, "b": {"checked": 9, "right": 0}}
-    # what another command merges into its problems
+    # the file of candidates for `tirjudge train data build`
     candidates = read_candidates(tmp_path / "out" / "candidates.jsonl")
     assert [one.right for one in candidates["code", "double"]].count(True) == 1
 
 
-def test_negatives_of_a_list_have_different_final_answers(tmp_path: Path) -> None:
+def test_wrong_responses_of_a_listwise_item_have_different_final_answers(tmp_path: Path) -> None:
     write_problems([problem("sum")], tmp_path / "problems.jsonl")
-    with serving_chat(said_by_turns()) as chat:
+    with serving_chat(scripted_answers()) as chat:
         done = run_pairs(chat, tmp_path, "--model", "m", "--samples", "6", "--modes", "listwise", "--concurrency", "1")
     assert done.exit_code == 0, done.output
     (item,) = read_items(tmp_path / "out" / "items.parquet")
     assert item.mode is Mode.LISTWISE
     numbers = [last_number(response) for response in item.responses]
     assert numbers[item.best or 0] == 42
-    assert len(numbers) == len(set(numbers)) >= 4  # 41, 40, 39, 38: "So the answer is 40." stands beside no "It is 40."
+    assert len(numbers) == len(set(numbers)) >= 4  # 41, 40, 39, 38: only one of the two answers 40 is used
 
 
-def test_a_run_that_was_killed_asks_nothing_twice(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_resumed_run_repeats_only_the_pending_request(tmp_path: Path) -> None:
     write_problems([problem(f"sum{i}") for i in range(12)], tmp_path / "problems.jsonl")
     journal = tmp_path / "out" / "journal" / "samples.jsonl"
     reached, free = threading.Event(), threading.Event()
@@ -155,7 +156,7 @@ def test_a_run_that_was_killed_asks_nothing_twice(tmp_path: Path) -> None:
         process.wait(60)
         free.set()
         kept = [json.loads(line) for line in journal.read_text().splitlines()]
-        assert len(kept) == 9  # the tenth was asked for, and never answered
+        assert len(kept) == 9  # the tenth request was pending
         with journal.open("a") as file:
             file.write('{"ask": "torn')
         done = run_pairs(chat, tmp_path, "--model", "m")
@@ -169,9 +170,9 @@ def test_a_run_that_was_killed_asks_nothing_twice(tmp_path: Path) -> None:
     assert len(journal.read_text().splitlines()) == 24
 
 
-def test_the_same_command_again_asks_and_checks_nothing(tmp_path: Path) -> None:
+def test_repeated_command_sends_no_requests_and_runs_no_checks(tmp_path: Path) -> None:
     write_problems([problem("sum"), LOWER], tmp_path / "problems.jsonl")
-    with serving_chat(said_by_turns()) as chat:
+    with serving_chat(scripted_answers()) as chat:
         assert run_pairs(chat, tmp_path, "--model", "m").exit_code == 0
         before = (tmp_path / "out" / "items.parquet").read_bytes()
         checks = (tmp_path / "out" / "journal" / "checks.jsonl").read_bytes()
@@ -183,9 +184,9 @@ def test_the_same_command_again_asks_and_checks_nothing(tmp_path: Path) -> None:
     assert len(chat.bodies) == 6  # the third answer to each
 
 
-def test_answers_that_were_cut_or_empty_are_not_used(tmp_path: Path) -> None:
+def test_cut_answers_are_not_used(tmp_path: Path) -> None:
     write_problems([LOWER], tmp_path / "problems.jsonl")
-    with serving_chat(said_by_turns(), choice={"finish_reason": "length"}) as chat:
+    with serving_chat(scripted_answers(), choice={"finish_reason": "length"}) as chat:
         done = run_pairs(chat, tmp_path, "--model", "m")
     assert done.exit_code == 0, done.output
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -193,7 +194,7 @@ def test_answers_that_were_cut_or_empty_are_not_used(tmp_path: Path) -> None:
     assert manifest["rejected"]["pairwise/no_candidates"] == 1
 
 
-def test_an_endpoint_that_is_busy_is_asked_again_and_one_prompt_that_it_refuses_is_counted(tmp_path: Path) -> None:
+def test_busy_endpoint_is_retried_and_a_refused_prompt_is_counted(tmp_path: Path) -> None:
     write_problems([problem("sum"), LOWER], tmp_path / "problems.jsonl")
     busy = [(429, {"retry-after": "0"}, {"error": {"message": "slow down"}})]
 
@@ -201,7 +202,7 @@ def test_an_endpoint_that_is_busy_is_asked_again_and_one_prompt_that_it_refuses_
         is_refused = "lower" in body["messages"][0]["content"]
         return (400, {"error": {"message": "this prompt breaks our rules"}}) if is_refused else None
 
-    with serving_chat(said_by_turns(), busy=busy, refuses=refuses) as chat:
+    with serving_chat(scripted_answers(), busy=busy, refuses=refuses) as chat:
         done = run_pairs(chat, tmp_path, "--model", "m", "--concurrency", "1")
     assert done.exit_code == 0, done.output
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -211,53 +212,56 @@ def test_an_endpoint_that_is_busy_is_asked_again_and_one_prompt_that_it_refuses_
 
 
 @pytest.mark.parametrize(
-    ("url", "status", "said"),
+    ("url", "status", "message"),
     [
         ("http://127.0.0.1:9/v1", 1, "http://127.0.0.1:9/v1/chat/completions cannot be reached"),
         ("127.0.0.1:9", 2, "--endpoint: 127.0.0.1:9 is not a URL"),
     ],
 )
-def test_a_bad_endpoint_is_one_clear_line(tmp_path: Path, url: str, status: int, said: str) -> None:
+def test_bad_endpoint_is_a_one_line_error(tmp_path: Path, url: str, status: int, message: str) -> None:
     write_problems([LOWER], tmp_path / "problems.jsonl")
     arguments = ["--problems", str(tmp_path / "problems.jsonl"), "--endpoint", url, "--model", "m"]
     done = CliRunner().invoke(APP, [*arguments, "--out", str(tmp_path / "out")])
     assert done.exit_code == status
     (line,) = [line for line in done.stderr.splitlines() if "tirjudge train pairs" in line]
-    assert said in line
+    assert message in line
     assert "Traceback" not in done.output
 
 
-def test_a_model_that_the_endpoint_does_not_have_is_one_clear_line(tmp_path: Path) -> None:
+def test_unknown_model_is_a_one_line_error(tmp_path: Path) -> None:
     write_problems([LOWER], tmp_path / "problems.jsonl")
     refuses = lambda body: (404, {"error": {"message": f"no model {body['model']}"}})  # noqa: E731
-    with serving_chat(said_by_turns(), refuses=refuses) as chat:
-        done = run_pairs(chat, tmp_path, "--model", "nobody", "--concurrency", "1")
+    with serving_chat(scripted_answers(), refuses=refuses) as chat:
+        done = run_pairs(chat, tmp_path, "--model", "missing", "--concurrency", "1")
     assert done.exit_code == 2
-    assert "answered 404: no model nobody" in done.stderr
+    assert "404: no model missing" in done.stderr
     assert len(chat.bodies) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ([], "no problems given; --problems FILE or --generated N would do"),
-        (["--problems", "/nowhere.jsonl"], "/nowhere.jsonl: there is no such file"),
-        (["--generated", "1", "--modes", "triples"], "--modes: triples given; pointwise, pairwise, listwise would do"),
+        ([], "no problems given; use --problems FILE or --generated N"),
+        (["--problems", "/nowhere.jsonl"], "/nowhere.jsonl: no such file"),
+        (
+            ["--generated", "1", "--modes", "triples"],
+            "--modes: unknown mode triples; valid modes are pointwise, pairwise, listwise",
+        ),
     ],
 )
-def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_one_line_errors(tmp_path: Path, arguments: list[str], message: str) -> None:
     given = ["--endpoint", "http://127.0.0.1:9", "--model", "m", "--out", str(tmp_path / "out"), *arguments]
     done = CliRunner().invoke(APP, given)
     assert done.exit_code == 2
-    assert done.stderr.strip() == f"tirjudge train pairs: {said}"
+    assert done.stderr.strip() == f"tirjudge train pairs: {message}"
 
 
-def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
+def test_two_journals_cannot_open_one_file(tmp_path: Path) -> None:
     with Journal(tmp_path / "j.jsonl"), pytest.raises(ValueError, match="another process writes it"):
         Journal(tmp_path / "j.jsonl")
 
 
-def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
+def test_conversation_is_sent_unchanged_and_other_sampling_has_another_key() -> None:
     talk = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi."))
     (ask,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1))
     assert ask.messages == talk
@@ -300,19 +304,21 @@ def test_a_conversation_is_sent_as_it_is_and_other_sampling_asks_anew() -> None:
     ],
     ids=lambda value: value["func_name"] if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_verifier_functions_tell_right_from_wrong(named: dict[str, Any], right: str, wrong: str) -> None:
+def test_verifier_functions_accept_right_and_reject_wrong_answers(
+    named: dict[str, Any], right: str, wrong: str
+) -> None:
     assert follows(json.dumps(named), right)
     assert not follows(json.dumps(named), wrong)
 
 
-def test_a_verifier_that_there_is_none_of_is_named() -> None:
+def test_unknown_verifier_is_named() -> None:
     with pytest.raises(NoVerifier, match="no verifier function 'validate_response_language'"):
         follows('{"func_name": "validate_response_language", "language": "de"}', "gut")
     with pytest.raises(NoVerifier, match="validate_end"):
         follows('{"func_name": "validate_end"}', "gut")
 
 
-def test_generated_problems_differ_and_their_instructions_are_checked_by_their_own_truth() -> None:
+def test_generated_problems_are_distinct_and_their_instructions_can_be_checked() -> None:
     drawn = draw_problems(60, seed=3)
     assert drawn == draw_problems(60, seed=3)
     assert len({one.id for one in drawn}) == 60
@@ -323,7 +329,7 @@ def test_generated_problems_differ_and_their_instructions_are_checked_by_their_o
     assert not follows(json.dumps({"func_name": "kinds", **kinds}), "la la")
 
 
-async def test_answers_are_marked_by_what_the_problem_names() -> None:
+async def test_answers_are_checked_with_the_check_of_the_problem() -> None:
     answers = tuple(
         CandidateAnswer(text=text) for text in ("It is 42.", r"So \boxed{\frac{84}{2}}", "It is 41.", "I pass.")
     )
@@ -345,7 +351,7 @@ async def test_answers_are_marked_by_what_the_problem_names() -> None:
     assert none.reason is Reason.UNVERIFIABLE_ANSWER
 
 
-async def test_a_verifier_of_ones_own_takes_the_place_of_ours(pool: SandboxPool) -> None:
+async def test_additional_verifier_replaces_the_built_in_check(pool: SandboxPool) -> None:
     async def is_short(problem: TrainingProblem, text: str) -> bool:
         return len(text) < 4
 

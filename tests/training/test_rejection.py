@@ -1,4 +1,4 @@
-"""Rejection sampling, on cases small enough to be worked out by eye."""
+"""Rejection sampling, on cases that are small enough to check manually."""
 
 import pytest
 
@@ -25,10 +25,10 @@ def names(trajectories: tuple[TrainingSample, ...]) -> list[str]:
     return [f"{one.item_id}{one.number}" for one in trajectories]
 
 
-def test_only_whole_rewards_are_learnt_from() -> None:
+def test_only_trajectories_with_full_reward_are_kept() -> None:
     samples = [
         trajectory("a", 0, right=False, calls=0),
-        trajectory("a", 1, right=True, calls=1, reward=0.1),  # right, in the wrong form
+        trajectory("a", 1, right=True, calls=1, reward=0.1),  # right, with a wrong format
         trajectory("b", 0, right=True, calls=1),
     ]
     kept = keep_best(samples, preset="paper")
@@ -36,7 +36,7 @@ def test_only_whole_rewards_are_learnt_from() -> None:
     assert (kept.num_sampled, kept.num_perfect, kept.num_surplus) == (3, 1, 0)
 
 
-def test_the_paper_keeps_the_fewest_calls_then_the_shortest_then_the_first() -> None:
+def test_paper_keeps_fewest_calls_then_shortest_then_first() -> None:
     samples = [
         trajectory("a", 0, right=True, calls=2, length=3),
         trajectory("a", 1, right=True, calls=1, length=9),
@@ -50,7 +50,7 @@ def test_the_paper_keeps_the_fewest_calls_then_the_shortest_then_the_first() -> 
 
 
 def lucky_guesses() -> list[TrainingSample]:
-    """Guesses are right in 2 of 4, programs in 4 of 4; of prompt a both, of prompt b a guess alone."""
+    """Guesses are right in 2 of 4 samples, programs in 4 of 4. Prompt a has both, b only guesses, c only programs."""
     return [
         trajectory("a", 0, right=True, calls=0),
         trajectory("a", 1, right=False, calls=0),
@@ -63,7 +63,7 @@ def lucky_guesses() -> list[TrainingSample]:
     ]
 
 
-def test_the_paper_keeps_lucky_guesses() -> None:
+def test_paper_keeps_lucky_guesses() -> None:
     assert names(keep_best(lucky_guesses(), preset="paper").trajectories) == ["a0", "b0", "c0"]
 
 
@@ -74,7 +74,7 @@ def test_robust_keeps_the_strategy_that_wins_in_the_task() -> None:
     assert (kept.num_perfect, kept.num_of_losing_strategy, kept.num_surplus) == (6, 2, 2)
 
 
-def test_each_task_has_its_own_winner() -> None:
+def test_each_task_has_a_separate_winner() -> None:
     talk = [
         trajectory("t", 0, right=True, calls=0, task="conduct"),
         trajectory("t", 1, right=False, calls=1, task="conduct"),
@@ -82,7 +82,7 @@ def test_each_task_has_its_own_winner() -> None:
     assert winning_strategies([*lucky_guesses(), *talk]) == {"math": (True,), "conduct": (False,)}
 
 
-def test_a_strategy_that_was_tried_once_does_not_win_by_luck() -> None:
+def test_strategy_tried_once_does_not_win_by_luck() -> None:
     # one guess, right: (1 + 1) / 3 = .67; ten programs, nine right: 10 / 12 = .83
     samples = [trajectory("a", 0, right=True, calls=0)]
     samples += [trajectory("b", number, right=number > 0, calls=1) for number in range(10)]
@@ -95,7 +95,7 @@ def test_equal_strategies_both_win() -> None:
     assert names(keep_best(samples, preset="robust").trajectories) == ["a0"]
 
 
-def test_what_is_right_in_both_orders_stays_though_its_strategy_loses() -> None:
+def test_trajectory_right_in_both_orders_is_kept_despite_a_losing_strategy() -> None:
     one_way = [trajectory("d", number, right=True, calls=0) for number in range(2)]
     other_way = [trajectory("d", number, right=True, calls=0, shown=(1, 0)) for number in range(2)]
     wrong = [trajectory("e", number, right=False, calls=0) for number in range(6)]
@@ -108,7 +108,7 @@ def test_what_is_right_in_both_orders_stays_though_its_strategy_loses() -> None:
     ]  # fmt: skip
 
 
-def test_one_wrong_sample_in_one_order_is_not_right_in_both() -> None:
+def test_one_wrong_sample_is_not_right_in_both_orders() -> None:
     samples = [
         trajectory("d", 0, right=True, calls=0),
         trajectory("d", 1, right=False, calls=0),
@@ -117,11 +117,11 @@ def test_one_wrong_sample_in_one_order_is_not_right_in_both() -> None:
     assert sound_in_both_orders(samples) == frozenset()
 
 
-def test_a_response_shown_alone_has_no_other_order() -> None:
+def test_pointwise_prompts_have_no_second_order() -> None:
     samples = [trajectory("p", 0, right=True, calls=0, shown=(index,)) for index in range(2)]
     assert sound_in_both_orders(samples) == frozenset()
 
 
-def test_keeping_none_of_a_prompt_is_a_mistake() -> None:
+def test_per_prompt_below_one_is_rejected() -> None:
     with pytest.raises(ValueError, match="per_prompt: 0 given"):
         keep_best([], preset="paper", per_prompt=0)

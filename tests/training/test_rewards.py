@@ -1,4 +1,4 @@
-"""Rewards, worked out by hand on rollouts of a few turns."""
+"""Rewards of rollouts with a few turns, compared with manually computed values."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def rollout(
     output: str = "",
     forced: bool = False,
 ) -> Rollout:
-    """One that called a program for each outcome, and then said the label."""
+    """A rollout with one program per outcome, followed by a verdict with the label."""
     completion = Completion(text="x", token_ids=(1,), logprobs=(-0.5,), finish_reason="stop")
     calls = [Turn(completion=completion, result=ExecResult(outcome=o, stdout=output), output=output) for o in outcomes]
     stop = stop or (StopReason.NO_VERDICT if label is None else StopReason.VERDICT)
@@ -68,7 +68,7 @@ def totals(item: TrainingItem, group: Sequence[Rollout], **rule: object) -> list
 
 
 CASES = [
-    # what it did                                              Rc     Rf     Rt     R
+    # rollout                                                  Rc     Rf     Rt     R
     (rollout("B"), 1.0, True, True, 1.0),
     (rollout("B", OK, OK, OK), 1.0, True, True, 1.0),
     (rollout("B", OK, ERROR), 1.0, True, False, 0.1),
@@ -83,17 +83,17 @@ CASES = [
 
 
 @pytest.mark.parametrize(("done", "correct", "form", "tool", "total"), CASES)
-def test_the_paper_reward_by_hand(done: Rollout, correct: float, form: bool, tool: bool, total: float) -> None:
+def test_tir_reward_matches_manual_values(done: Rollout, correct: float, form: bool, tool: bool, total: float) -> None:
     (reward,) = rewards_of(PAIR, {SHOWN: [done]}, rule=RewardRule())[SHOWN]
     assert reward == RolloutReward(total=total, correct=correct, format=form, tool=tool)
 
 
-def test_where_nothing_can_be_computed_a_program_costs_the_form() -> None:
+def test_program_breaks_the_format_of_unverifiable_items() -> None:
     assert totals(CHAT, [rollout("B"), rollout("B", OK), rollout("A")]) == [1.0, 0.1, 0.0]
     assert totals(CHAT, [rollout("B"), rollout("B", OK), rollout("A")], no_tool_rule=False) == [1.0, 1.0, 0.0]
 
 
-def test_each_switch_drops_its_conjunct() -> None:
+def test_each_switch_disables_its_part_of_the_reward() -> None:
     failed, four, called = rollout("B", ERROR), rollout("B", OK, OK, OK, OK), rollout("B", OK)
     assert totals(PAIR, [failed, four], tool=False) == [1.0, 1.0]
     assert totals(PAIR, [failed, four], format=False) == [0.1, 0.1]
@@ -101,13 +101,13 @@ def test_each_switch_drops_its_conjunct() -> None:
     assert totals(PAIR, [called, four], max_calls=0) == [0.1, 0.1]
 
 
-def test_a_list_is_right_by_what_was_shown() -> None:
+def test_listwise_labels_refer_to_the_order_shown() -> None:
     item = replace(PAIR, mode=Mode.LISTWISE, responses=("w", "x", "y"), best=2, order=(1, 2, 0))
     # A is response 1, B is response 2 (the right one), C is response 0
     assert totals(item, [rollout("A"), rollout("B"), rollout("C")]) == [0.0, 1.0, 0.0]
 
 
-def test_pointwise_pairs_by_index_earn_together_and_a_tie_earns_nothing() -> None:
+def test_pointwise_pairs_share_correctness_and_ties_get_zero() -> None:
     good = [rollout("8"), rollout("5"), rollout("3"), rollout(None), rollout("9", ERROR)]
     bad = [rollout("4"), rollout("5"), rollout("6"), rollout("1"), rollout("2")]
     found = rewards_of(SCORED, {(0,): good, (1,): bad}, rule=RewardRule())
@@ -123,16 +123,16 @@ def test_scores_are_compared_as_numbers() -> None:
     assert found[(0,)][0].correct == 1
 
 
-def test_cross_credit_is_the_share_of_the_others_that_were_beaten() -> None:
+def test_cross_credit_is_the_share_of_beaten_rollouts() -> None:
     good, bad = [rollout("8"), rollout("5")], [rollout("4"), rollout("6"), rollout("8")]
     found = rewards_of(SCORED, {(0,): good, (1,): bad}, rule=RewardRule(pair_credit="cross"))
-    # 8 beats 4, 6 and not 8: 2/3. 5 beats 4 alone: 1/3. 4 lost to both: 2/2; 6 to 8 alone: 1/2; 8 to none: 0.
+    # 8 beats 4 and 6, but not 8: 2/3. 5 beats only 4: 1/3. 4 loses to both: 2/2. 6 loses only to 8: 1/2. 8 loses to none: 0.
     assert [reward.correct for reward in found[(0,)]] == pytest.approx([2 / 3, 1 / 3])
     assert [reward.correct for reward in found[(1,)]] == pytest.approx([1, 1 / 2, 0])
     assert [reward.total for reward in found[(0,)]] == pytest.approx([2 / 3, 1 / 3])
 
 
-def test_artist_adds_answer_form_and_the_share_of_programs_that_ran() -> None:
+def test_artist_reward_adds_answer_format_and_tool_parts() -> None:
     group = [
         rollout("B", OK, ERROR),  # 1 + 1 + 1/2
         rollout("A", OK),  # 0 + 1 + 1
@@ -143,21 +143,21 @@ def test_artist_adds_answer_form_and_the_share_of_programs_that_ran() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "message"),
     [
-        ({(0, 1): [rollout("A")]}, "it is shown as"),
-        ({(0,): [rollout("A")]}, "it is shown as"),
+        ({(0, 1): [rollout("A")]}, "its prompts are"),
+        ({(0,): [rollout("A")]}, "its prompts are"),
     ],
 )
-def test_groups_that_are_not_the_items_are_refused(groups: dict[tuple[int, ...], list[Rollout]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_groups_of_other_prompts_are_rejected(groups: dict[tuple[int, ...], list[Rollout]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         rewards_of(PAIR, groups, rule=RewardRule())
 
 
-def test_what_cannot_be_rewarded_is_refused() -> None:
-    with pytest.raises(ValueError, match="takes pseudo-labels"):
+def test_missing_label_and_unequal_groups_are_rejected() -> None:
+    with pytest.raises(ValueError, match="use pseudo-labels"):
         rewards_of(replace(PAIR, best=None), {SHOWN: [rollout("A")]}, rule=RewardRule())
-    with pytest.raises(ValueError, match="of one size"):
+    with pytest.raises(ValueError, match="must have the same size"):
         rewards_of(SCORED, {(0,): [rollout("8")], (1,): []}, rule=RewardRule())
     with pytest.raises(ValueError, match="extra"):
         RewardRule.model_validate({"fromat": False})
@@ -168,7 +168,7 @@ OUTCOMES = st.lists(st.sampled_from(list(Outcome)), max_size=5)
 
 
 @given(LABELS, OUTCOMES, st.booleans(), st.sampled_from(list(StopReason)))
-def test_a_binary_answer_earns_0_or_a_tenth_or_1(
+def test_binary_answer_has_reward_0_or_a_tenth_or_1(
     label: str | None, outcomes: list[Outcome], verifiable: bool, stop: StopReason
 ) -> None:
     item = replace(PAIR, verifiable=verifiable)
@@ -182,7 +182,7 @@ SCORES = st.lists(st.sampled_from([*map(str, range(1, 11)), None]), min_size=4, 
 
 
 @given(SCORES, SCORES)
-def test_cross_credit_gives_both_sides_the_same_sum_and_index_credit_is_its_diagonal(
+def test_cross_credit_sums_agree_and_index_credit_is_the_diagonal(
     above: list[str | None], below: list[str | None]
 ) -> None:
     groups = {(0,): [rollout(label) for label in above], (1,): [rollout(label) for label in below]}
@@ -206,13 +206,13 @@ def test_one_verified_answer_outweighs_a_majority() -> None:
     assert (plain.label, plain.verified_mass) == (0, pytest.approx(1 / 3))
 
 
-def test_a_tie_takes_the_lowest_index_and_is_not_trusted() -> None:
+def test_tied_vote_has_the_lowest_index_and_is_not_trusted() -> None:
     vote = verified_vote([1, 0], [True, True], weight=2.0)
     assert (vote.label, vote.tied, vote.verified_mass) == (0, True, 1.0)
     assert not vote.is_trusted(min_verified_mass=0.0)
 
 
-def test_a_vote_with_too_little_executed_behind_it_is_not_trusted() -> None:
+def test_vote_with_too_little_verified_weight_is_not_trusted() -> None:
     vote = verified_vote([0, 0, 0, 1], [True, False, False, False], weight=2.0)  # 2 of 5
     assert vote.is_trusted(min_verified_mass=0.4)
     assert not vote.is_trusted(min_verified_mass=0.41)
@@ -221,13 +221,13 @@ def test_a_vote_with_too_little_executed_behind_it_is_not_trusted() -> None:
         verified_vote([0], [True], weight=0)
 
 
-def test_pseudo_rewards_follow_the_vote_and_not_the_label() -> None:
+def test_pseudo_rewards_use_the_vote_and_not_the_label() -> None:
     group = [rollout("A"), rollout("B", ERROR), rollout("A", ERROR), rollout(None)]
     vote = verified_vote([1, 0, 1, None], [False] * 4, weight=1.0)
-    assert vote.label == 1  # shown as A; the item says that B is right
+    assert vote.label == 1  # shown as A; the label of the item is B
     found = pseudo_rewards(PAIR, {SHOWN: group}, vote=vote)[SHOWN]
     assert [reward.total for reward in found] == [1.0, 0.0, 1.0, 0.0]
-    with pytest.raises(ValueError, match="no pseudo-label"):
+    with pytest.raises(ValueError, match="the vote has no label"):
         pseudo_rewards(PAIR, {SHOWN: [rollout(None)]}, vote=verified_vote([None], [False], weight=1.0))
 
 
@@ -245,27 +245,27 @@ def test_pseudo_rewards_follow_the_vote_and_not_the_label() -> None:
         ("", None),
     ],
 )
-def test_output_that_ranks_names_its_highest(output: str, named: set[str] | None) -> None:
+def test_ranking_output_yields_the_highest_labels(output: str, named: set[str] | None) -> None:
     assert ranked_highest(output, offered=("A", "B", "C")) == named
 
 
-def test_an_answer_is_verified_if_the_last_output_that_ran_says_the_same() -> None:
+def test_answer_is_verified_if_the_last_successful_output_agrees() -> None:
     def agrees(done: Rollout) -> bool:
         return evidence_agrees(done, mode=Mode.PAIRWISE, num_shown=2)
 
     assert agrees(rollout("B", OK, output="A 0\nB 1\nbest B"))
     assert not agrees(rollout("A", OK, output="A 0\nB 1\nbest B"))
-    assert not agrees(rollout("B", OK, output="best A B")), "it tells nobody apart"
-    assert agrees(rollout("A", OK, output="hello")), "it ranks nothing, and a program ran"
+    assert not agrees(rollout("B", OK, output="best A B")), "the output names all labels"
+    assert agrees(rollout("A", OK, output="hello")), "the output has no ranking, and a program ran"
     assert not agrees(rollout("B", ERROR, output="best B"))
     assert not agrees(rollout("B"))
-    assert agrees(rollout("B", OK, ERROR, output="best B")), "the last that ended well counts"
+    assert agrees(rollout("B", OK, ERROR, output="best B")), "the last successful program counts"
     scored = rollout("7", OK, output="1 0 1\nscore 7")
     assert evidence_agrees(scored, mode=Mode.POINTWISE, num_shown=1)
     assert not evidence_agrees(replace(scored, label="8"), mode=Mode.POINTWISE, num_shown=1)
 
 
-def test_pointwise_answers_are_what_each_pair_scored_higher() -> None:
+def test_pointwise_answer_is_the_response_with_the_higher_score() -> None:
     ran = rollout("8", OK, output="score 8")
     groups = {
         (0,): [ran, rollout("3"), rollout("5"), rollout(None)],
@@ -276,6 +276,6 @@ def test_pointwise_answers_are_what_each_pair_scored_higher() -> None:
     assert answers_of(PAIR, {SHOWN: [rollout("A"), rollout("B"), rollout(None)]}) == [1, 0, None]
 
 
-def test_an_answer_is_consistent_if_the_opposite_order_says_the_same() -> None:
+def test_answer_is_consistent_if_the_opposite_order_agrees() -> None:
     assert consistent_with([0, 1, None], [0, 0, 1]) == [True, False, False]
-    assert consistent_with([0, 1], [0, 1]) == [False, False]  # a tie says nothing
+    assert consistent_with([0, 1], [0, 1]) == [False, False]  # a tie has no majority

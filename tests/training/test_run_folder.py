@@ -1,4 +1,4 @@
-"""A run's folder: whole files, one process at a time, and no resuming with something else."""
+"""The folder of a run: complete files, one process at a time, and no resumption with another recipe."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def opened(
     return RunFolder(path, config=config, state=fresh_state(command), facts=facts)
 
 
-def test_a_new_run_writes_what_it_was_asked_for_and_ran_with(tmp_path: Path) -> None:
+def test_new_run_writes_recipe_manifest_and_state(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         assert not run.resumed
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()) == CONFIG
@@ -43,7 +43,7 @@ def test_a_new_run_writes_what_it_was_asked_for_and_ran_with(tmp_path: Path) -> 
     assert read_state(tmp_path / "run") == fresh_state()
 
 
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_state(tmp_path: Path) -> None:
     with opened(tmp_path) as run:
         run.state.stage("start").status = "done"
         run.state.current = "start"
@@ -65,16 +65,16 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
         ({"command": "rl"}, "command was .zero. and is now .rl."),
     ],
 )
-def test_a_run_is_not_resumed_with_something_else(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+def test_run_is_not_resumed_with_other_settings(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     opened(tmp_path).close()
     before = (tmp_path / "state.json").read_bytes()
     with pytest.raises(ValueError, match=message):
         opened(tmp_path, **changed)  # type: ignore[arg-type]
     assert (tmp_path / "state.json").read_bytes() == before
-    opened(tmp_path).close()  # the refused one let go of the lock
+    opened(tmp_path).close()  # the rejected attempt released the lock
 
 
-def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
+def test_two_processes_cannot_hold_one_run(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tirjudge_training.run_folder import *\n"
         "run = RunFolder(Path(sys.argv[1]), config={}, state=State(command='rl', stages=[]), facts={})\n"
@@ -92,7 +92,7 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     RunFolder(tmp_path, config={}, state=State(command="rl", stages=[]), facts={}).close()
 
 
-def test_what_a_killed_process_left_half_written_goes(tmp_path: Path) -> None:
+def test_unfinished_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / ".unfinished-7-state.json").write_text('{"comm')
     with opened(tmp_path) as run:
@@ -100,10 +100,10 @@ def test_what_a_killed_process_left_half_written_goes(tmp_path: Path) -> None:
     assert not (tmp_path / ".unfinished-7-state.json").exists()
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_file_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     write_file(file, "old")
-    # A file of at most 4096 bytes stands for the disk; the write fails in the kernel, as on a full one.
+    # A limit of 4096 bytes per file simulates a full disk: the write fails in the kernel.
     code = (
         "import resource, signal, sys; from pathlib import Path; from tirjudge.durable import write_file\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -117,16 +117,16 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["state.json"]
 
 
-def test_the_best_checkpoint_is_a_link_that_moves_with_the_run(tmp_path: Path) -> None:
+def test_best_links_to_a_checkpoint_inside_or_outside_the_run(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         (run.path / "rl-0" / "checkpoint").mkdir(parents=True)
         run.mark_best(run.path / "rl-0" / "checkpoint")
         assert os.readlink(run.path / "best") == "rl-0/checkpoint"
-        run.mark_best(tmp_path)  # a start that lies elsewhere
+        run.mark_best(tmp_path)  # a start checkpoint outside of the run
         assert os.readlink(run.path / "best") == str(tmp_path.resolve())
 
 
-def test_the_hash_of_a_folder_knows_names_and_contents(tmp_path: Path) -> None:
+def test_folder_hash_depends_on_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     first = sha256_of(tmp_path)
     (tmp_path / "a").write_text("2")
@@ -135,6 +135,6 @@ def test_the_hash_of_a_folder_knows_names_and_contents(tmp_path: Path) -> None:
     assert len({first, second, sha256_of(tmp_path)}) == 3
 
 
-def test_a_folder_without_a_run_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no run here"):
+def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no run found"):
         read_state(tmp_path)

@@ -1,4 +1,4 @@
-"""Supervised training: masks, batches, the forward pass, and that it learns."""
+"""Supervised training of the bundled judge: masks, batches, the forward pass, and learning."""
 
 from dataclasses import replace
 from itertools import islice
@@ -14,8 +14,8 @@ from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.sft import (
     BundledRecipe,
     PromptKind,
-    _batches_for_steps,
     batch_loss,
+    batches_for_steps,
     deal,
     draw_mixed,
     encode_example,
@@ -48,7 +48,9 @@ PROFILE = bundled_profile()
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return make_tokenizer(SMALL, PROFILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tirjudge_training.bundled.build.TOKENIZER_EXAMPLES", 300)
+        return make_tokenizer(SMALL, PROFILE)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def drawn(num: int):
     return list(islice(draw_mixed(rng=Random(3), mode_shares=SMALL.mode_shares, mixture=SMALL.mixture), num))
 
 
-def test_fences_and_tags_are_single_tokens_and_any_text_survives(tokenizer) -> None:
+def test_fences_and_tags_are_single_tokens_and_encoding_is_lossless(tokenizer) -> None:
     for tag in (*TAGS, END_OF_TURN):
         assert len(tokenizer.encode(tag).ids) == 1, tag
     text = "Ünïcode 1234 \t\n 漢字 🎉 ```python <preference>"
@@ -69,7 +71,7 @@ def test_fences_and_tags_are_single_tokens_and_any_text_survives(tokenizer) -> N
     assert tokenizer.get_vocab_size() <= SMALL.vocab_size
 
 
-def test_only_what_the_model_writes_carries_loss(tokenizer) -> None:
+def test_only_text_of_the_model_carries_loss(tokenizer) -> None:
     for example in drawn(60):
         row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, whole=True)
         written = [tokenizer.decode(list(row.ids[a:b]), skip_special_tokens=False) for a, b in row.loss_from]
@@ -78,7 +80,7 @@ def test_only_what_the_model_writes_carries_loss(tokenizer) -> None:
         assert prompt == render_example(example, profile=PROFILE)
 
 
-def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> None:
+def test_batches_contain_every_row_once_with_shifted_targets(tokenizer) -> None:
     rows = make_shard(SMALL, PROFILE, tokenizer.to_str(), 0)
     batches, left = full_batches(rows, batch_tokens=2048)
     rebuilt = [row.ids for row in left]
@@ -92,7 +94,8 @@ def test_batches_hold_every_row_once_with_its_targets_one_ahead(tokenizer) -> No
     assert sorted(rebuilt) == sorted(row.ids for row in rows)
 
 
-def test_what_fills_no_batch_is_trained_on_with_the_next_shard(tokenizer) -> None:
+@pytest.mark.slow
+def test_leftover_rows_are_used_with_the_next_shard(tokenizer) -> None:
     recipe, shards = replace(SMALL, num_workers=1, batch_tokens=2048), range(4)
     num_steps, num_rows, left = 0, 0, []
     for shard in shards:
@@ -100,12 +103,12 @@ def test_what_fills_no_batch_is_trained_on_with_the_next_shard(tokenizer) -> Non
         batches, left = full_batches(left + rows, batch_tokens=2048)
         num_steps += min(recipe.examples_per_shard // recipe.examples_per_step, len(batches))
         num_rows += len(rows)
-    steps = islice(_batches_for_steps(recipe, rank=0, profile=PROFILE, tokenizer_json=tokenizer.to_str()), num_steps)
+    steps = islice(batches_for_steps(recipe, rank=0, profile=PROFILE, tokenizer_json=tokenizer.to_str()), num_steps)
     assert sum(len(batch.ids) for step in steps for batch in step) == num_rows - len(left)
     assert len(left) < num_rows / 8
 
 
-def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:
+def test_steps_contain_every_batch_once_and_have_similar_costs(tokenizer) -> None:
     rows = [row for shard in range(4) for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), shard)]
     batches, _ = full_batches(rows, batch_tokens=1024)
     steps = deal(batches, num_steps=len(batches) // 5)
@@ -115,7 +118,7 @@ def test_steps_hold_every_batch_once_and_cost_about_the_same(tokenizer) -> None:
     assert max(costs) - min(costs) <= max(batch.cost for batch in batches)
 
 
-def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
+def test_shared_prefix_does_not_change_the_states(model, tokenizer) -> None:
     pairs = PromptKind(mode=Mode.PAIRWISE, tools=True, num_responses=2)
     rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind == pairs][:4]
     batch = one_batch(rows)
@@ -132,7 +135,7 @@ def test_a_shared_beginning_changes_nothing(model, tokenizer) -> None:
     torch.testing.assert_close(nothing_shared, oracle.flatten(0, 1), atol=1e-4, rtol=1e-4)
 
 
-def test_loss_is_the_cross_entropy_of_the_written_tokens(model, tokenizer) -> None:
+def test_loss_is_the_cross_entropy_of_model_tokens(model, tokenizer) -> None:
     row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, whole=True)
     batch = one_batch([row])
     with torch.no_grad():
@@ -151,7 +154,7 @@ def test_learning_rate_rises_stays_and_falls_to_zero() -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_learn_and_the_same_seed_gives_the_same_losses(tokenizer) -> None:
+def test_two_workers_learn_and_losses_are_reproducible(tokenizer) -> None:
     def losses() -> list[float]:
         steps = train_sft(recipe=SMALL, profile=PROFILE, tokenizer=tokenizer, eos=END_OF_TURN)
         return [report.loss for report in steps]

@@ -1,4 +1,4 @@
-"""Trainers are found by their entry points; recipes are read, and mistakes told, without anything heavy."""
+"""Trainers are found by entry points. Recipes are read and checked without heavy imports."""
 
 import subprocess
 import sys
@@ -15,22 +15,22 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", sorted(TRAINERS))
-def test_a_trainer_has_the_name_of_its_entry_point(name: str) -> None:
+def test_trainer_has_the_name_of_its_entry_point(name: str) -> None:
     assert TRAINERS[name].name == name
     assert TRAINERS[name].kinds <= {"sft", "rl"}
 
 
-def test_our_trainers_are_found_as_those_of_others_are() -> None:
+def test_built_in_trainers_are_found_by_entry_points() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(project["entry-points"][TRAINERS.group]) <= set(TRAINERS)
 
 
-def test_trl_does_what_the_named_trainer_does_not() -> None:
+def test_trl_runs_stages_that_the_named_trainer_does_not_support() -> None:
     recipe = load_recipe("multi-node-zero")
     assert (trainer_of(recipe, "rl").name, trainer_of(recipe, "sft").name) == ("verl", "trl")
 
 
-def test_reading_a_recipe_loads_nothing_heavy() -> None:
+def test_reading_a_recipe_imports_no_heavy_packages() -> None:
     code = """
 import sys
 from tirjudge_training.config import load_recipe
@@ -41,9 +41,9 @@ print([m for m in ("torch", "transformers", "trl", "accelerate", "verl", "ray", 
     assert done.stdout.strip() == "[]"
 
 
-def test_verl_refuses_pseudo_labels_before_a_run_begins() -> None:
+def test_verl_rejects_pseudo_labels() -> None:
     recipe = parse_recipe({"trainer": "verl"}, source="test")
-    with pytest.raises(ValueError, match="pseudo-labels are voted in TRL's processes only; use trainer trl"):
+    with pytest.raises(ValueError, match="only trainer trl supports pseudo-labels; set trainer to trl"):
         TRAINERS["verl"].check(recipe, kind="rl", without_labels=True)
 
 
@@ -61,8 +61,6 @@ def test_verl_refuses_pseudo_labels_before_a_run_begins() -> None:
         ("grpo", "gae", False),
     ],
 )
-def test_an_option_has_its_value_and_not_one_that_only_looks_like_it(
-    needed: object, found: object, accepted: bool
-) -> None:
+def test_requirement_compares_values_and_types(needed: object, found: object, accepted: bool) -> None:
     assert Requirement("x", needed, "so").accepts(found) is accepted
     assert Requirement("x", 1e9, "so", at_least=True).accepts(1e10)

@@ -1,4 +1,4 @@
-"""The page on training names every command, every option, every recipe and every section there is."""
+"""The training pages document every command, option, recipe and section."""
 
 import re
 from dataclasses import fields
@@ -26,12 +26,12 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("name", commands())
-def test_every_command_is_named(name: str) -> None:
+def test_every_command_is_documented(name: str) -> None:
     assert f"`tirjudge train {name}" in PAGE
 
 
 @pytest.mark.parametrize("name", STAGED)
-def test_every_option_of_a_stage_is_explained(name: str) -> None:
+def test_every_option_of_a_stage_is_documented(name: str) -> None:
     assert isinstance(COMMAND, TyperGroup)
     command = COMMAND.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
@@ -42,26 +42,26 @@ def test_every_option_of_a_stage_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_is_named(name: str) -> None:
+def test_every_recipe_is_documented(name: str) -> None:
     assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", Recipe.model_fields)
-def test_every_section_of_a_recipe_is_named(name: str) -> None:
+def test_every_section_of_a_recipe_is_documented(name: str) -> None:
     assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("training-*.md")))
-def test_the_entry_page_leads_to_every_page(page: str) -> None:
+def test_entry_page_links_to_every_page(page: str) -> None:
     assert f"]({page})" in ENTRY
 
 
-def test_the_recipe_on_the_entry_page_is_one() -> None:
+def test_recipe_on_the_entry_page_is_valid() -> None:
     shown = re.search(r"```yaml\n(.*?)```", ENTRY, re.DOTALL)
     assert shown is not None
     assert parse_recipe(yaml.safe_load(shown[1]), source="training.md").rl.steps == 2
 
 
 @pytest.mark.parametrize("column", [field.name for field in fields(TrainingItem)])
-def test_every_column_of_an_item_is_explained(column: str) -> None:
+def test_every_column_of_an_item_is_documented(column: str) -> None:
     assert re.search(rf"^\|[^|]*`{column}`", ENTRY, re.MULTILINE)

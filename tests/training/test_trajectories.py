@@ -1,4 +1,4 @@
-"""Trajectories: what is read is what was written, to the bit."""
+"""Trajectories are read exactly as they were written."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -56,23 +56,23 @@ def make(rollout: Rollout = ROLLOUT) -> TrainingSample:
     return trajectory_of(ITEM, timed, shown=(1, 0), weights_version=7, reward=REWARD)
 
 
-def test_a_rollout_becomes_ids_mask_and_logprobs_of_one_length() -> None:
+def test_rollout_becomes_ids_mask_and_logprobs_of_equal_length() -> None:
     trajectory = make()
     assert trajectory.prompt_ids == (5, 6, 7)
     assert trajectory.ids == (10, 11, 12, 20, 21, 13)
-    assert trajectory.mask == (1, 1, 0, 0, 0, 1)  # 12 was appended by us, 20 and 21 are the observation
+    assert trajectory.mask == (1, 1, 0, 0, 0, 1)  # the loop appended 12; 20 and 21 are the observation
     assert trajectory.logprobs == tuple(float(np.float32(p)) for p in (-0.1, -1 / 3, 0, 0, 0, -2e-7))
     assert (trajectory.num_calls, trajectory.num_failed_calls, trajectory.sandbox_s) == (1, 1, 0.75)
 
 
-def test_an_engine_without_logprobs_leaves_zeros() -> None:
+def test_engine_without_logprobs_gives_zeros() -> None:
     bare = replace(
         ROLLOUT, turns=tuple(replace(t, completion=replace(t.completion, logprobs=())) for t in ROLLOUT.turns)
     )
     assert make(bare).logprobs == (0.0,) * 6
 
 
-def test_trajectories_come_back_to_the_bit(tmp_path: Path) -> None:
+def test_trajectories_survive_a_round_trip_through_a_file(tmp_path: Path) -> None:
     path = tmp_path / "rollouts" / "step-000001.parquet"
     others = [
         make(),
@@ -95,12 +95,12 @@ def test_trajectories_come_back_to_the_bit(tmp_path: Path) -> None:
     )
 
 
-def test_no_rollouts_make_an_empty_file(tmp_path: Path) -> None:
+def test_empty_file_has_no_trajectories(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "none.parquet", [])
     assert read_trajectories(tmp_path / "none.parquet") == []
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "step.parquet"
     write_trajectories(path, [make()])
     with pytest.raises(pa.ArrowException):
@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["step.parquet"]
 
 
-def test_what_is_no_file_of_trajectories_is_refused(tmp_path: Path) -> None:
+def test_file_without_trajectories_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         read_trajectories(tmp_path / "none.parquet")
     pq.write_table(pa.table({"ids": [[1]]}), tmp_path / "other.parquet")

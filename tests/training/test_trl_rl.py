@@ -1,4 +1,4 @@
-"""Reinforcement learning through TRL: the real loop, the real sandbox, a run that is killed, and what is refused."""
+"""Reinforcement learning with TRL: the real loop and sandbox, resuming a killed run, and rejected options."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ def settings_of(**changes) -> RLSettings:
 
 
 class StillPolicy:
-    """For rollouts that are made up: remembers which weights it was given."""
+    """A policy for made-up rollouts. It records the versions of the loaded weights."""
 
     def __init__(self) -> None:
         self.version = -1
@@ -76,7 +76,7 @@ def group_of(*rows: TrainingSample, fills: bool = False) -> RolloutGroup:
 # Rows -------------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_carry_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
+def test_rows_have_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
     one = trajectory(ids=[11, 12, EOS], mask=[1, 0, 1], reward=0.1, logprobs=[-1.0, 0.0, -2.0], prompt_ids=[5])
     two = trajectory(ids=[13, EOS], mask=[1, 1], reward=1.0, logprobs=[-3.0, -4.0], prompt_ids=[5])
     rows = rows_of([group_of(one, two)], settings=settings_of(), max_answer_tokens=99)
@@ -89,19 +89,19 @@ def test_rows_carry_ids_masks_and_rewards_in_the_order_of_the_groups() -> None:
     }
 
 
-def test_group_mean_weighs_each_token_by_its_groups_tokens() -> None:
+def test_group_mean_weights_tokens_by_the_size_of_the_group() -> None:
     rows = [trajectory(ids=[11, 12, 13], mask=[1, 0, 1], reward=1.0), trajectory(ids=[11, 12], mask=[1, 1], reward=0.0)]
     found = rows_of([group_of(*rows)], settings=settings_of(normaliser="group_mean"), max_answer_tokens=99)
     assert found["env_mask"] == [[0.25, 0.0, 0.25], [0.25, 0.25]]
 
 
-def test_a_group_that_only_fills_the_step_up_carries_no_loss_though_its_rewards_differ() -> None:
+def test_filling_group_carries_no_loss_even_if_its_rewards_differ() -> None:
     rows = [trajectory(ids=[11, EOS], mask=[1, 1], reward=reward) for reward in (0.1, 1.0)]
     found = rows_of([group_of(*rows, fills=True)], settings=settings_of(), max_answer_tokens=99)
     assert found["env_mask"] == [[0, 0], [0, 0]]
 
 
-def test_a_rollout_that_ran_out_of_tokens_carries_no_loss_but_its_reward() -> None:
+def test_overlong_rollout_carries_no_loss_but_keeps_its_reward() -> None:
     cut = trajectory(ids=[11, 12], mask=[1, 1], reward=0.5, stop_reason=StopReason.LENGTH)
     masked = rows_of([group_of(cut)], settings=settings_of(overlong="mask"), max_answer_tokens=99)
     assert (masked["env_mask"], masked["reward"]) == ([[0, 0]], [0.5])
@@ -109,8 +109,8 @@ def test_a_rollout_that_ran_out_of_tokens_carries_no_loss_but_its_reward() -> No
     assert (kept["env_mask"], kept["reward"]) == ([[1, 1]], [0.5])
 
 
-def test_the_soft_penalty_is_taken_off_the_reward() -> None:
-    # Limit 100, buffer 20: (80 - 90) / 20 = -1/2. The 30 tokens of the program's output do not count.
+def test_soft_penalty_reduces_the_reward() -> None:
+    # Limit 100, buffer 20: (80 - 90) / 20 = -1/2. The 30 tokens of program output do not count.
     long = trajectory(ids=[11] * 120, mask=[1] * 60 + [0] * 30 + [1] * 30, reward=1.0)
     rows = rows_of(
         [group_of(long)], settings=settings_of(overlong="penalty", overlong_buffer_tokens=20), max_answer_tokens=100
@@ -118,7 +118,7 @@ def test_the_soft_penalty_is_taken_off_the_reward() -> None:
     assert rows["reward"] == [0.5]
 
 
-def test_unmasked_observations_carry_loss_with_an_unknown_engine_logprob() -> None:
+def test_unmasked_observations_carry_loss_with_unknown_logprobs() -> None:
     rows = rows_of(
         [group_of(trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, logprobs=[-1.0, 0.0]))],
         settings=settings_of(mask_observations=False),
@@ -163,32 +163,32 @@ def test_unmasked_observations_carry_loss_with_an_unknown_engine_logprob() -> No
         ("epislon", 0.2),
     ],
 )
-def test_options_that_change_the_equation_are_refused(tmp_path, option, value) -> None:
+def test_options_that_change_the_equation_are_rejected(tmp_path, option, value) -> None:
     with pytest.raises(ValueError, match=rf"trl\.(\w+, trl\.)?{option}"):
         grpo_config(settings_of(trl={option: value}), folder=tmp_path, num_steps=1)
 
 
-def test_an_option_that_does_not_touch_the_equation_is_passed_on(tmp_path) -> None:
+def test_option_that_keeps_the_equation_is_passed_to_trl(tmp_path) -> None:
     config = grpo_config(settings_of(trl={"adam_beta2": 0.95}), folder=tmp_path, num_steps=7)
     assert (config.adam_beta2, config.max_steps, config.beta, config.epsilon_high) == (0.95, 7, 0.01, 0.3)
     assert config.steps_per_generation == config.gradient_accumulation_steps == 2
 
 
-def test_another_trl_is_refused() -> None:
+def test_other_version_of_trl_is_rejected() -> None:
     check_version("1.16.0")
     with pytest.raises(ValueError, match=r"trl: 1\.17\.0 found, 1\.16\.\* needed"):
         check_version("1.17.0")
 
 
-def test_an_engines_ratio_wants_what_an_engine_knows() -> None:
+def test_old_policy_engine_needs_masked_observations_and_temperature_1() -> None:
     with pytest.raises(ValueError, match="set old_policy to trainer"):
         settings_of(old_policy="engine", mask_observations=False)
     with pytest.raises(ValueError, match=r"temperature 0\.7"):
         settings_of(old_policy="engine", temperature=0.7)
 
 
-def test_steps_follow_from_epochs_unless_they_are_given() -> None:
-    assert settings_of(epochs=2).num_steps(num_prompts=3) == 3  # 6 prompts, 2 a step
+def test_steps_are_derived_from_epochs_unless_given() -> None:
+    assert settings_of(epochs=2).num_steps(num_prompts=3) == 3  # 6 prompts, 2 per step
     assert settings_of(epochs=1).num_steps(num_prompts=3) == 2
     assert settings_of(steps=9).num_steps(num_prompts=3) == 9
 
@@ -196,7 +196,7 @@ def test_steps_follow_from_epochs_unless_they_are_given() -> None:
 # Runs -------------------------------------------------------------------------------------------------------------------
 
 
-def test_best_weights_are_those_that_validated_best(start, tmp_path) -> None:
+def test_best_weights_have_the_best_validation(start, tmp_path) -> None:
     log: list[dict] = []
     scores = {1: 0.5, 2: 0.9, 3: 0.9, 4: 0.2}
     seen: list[int] = []
@@ -211,14 +211,15 @@ def test_best_weights_are_those_that_validated_best(start, tmp_path) -> None:
     )
     assert (trained.checkpoint, trained.step) == (tmp_path / "best", 2)
     assert seen == [1, 2, 3, 4]
-    assert policy.versions == [0, 1, 2, 3, 4]  # each once: validation and the next collection share them
+    assert policy.versions == [0, 1, 2, 3, 4]  # each is loaded once, for both validation and the next collection
     assert [(row["step"], row["val/acc"]) for row in log if "val/acc" in row] == list(scores.items())
     best, last = (load_file(folder / "model.safetensors") for folder in (trained.checkpoint, tmp_path / "last"))
     assert not torch.equal(best["model.norm.weight"], last["model.norm.weight"])
     assert (trained.checkpoint / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
 
 
-def test_a_step_of_groups_that_only_fill_it_up_leaves_the_weights(start, tmp_path) -> None:
+@pytest.mark.slow
+def test_step_of_filling_groups_does_not_change_the_weights(start, tmp_path) -> None:
     filling = [replace(group, fills=True) for group in made_up_groups(num_groups=2, group_size=4)]
     log: list[dict] = []
     trained = train_made_up(
@@ -235,7 +236,8 @@ def test_a_step_of_groups_that_only_fill_it_up_leaves_the_weights(start, tmp_pat
         torch.testing.assert_close(after[name].float(), tensor.float(), atol=1e-6, rtol=0)
 
 
-def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(start, tmp_path) -> None:
+@pytest.mark.slow
+def test_non_finite_loss_stops_training_and_keeps_the_last_good_checkpoint(start, tmp_path) -> None:
     good = made_up_groups(num_groups=2, group_size=4)
     rows = good[0].trajectories
     broken = replace(rows[0], logprobs=(float("nan"), *rows[0].logprobs[1:]))
@@ -254,7 +256,7 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(star
     assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
 
 
-def test_half_a_checkpoint_is_not_gone_on_from(tmp_path) -> None:
+def test_incomplete_checkpoint_is_not_resumed_from(tmp_path) -> None:
     for step, state in ((9, '{"global_step": 9}'), (10, '{"global_st'), (11, None)):
         folder = tmp_path / f"checkpoint-{step}"
         folder.mkdir()
@@ -264,8 +266,8 @@ def test_half_a_checkpoint_is_not_gone_on_from(tmp_path) -> None:
     assert newest_checkpoint(tmp_path / "nothing") is None
 
 
-class LearnsFromAll(Collector):
-    """Also from groups in which the bundled judge is always right, as it mostly is."""
+class WithoutFilling(Collector):
+    """A collector whose uninformative groups carry loss, because the bundled judge is right in most groups."""
 
     async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
         collected = await super().collect(step=step, num_groups=num_groups, rank=rank)
@@ -280,7 +282,7 @@ def train_for_real(
     killed_at: int | None = None,
     collecting: type[Collector] = Collector,
 ) -> TrainedStage:
-    """Three steps of the bundled judge on generated items, programs and all."""
+    """Train the bundled judge for three steps on generated items, with programs in a real sandbox."""
     mixture = Mixture()
     items = [
         *generate_items(Mode.PAIRWISE, count=4, seed=1, mixture=mixture),
@@ -319,17 +321,17 @@ def train_for_real(
 
 
 @pytest.mark.slow
-def test_what_serves_and_what_learns_think_the_same_of_each_token(tmp_path) -> None:
+def test_engine_and_trainer_agree_on_logprobs(tmp_path) -> None:
     log: list = []
-    train_for_real(tmp_path, settings=settings_of(learning_rate=1e-5), log=log, collecting=LearnsFromAll)
+    train_for_real(tmp_path, settings=settings_of(learning_rate=1e-5), log=log, collecting=WithoutFilling)
     gaps = [row["sync/dlogp_max"] for row in log if isinstance(row, dict)]
     assert len(gaps) == 3
     assert max(gaps) < 1e-4
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
-    # Hot, since the bundled judge is so sure of itself that all rollouts of a group are alike.
+def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
+    # At temperature 1, all rollouts of a group of the bundled judge are nearly equal.
     settings = settings_of(save_every=1, learning_rate=1e-5, temperature=1.6)
     whole: list = []
     straight = train_for_real(tmp_path / "straight", settings=settings, log=whole)
@@ -354,12 +356,13 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path) -> None:
     theirs, ours = (load_file(trained.checkpoint / "model.safetensors") for trained in (straight, resumed))
     began = load_file(bundled_checkpoint() / "model.safetensors")
     for name, tensor in theirs.items():
-        # Rows are added up in another order after a restart; a step moves weights by 3e-5.
+        # After a restart, rows are summed in another order. A step changes weights by 3e-5.
         torch.testing.assert_close(tensor, ours[name], atol=1e-7, rtol=0.0)
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
 
 
-def test_the_last_weights_are_taken_where_no_label_may_choose(start, tmp_path) -> None:
+@pytest.mark.slow
+def test_last_weights_are_taken_without_labels(start, tmp_path) -> None:
     stage = RLStage(
         start=start,
         folder=tmp_path,

@@ -1,4 +1,4 @@
-"""verl 0.9.1 itself, in an environment of its own: what it computes is ours, what we tell it is read, our loop runs in it."""
+"""verl 0.9.1 in a separate environment: it computes the same loss, reads the options, and runs the agent loop."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ RL = RLSettings()
 
 @pytest.fixture(scope="module")
 def inside(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `verl_inside.py` saw."""
+    """Results of `verl_inside.py`."""
     assert pytestconfig.cache is not None
     python = verl_python(pytestconfig.cache.mkdir("environments"))
     folder = tmp_path_factory.mktemp("verl")
     env = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HOME": str(folder / "hf")}
     script = Path(__file__).with_name("verl_inside.py")
-    # The loggers of hydra and omegaconf warn of each other's versions.
+    # The loggers of hydra and omegaconf warn about each other's versions.
     command = [str(python), "-W", "ignore", str(script), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# verl's arithmetic ------------------------------------------------------------------------------------------------------
+# Losses -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_verl_computes_our_loss_with_our_options(inside: dict[str, Any]) -> None:
+def test_verl_computes_the_same_loss(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert losses["verl"] == pytest.approx(losses["ours"], abs=1e-5)
     assert losses["verl_kl"] == pytest.approx(losses["ours_kl"], abs=1e-5)
-    assert losses["ours_kl"] > 0.01  # there is a KL to agree on
+    assert losses["ours_kl"] > 0.01  # the comparison of the KL is not trivial
 
 
 @pytest.mark.slow
-def test_verl_has_our_gradient_and_none_where_the_mask_is_0(inside: dict[str, Any]) -> None:
+def test_verl_computes_the_same_gradient_and_none_where_the_mask_is_0(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert losses["gradient_difference"] < 1e-7
     assert losses["gradient_largest"] > 1e-3
@@ -68,34 +68,34 @@ def test_verl_has_our_gradient_and_none_where_the_mask_is_0(inside: dict[str, An
 
 
 @pytest.mark.slow
-def test_verls_own_dual_clip_would_have_changed_the_loss(inside: dict[str, Any]) -> None:
+def test_dual_clip_of_verl_changes_the_loss(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert abs(losses["with_dual_clip"] - losses["ours"]) > 1e-3
 
 
 @pytest.mark.slow
-def test_group_advantages_are_verls(inside: dict[str, Any]) -> None:
+def test_group_advantages_equal_those_of_verl(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert losses["advantages"] == pytest.approx(losses["verl_advantages"], abs=1e-6)
-    # TRL divides by the deviation + 1e-4, verl by it + 1e-6: for 0, 1, 1, 1 that is -.75 / .5001 and -.75 / .500001
+    # TRL divides by the standard deviation + 1e-4, verl + 1e-6: for 0, 1, 1, 1 these are -.75 / .5001 and -.75 / .500001
     assert losses["advantages_trl"][0] == pytest.approx(-0.75 / 0.5001, abs=1e-6)
     assert losses["verl_advantages"][0] == pytest.approx(-0.75 / 0.500001, abs=1e-6)
 
 
-# verl's options ---------------------------------------------------------------------------------------------------------
+# Options ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_the_defaults_that_we_name_are_verls(inside: dict[str, Any]) -> None:
+def test_listed_defaults_are_those_of_verl(inside: dict[str, Any]) -> None:
     named = {one.option: one.default for one in requirements(RL)}
     assert inside["options"]["defaults"] == named
 
 
 @pytest.mark.slow
-def test_verl_reads_from_our_command_line_what_is_needed(inside: dict[str, Any]) -> None:
+def test_verl_reads_the_required_values_from_the_command_line(inside: dict[str, Any]) -> None:
     rl = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
     assert inside["options"]["read"] == {one.option: one.needed for one in requirements(rl)}
-    assert (inside["options"]["critic"], inside["options"]["reference"]) == (False, True)  # its own check passed too
+    assert (inside["options"]["critic"], inside["options"]["reference"]) == (False, True)  # verl's check passed too
     others = inside["options"]["others"]
     assert others["data.train_files"].endswith("train.parquet")
     assert "hf_model" in others["actor_rollout_ref.actor.checkpoint.save_contents"]
@@ -103,7 +103,7 @@ def test_verl_reads_from_our_command_line_what_is_needed(inside: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("key", "found", "said"),
+    ("key", "found", "message"),
     [
         ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "3.0 found, 1000000000.0 needed: Eq. 2 has no third clip"),
         ("actor_rollout_ref.actor.clip_ratio_high", 0.2, "0.2 found, 0.3 needed"),
@@ -116,18 +116,18 @@ def test_verl_reads_from_our_command_line_what_is_needed(inside: dict[str, Any])
         ("+algorithm.rollout_correction.rollout_is", "token", "None needed"),
         ("actor_rollout_ref.rollout.temperature", 0.7, "1.0 needed"),
         ("~algorithm.norm_adv_by_std_in_grpo", True, "True needed"),
-        ("actor_rollout_ref.actor", {"entropy_coeff": 0}, "replacing all of it is refused"),
-        ("actor@actor_rollout_ref.actor", "megatron_actor", "config groups are not checked"),
+        ("actor_rollout_ref.actor", {"entropy_coeff": 0}, "contains the checked option"),
+        ("actor@actor_rollout_ref.actor", "megatron_actor", "config groups are not supported"),
     ],
 )
-def test_an_option_that_changes_the_equation_is_refused(key: str, found: Any, said: str) -> None:
+def test_option_that_changes_the_equation_is_rejected(key: str, found: Any, message: str) -> None:
     with pytest.raises(ValueError) as refused:
         check_options({key: found}, rl=RL)
     assert str(refused.value).startswith(f"verl.options.{key}: ")
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_options_that_change_nothing_of_it_pass() -> None:
+def test_options_that_keep_the_equation_are_accepted() -> None:
     check_options(
         {
             "actor_rollout_ref.actor.clip_ratio_c": 1e10,
@@ -139,27 +139,27 @@ def test_options_that_change_nothing_of_it_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
-        ({"normaliser": "group_mean"}, "rl.normaliser: 'group_mean' given, verl needs 'token_mean'"),
+        ({"normaliser": "group_mean"}, "rl.normaliser: 'group_mean' given, but verl needs 'token_mean'"),
         ({"old_policy": "engine"}, "rl.old_policy: 'engine' given"),
-        ({"difficulty": True}, "rl.difficulty: True given, verl needs False"),
+        ({"difficulty": True}, "rl.difficulty: True given, but verl needs False"),
         ({"lr_scheduler": "linear"}, "rl.lr_scheduler: 'linear' given"),
         ({"trl": {"beta": 0.1}}, "rl.trl: "),
     ],
 )
-def test_a_setting_that_verl_cannot_follow_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_unsupported_setting_is_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"verl needs ") as refused:
         requirements(RLSettings(**changed))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
-def test_cross_credit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"reward\.pair_credit: 'cross' given, verl needs 'index'"):
+def test_cross_credit_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"reward\.pair_credit: 'cross' given, but verl needs 'index'"):
         check_settings(RL, rule=RewardRule(pair_credit="cross"))
 
 
-def test_values_are_spelled_for_hydra() -> None:
+def test_values_are_formatted_for_hydra() -> None:
     options = {"a": "it's a=b", "b": None, "c": [1, "x"], "d": True, "e": 1e-6, "f": {"g": 0.5}}
     assert hydra_arguments(options) == ["a='it\\'s a=b'", "b=null", "c=[1,'x']", "d=true", "e=1e-06", "f={g:0.5}"]
 
@@ -179,22 +179,22 @@ ITEM = TrainingItem(
 )
 
 
-def test_an_item_comes_back_from_its_row() -> None:
+def test_item_survives_a_round_trip_through_a_row() -> None:
     (row,) = verl_rows([ITEM])
     assert item_of(row["extra_info"]) == ITEM
     assert row["data_source"] == "math/pairwise"
     assert row["prompt"] == [{"role": "user", "content": "Which?"}]
 
 
-def test_a_row_without_an_item_says_what_would_do() -> None:
-    with pytest.raises(ValueError, match=r"extra_info: no item in it .* write_verl_dataset"):
+def test_row_without_an_item_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"extra_info: contains no item .* write_verl_dataset"):
         item_of({"index": 3})
 
 
-def test_an_item_without_a_label_is_not_written(tmp_path: Path) -> None:
+def test_item_without_a_label_is_not_written(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    with pytest.raises(ValueError, match=r'item "a": best is null'):
+    with pytest.raises(ValueError, match=r'item "a": has no label \(best is null\)'):
         write_verl_dataset([replace(ITEM, best=None)], tmp_path / "x.parquet")
     assert not (tmp_path / "x.parquet").exists()
 
@@ -202,20 +202,20 @@ def test_an_item_without_a_label_is_not_written(tmp_path: Path) -> None:
 # Starting it ------------------------------------------------------------------------------------------------------------
 
 
-def test_without_verl_one_line_says_so() -> None:
+def test_missing_verl_is_a_one_line_error() -> None:
     recipe = parse_recipe({"trainer": "verl"}, source="test")
     with pytest.raises(ValueError, match=r"trainer: verl given, but verl, .* cannot be imported here; run: pip") as no:
         TRAINERS["verl"].check(recipe, kind="rl", without_labels=False)
     assert "\n" not in str(no.value)
 
 
-def test_a_process_that_fails_is_reported_with_its_log(tmp_path: Path) -> None:
-    # The real launch of the real command; here no package `verl` is found by it.
+def test_failed_process_is_reported_with_its_log(tmp_path: Path) -> None:
+    # This launches the real command, which fails because verl is not installed.
     folder = tmp_path / "rl"
     recipe = parse_recipe({"trainer": "verl", "sandbox": {"allow_unsafe": True}}, source="test")
     job = StageJob(recipe=recipe, kind="rl", name="rl-1", run=tmp_path, start=bundled_checkpoint(), folder=folder)
     lines: list[str] = []
-    with pytest.raises(VerlError, match=r"verl ended with status 1; .*verl\.log says why"):
+    with pytest.raises(VerlError, match=r"verl ended with status 1; see .*verl\.log for the reason"):
         train_with_verl(
             job, data=TrainingData(train=(ITEM,), held_out=(ITEM,)), on_step=lambda *_: None, log=lines.append
         )
@@ -227,24 +227,24 @@ def test_a_process_that_fails_is_reported_with_its_log(tmp_path: Path) -> None:
     assert (settings.profile.name, settings.seed, settings.allow_unsafe) == ("tirjudge-tiny", job.seed, True)
 
 
-def test_the_command_is_verls_main(tmp_path: Path) -> None:
+def test_command_is_the_main_module_of_verl(tmp_path: Path) -> None:
     assert verl_command({"a": 1}) == [sys.executable, "-m", "verl.trainer.main_ppo", "a=1"]
 
 
-def test_the_last_checkpoint_is_the_one_that_verl_names(tmp_path: Path) -> None:
-    with pytest.raises(VerlError, match="verl left no checkpoint"):
+def test_last_checkpoint_is_read_from_the_tracker_file(tmp_path: Path) -> None:
+    with pytest.raises(VerlError, match="verl wrote no checkpoint"):
         last_checkpoint(tmp_path)
     weights = tmp_path / "checkpoints" / "global_step_20" / "actor" / "huggingface"
     weights.mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("20")
-    with pytest.raises(VerlError, match="no weights in it"):
+    with pytest.raises(VerlError, match="no weights found"):
         last_checkpoint(tmp_path)
     (weights / "model.safetensors").touch()
     trained = last_checkpoint(tmp_path)
     assert (trained.checkpoint, trained.step) == (weights, 20)
 
 
-def test_metrics_are_followed_line_by_line_under_our_names(tmp_path: Path) -> None:
+def test_metrics_are_followed_and_renamed(tmp_path: Path) -> None:
     rows: list[Any] = []
     file = MetricsFile(tmp_path / "verl-000.jsonl", record=lambda step, metrics: rows.append((step, metrics)))
     file.read()
@@ -258,21 +258,21 @@ def test_metrics_are_followed_line_by_line_under_our_names(tmp_path: Path) -> No
     assert rows[1:] == [(2, {"val/acc/math/pairwise": 0.75})]
 
 
-# Our loop in verl's worker ----------------------------------------------------------------------------------------------
+# The agent loop in verl's worker ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_verls_worker_gets_the_rollouts_of_the_judge(inside: dict[str, Any]) -> None:
+def test_worker_of_verl_gets_the_rollouts_of_the_judge(inside: dict[str, Any]) -> None:
     outputs = [output for session in inside["sessions"] for output in session]
     for output in outputs:
         for name in ("prompt_ids", "ids", "stop_reason"):
             assert output[name] == output["direct"][name]
         assert output["logprobs"] == pytest.approx(output["direct"]["logprobs"], abs=1e-5)
-    assert len({tuple(output["ids"]) for output in outputs}) > len(outputs) // 2  # they are not all one
+    assert len({tuple(output["ids"]) for output in outputs}) > len(outputs) // 2  # not all rollouts are equal
 
 
 @pytest.mark.slow
-def test_the_mask_is_0_exactly_on_what_programs_printed(inside: dict[str, Any]) -> None:
+def test_mask_is_0_exactly_on_program_outputs(inside: dict[str, Any]) -> None:
     num_calls = 0
     for output in (output for session in inside["sessions"] for output in session):
         assert len(output["ids"]) == len(output["mask"]) == len(output["logprobs"])
@@ -281,11 +281,11 @@ def test_the_mask_is_0_exactly_on_what_programs_printed(inside: dict[str, Any]) 
             expected = [0] * len(expected)
         assert output["mask"] == expected
         num_calls += output["direct"]["calls"]
-    assert num_calls > 0  # or there would be nothing to mask
+    assert num_calls > 0  # there are outputs to mask
 
 
 @pytest.mark.slow
-def test_a_pointwise_item_is_one_session_with_two_outputs_and_one_reward(inside: dict[str, Any]) -> None:
+def test_pointwise_item_is_one_session_with_two_outputs_and_one_reward(inside: dict[str, Any]) -> None:
     sizes = {session[0]["item_id"]: len(session) for session in inside["sessions"]}
     assert sizes == {"pair": 1, "point": 2, "list": 1}
     for session in (session for session in inside["sessions"] if len(session) == 2):
@@ -297,7 +297,7 @@ def test_a_pointwise_item_is_one_session_with_two_outputs_and_one_reward(inside:
 
 
 @pytest.mark.slow
-def test_the_score_is_the_reward_and_stands_at_the_last_token(inside: dict[str, Any]) -> None:
+def test_score_is_the_reward_at_the_last_token(inside: dict[str, Any]) -> None:
     for session in inside["sessions"]:
         parts = session[0]["reward_extra_info"]
         expected = parts["acc"] * (1.0 if parts["Rf"] and parts["Rt"] else 0.1)  # Eq. 4

@@ -1,4 +1,4 @@
-"""A small random Qwen3 with the bundled judge's tokenizer and profile, and trajectories that are made up."""
+"""A small random Qwen3 with the bundled judge's tokenizer and profile, and made-up trajectories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EOS = 2
 
 
 def save_tiny(folder: Path, *, seed: int = 0, hidden_size: int = 32) -> Path:
-    """A checkpoint folder with random weights that the serving loop can load."""
+    """Write a checkpoint folder with random weights that the serving loop can load."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=VOCABULARY,
@@ -78,7 +78,7 @@ def trajectory(
 
 
 def made_up_groups(*, num_groups: int, group_size: int, seed: int = 0) -> list[RolloutGroup]:
-    """Groups of random ids: two turns with an observation between them, prompts and answers of many lengths."""
+    """Return groups of random ids: two turns with an observation between them, and prompts and answers of many lengths."""
     rng = random.Random(seed)
 
     def ids(low: int, high: int) -> list[int]:
@@ -101,7 +101,7 @@ def made_up_groups(*, num_groups: int, group_size: int, seed: int = 0) -> list[R
 
 
 class FixedCollector:
-    """Brings the same made-up groups in every step, each process its own share of them."""
+    """Returns the same made-up groups in every step. Each process gets a different part of them."""
 
     def __init__(self, groups: Sequence[RolloutGroup]) -> None:
         self.groups = tuple(groups)

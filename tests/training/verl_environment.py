@@ -1,8 +1,8 @@
-"""An environment that verl's own code can be imported in, beside ours.
+"""A virtual environment with verl for tests of its code.
 
-verl wants older versions of transformers than we test with, and a GPU to train. Its arithmetic and its agent loop need
-neither: they run on the torch, transformers and datasets that are here already, which the environment sees through a
-.pth file. Only verl, Ray (75 MB) and eight small packages are downloaded, once.
+verl needs an older transformers than the tests use, and a GPU for training. Its losses and its agent loop need neither: they
+run with the installed torch, transformers and datasets, which the environment sees through a .pth file. Only verl, Ray
+(75 MB) and ten small packages are downloaded, once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ REQUIREMENTS = (
 
 
 def verl_python(folder: Path) -> Path:
-    """The interpreter of the environment in `folder`, made if it was not there; skips the test where it cannot be had."""
+    """Return the interpreter of the environment in `folder`. It is created if it is missing.
+
+    The test is skipped if the packages cannot be installed.
+    """
     target, done = folder / "verl==0.9.1", folder / "verl==0.9.1.done"
     python = target / "bin" / "python"
     if done.exists() and done.read_text() == "\n".join(REQUIREMENTS):
@@ -41,10 +44,10 @@ def verl_python(folder: Path) -> Path:
     command = [str(python), "-m", "pip", "install", *options, *REQUIREMENTS]
     installed = subprocess.run(command, capture_output=True, text=True)
     if installed.returncode:
-        pytest.skip(f"verl cannot be had: {(installed.stderr.strip().splitlines() or ['no reason'])[-1]}")
+        pytest.skip(f"verl cannot be installed: {(installed.stderr.strip().splitlines() or ['no reason'])[-1]}")
     (packages,) = target.glob("lib/python*/site-packages")
-    # After what the environment has itself, and with the .pth files that are there: ours may be installed by one.
-    ours = sysconfig.get_path("purelib")
-    (packages / "zz-beside.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    # Packages of the environment come first. addsitedir also reads .pth files, which editable installations need.
+    current = sysconfig.get_path("purelib")
+    (packages / "zz-beside.pth").write_text(f"import site; site.addsitedir({current!r})\n")
     done.write_text("\n".join(REQUIREMENTS))
     return python

@@ -1,4 +1,4 @@
-"""Runs inside an environment that has verl: what verl itself computes, and what our loop does in it. Prints JSON.
+"""Script for an environment with verl: runs verl's losses, configuration and agent loop worker, and prints JSON.
 
 python verl_inside.py FOLDER
 """
@@ -36,12 +36,12 @@ from tirjudge_training.trainers.verl.options import hydra_arguments, requirement
 from tirjudge_training.training_data import TrainingData
 
 RL = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
-"""So warm that the bundled judge, which is sure of these items, also writes what is wrong."""
+"""At temperature 1.5, the bundled judge also writes wrong answers to these items."""
 
 RECIPE = parse_recipe({"trainer": "verl", "rl": RL.model_dump()}, source="test")
 
 STAGE, STEP = "rl-1", 7
-"""Of the training."""
+"""Stage and step of the training."""
 
 QUESTION = "Reply in exactly 5 words."
 SHORT, LONG = "Cats sleep all day long.", "Cats sleep all day long and then they eat."
@@ -57,7 +57,7 @@ def items() -> list[TrainingItem]:
 
 
 def composed(arguments: list[str]) -> Any:
-    """verl's own configuration, with these on the command line."""
+    """Return verl's configuration with these command line arguments."""
     with initialize_config_dir(str(Path(str(verl.__file__)).parent / "trainer" / "config"), version_base=None):
         return compose("ppo_trainer", overrides=arguments)
 
@@ -71,12 +71,12 @@ def prepared(folder: Path) -> list[str]:
 
 
 def losses(folder: Path) -> dict[str, Any]:
-    """Loss, its gradient, its KL and the advantages: ours and verl's, on one batch."""
+    """Return loss, gradient, KL and advantages of `dapo_loss` and of verl, on one batch."""
     torch.manual_seed(0)
     groups, size, length = 3, RL.group_size, 9
     rows = groups * size
     old = -torch.rand(rows, length) * 3
-    new = (old + 1.5 * torch.randn(rows, length)).requires_grad_()  # far enough apart for every clip to act
+    new = (old + 1.5 * torch.randn(rows, length)).requires_grad_()  # large differences, so that all clips are active
     reference = new.detach() + 0.3 * torch.randn(rows, length)  # verl caps k3 of a token at 10
     mask = (torch.rand(rows, length) < 0.7).float()
     mask[5] = 0.0  # a rollout without loss
@@ -113,7 +113,7 @@ def losses(folder: Path) -> dict[str, Any]:
 
 
 def verl_loss(config: Any, *, old: Any, new: Any, reference: Any, mask: Any, advantages: Any) -> dict[str, Any]:
-    """As `verl.workers.utils.losses.ppo_loss` puts it together, on padded tensors."""
+    """Compute the loss as in `verl.workers.utils.losses.ppo_loss`, on padded tensors."""
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     policy, _ = core_algos.get_policy_loss_fn(actor.policy_loss.loss_mode)(
         old_log_prob=old,
@@ -145,7 +145,7 @@ def verl_advantages(rewards: Any, *, mask: Any) -> dict[str, Any]:
 
 
 def options(folder: Path) -> dict[str, Any]:
-    """verl's own defaults of what we ask for, and what it reads of our command line."""
+    """Return verl's defaults of the required options, and the values that it reads from the command line."""
     plain, ours = composed([]), composed(prepared(folder))
     validate_config(ours, use_reference_policy=need_reference_policy(ours), use_critic=need_critic(ours))
     found = {one.option: OmegaConf.select(plain, one.option, throw_on_missing=False) for one in requirements(RL)}
@@ -168,16 +168,16 @@ def _plain(value: Any) -> Any:
 
 
 NUM_SESSIONS = 2
-"""Of each row."""
+"""Number of sessions per row."""
 
 
 def sessions(folder: Path) -> list[list[dict[str, Any]]]:
-    """The outputs of each session, with what `Judge.rollout` gives for the same beside each."""
+    """Return the outputs of each session, each with the result of `Judge.rollout` for the same request."""
     return asyncio.run(_sessions(folder))
 
 
 class EmbeddedServers:
-    """What verl's `LLMServerClient` is to a loop, over the embedded engine with the bundled judge."""
+    """A replacement for verl's `LLMServerClient` that uses the embedded engine with the bundled judge."""
 
     def __init__(self, engine: EmbeddedEngine) -> None:
         self.engine = engine
@@ -233,7 +233,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
 
 
 def _worker(config: Any, *, tokenizer: Any, client: Any) -> Any:
-    """verl's worker without Ray: how it finds, makes and runs a loop is its own code."""
+    """Return verl's worker without Ray. Its code for finding, creating and running an agent loop is unchanged."""
     from verl.experimental.agent_loop import agent_loop  # pyright: ignore
 
     class Worker(agent_loop.AgentLoopWorker):
@@ -246,7 +246,7 @@ def _worker(config: Any, *, tokenizer: Any, client: Any) -> Any:
 
         async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> Any:
             outputs = output if isinstance(output, list) else [output]
-            await self._compute_score(outputs, kwargs=kwargs)  # has to leave our score alone
+            await self._compute_score(outputs, kwargs=kwargs)  # must not change the score
             return outputs
 
     return Worker()
@@ -265,10 +265,10 @@ async def _session(worker: Any, kwargs: dict[str, Any], *, number: int) -> list[
     outputs = await worker._run_agent_loop(
         params, where, trace=False, session_id=number, uid=f"u{kwargs['index']}", global_steps=STEP, **kwargs
     )
-    return [_told(output) for output in outputs]
+    return [_as_json(output) for output in outputs]
 
 
-def _told(output: Any) -> dict[str, Any]:
+def _as_json(output: Any) -> dict[str, Any]:
     tensors = output.as_dict()
     return {
         "prompt_ids": output.prompt_ids,
@@ -286,7 +286,7 @@ def _told(output: Any) -> dict[str, Any]:
 
 
 async def _direct(item: TrainingItem, shown: tuple[int, ...], *, number: int, judge: Judge) -> dict[str, Any]:
-    """What `Judge.rollout` gives for the same request, in another sandbox."""
+    """Return the result of `Judge.rollout` for the same request, in another sandbox."""
     from tirjudge_training.trainers.verl.agent_loop import rollout_seed
 
     rollout = await judge.rollout(

@@ -1,1 +1,1 @@
-"""Makes the checkpoints that are served: synthetic data, tokenizer, supervised training, evaluation, model card."""
+"""Training of judges: data, supervised learning, reinforcement learning, validation and checkpoints."""

@@ -1,4 +1,4 @@
-"""Who is told how a run goes."""
+"""Callbacks that receive the progress of a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from tirjudge_training.run_folder import StageRecord
 
 
 class Callback:
-    """Is told how a run goes, and does nothing about it."""
+    """Receives the progress of a run. The methods do nothing; subclasses override them."""
 
     def began(self, stage: StageRecord) -> None:
-        """A stage begins, or goes on."""
+        """Called when a stage starts or resumes."""
 
     def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
-        """Progress within a stage: how much of how much is done, and what was measured."""
+        """Called on progress within a stage.
+
+        Args:
+            doing: Name of the activity, such as `training` or `validating`.
+            done: Number of steps or items that are done.
+            total: Number of all steps or items.
+            values: Metrics of the step; empty for items.
+        """
 
     def ended(self, stage: StageRecord) -> None:
-        """A stage is done."""
+        """Called when a stage is done."""

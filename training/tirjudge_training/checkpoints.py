@@ -1,6 +1,6 @@
-"""Checkpoints: Hugging Face folders with a `judge.json` and a card, put in place as a whole.
+"""Checkpoints: Hugging Face folders with a `judge.json` and a card, replaced atomically.
 
-A server of a checkpoint that is replaced keeps what it has read.
+A server that has loaded a checkpoint is not affected when the folder is replaced.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ def export_checkpoint(
     metrics: Mapping[str, float] | None = None,
     state_dict: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint that can be served, and trained from.
+    """Write a checkpoint that can be served and trained from.
 
     Args:
-        model: weights are written in the type that they have.
-        tokenizer: has a chat template.
-        out: a folder; one that is there is replaced, and stays as it is if this fails.
-        profile: how it is judged with. The hash of the tokenizer is added.
-        lineage: where the weights come from; None: nobody knows.
-        metrics: name -> value, as measured on held-out items; None: nothing was measured.
-        state_dict: the whole weights where `model` holds a part of them (FSDP, DeepSpeed); None: those of `model`.
+        model: Model to save. The weights keep their data type.
+        tokenizer: Tokenizer with a chat template.
+        out: Checkpoint folder. An existing folder is replaced; if this fails, it is unchanged.
+        profile: Profile of the judge. The hash of the tokenizer is added.
+        lineage: Origin of the weights. None: unknown.
+        metrics: Name -> value, measured on held-out items. None: nothing was measured.
+        state_dict: Complete weights, if `model` has only a part of them (FSDP, DeepSpeed). None: the weights of
+            `model`.
 
     Raises:
-        CheckpointError: a metric is not a number, the disk is full, or the folder cannot be written.
+        CheckpointError: a metric is not finite, the disk is full, or the folder cannot be written.
     """
     state = untied(model, model.state_dict() if state_dict is None else state_dict)
     with replacing(out) as folder:
@@ -59,25 +60,29 @@ def export_checkpoint(
 
 
 def untied(model: PreTrainedModel, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Weights without those that are others of them, such as an output layer that is the embedding.
+    """Return the weights without tied ones, such as an output layer that equals the embedding.
 
-    Shared memory does not show it: what was gathered of several processes stands there twice.
+    Tied weights are found by name, not by shared memory: weights gathered from several processes are separate copies.
     """
     return {name: tensor for name, tensor in state.items() if name not in model.all_tied_weights_keys}
 
 
 def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, Profile]:
-    """What to train from: the model in float32, the tokenizer with its chat template, the profile.
+    """Load a checkpoint for training.
+
+    Returns:
+        The model in float32, the tokenizer with its chat template, and the profile.
 
     Raises:
-        CheckpointError: there is none, it is broken, or it was trained for other prompts, another loop or another tokenizer.
+        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or
+            another tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     recover_folder(path)
     if not path.is_dir():
-        raise CheckpointError(f"{path} is no folder; the folder of a checkpoint would do")
+        raise CheckpointError(f"not a checkpoint folder: {path}")
     profile = load_profile(path)
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
@@ -87,11 +92,13 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """Of a checkpoint folder. One that has a `tokenizer.json` alone, as the judge that ships, gets the template that the
-    embedded engine writes; transformers would guess another tokenizer from the architecture.
+    """Load the tokenizer of a checkpoint folder.
+
+    If the folder has only a `tokenizer.json`, the tokenizer gets the chat template of the embedded engine. In this
+    case, transformers would choose another tokenizer class from the architecture.
 
     Raises:
-        CheckpointError: there is none, or it has no chat template.
+        CheckpointError: tokenizer.json is missing, or the tokenizer has no chat template.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
@@ -110,35 +117,41 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja."""
     tokenizer.save_pretrained(folder)
     backend: Tokenizer = tokenizer.backend_tokenizer
-    backend.save(str(folder / "tokenizer.json"))  # as it encodes, whatever transformers made of it
+    backend.save(str(folder / "tokenizer.json"))  # overwrites the file that transformers wrote, which may differ
 
 
 def write_checkpoint_file(
     folder: Path, *, profile: Profile, lineage: Lineage | None = None, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Write `judge.json` for what lies in a folder.
+    """Write `judge.json` into a checkpoint folder that has its tokenizer already.
+
+    Args:
+        folder: Checkpoint folder with a tokenizer.json.
+        profile: Profile of the judge. The hash of the tokenizer is added.
+        lineage: Origin of the weights. None: unknown.
+        metrics: Name -> value, measured on held-out items. None: nothing was measured.
 
     Raises:
-        CheckpointError: a metric is not a number.
+        CheckpointError: a metric is not finite.
     """
     served: dict[str, Any] = profile.model_dump()
     served["tokenizer_sha256"] = tokenizer_sha256(folder / "tokenizer.json")
     try:
         file = CheckpointFile(**served, lineage=lineage, metrics=None if metrics is None else dict(metrics))
     except ValueError as error:
-        raise CheckpointError(f"{folder}: metrics: {dict(metrics or {})} given; finite numbers would do") from error
+        raise CheckpointError(f"{folder}: metrics must be finite numbers: {dict(metrics or {})}") from error
     text = file.model_dump_json(indent=1, exclude_none=True)
     (folder / "judge.json").write_text(text + "\n", encoding="utf-8")
 
 
 def weights_sha256(checkpoint: Path) -> str:
-    """What names the weights of a checkpoint folder in the lineage of its children.
+    """Return the hash of the weights of a checkpoint folder, which identifies the parent in a lineage.
 
     Raises:
-        CheckpointError: there are none.
+        CheckpointError: the folder has no weights.
     """
     files = sorted(checkpoint.glob("*.safetensors"))
     if not files:
@@ -156,10 +169,10 @@ def weights_sha256(checkpoint: Path) -> str:
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `out` at the end of the block; if that raises, `out` stays as it was.
+    """Yield an empty folder that replaces `out` at the end of the block. If the block raises, `out` is unchanged.
 
     Raises:
-        CheckpointError: the disk is full, or it cannot be written there.
+        CheckpointError: the disk is full, or the folder cannot be written.
     """
     try:
         with replacing_folder(out) as fresh:
@@ -168,17 +181,21 @@ def replacing(out: Path) -> Iterator[Path]:
         problem = _disk_problem(error)
         if problem is None:
             raise
-        kept = "what was there before is intact" if out.exists() else "nothing was written"
+        kept = "the previous checkpoint is unchanged" if out.exists() else "nothing was written"
         raise CheckpointError(f"{out}: {problem}; {kept}") from error
 
 
 def _disk_problem(error: BaseException) -> str | None:
-    """What the disk says; None: it is not the disk's. safetensors and tokenizers tell it in words."""
+    """Return a message about the disk error; None: it is not a disk error.
+
+    safetensors and tokenizers raise other exception types, which have the message of the operating system in their
+    text.
+    """
     if isinstance(error, CheckpointError):
         return None
     no_space = os.strerror(errno.ENOSPC)
     if no_space in str(error):
-        return f"{no_space}; make room"
+        return f"{no_space}; free some space"
     return error.strerror if isinstance(error, OSError) and error.errno is not None else None
 
 
@@ -186,7 +203,7 @@ def _disk_problem(error: BaseException) -> str | None:
 
 
 def _card(folder: Path, *, num_parameters: int) -> str:
-    """README.md of a checkpoint: what was noted and measured, and nothing else."""
+    """Return the README.md of a checkpoint: recorded facts and measured figures only."""
     file = CheckpointFile.model_validate_json((folder / "judge.json").read_bytes())
     facts = {
         "parameters": f"{num_parameters:,}",
@@ -203,6 +220,6 @@ def _card(folder: Path, *, num_parameters: int) -> str:
     measured = "".join(f"| {name} | {value:.6g} |\n" for name, value in sorted((file.metrics or {}).items()))
     figures = f"| figure | value |\n|---|---|\n{measured}" if measured else "Nothing was measured.\n"
     return (
-        f"# {file.name}\n\nA checkpoint of a tool-integrated judge, written by `tirjudge train`. `judge.json` holds what is"
-        f" below for programs.\n\n| | |\n|---|---|\n{noted}\n## Held-out figures\n\n{figures}"
+        f"# {file.name}\n\nA checkpoint of a tool-integrated judge, written by `tirjudge train`. `judge.json` has the same"
+        f" facts in machine-readable form.\n\n| | |\n|---|---|\n{noted}\n## Held-out figures\n\n{figures}"
     )

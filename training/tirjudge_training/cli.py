@@ -1,4 +1,4 @@
-"""`tirjudge train`: makes checkpoints. What is heavy is imported when a command runs."""
+"""`tirjudge train`: the training commands. Heavy packages are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ELSEWHERE = {
     "plot": "tirjudge_training.plots:plot",
     "watch": "tirjudge_training.watch:watch",
 }
-"""Commands that other files have: name -> what is imported when it is asked for."""
+"""Commands defined in other modules: name -> import path, imported on first use."""
 
 
 class Commands(TyperGroup):
-    """The commands of this file and of others."""
+    """The commands of this module and of `ELSEWHERE`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *ELSEWHERE]
@@ -47,8 +47,8 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help
 
 BUNDLED = Path(__file__).parents[2] / "judge" / "tirjudge" / "checkpoints" / "tiny"
 
-# Read by OpenMP and glibc when torch is loaded: idle threads shall not spin, and freed memory shall stay with the process
-# instead of being mapped anew in every step, which cost a quarter of the speed on one machine and nothing on another.
+# OpenMP and glibc read these variables when torch is loaded. Idle threads must not spin. Freed memory must stay mapped:
+# mapping it again in every step cost a quarter of the speed on one machine, and had no effect on another.
 _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": str(2**33),
@@ -64,36 +64,34 @@ def train() -> None:
 
 @app.command()
 def bundled(
-    out: Annotated[Path, typer.Option(help="Folder of the checkpoint; replaced when training has ended.")] = BUNDLED,
-    seed: Annotated[int, typer.Option(help="Decides data, order and weights.")] = 1,
+    out: Annotated[Path, typer.Option(help="Checkpoint folder; replaced when training has ended.")] = BUNDLED,
+    seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps of the first stage, five times those of the second.")
+        int | None, typer.Option(help="Optimizer steps of the first stage. The second stage takes a fifth of them.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Processes that share the work, one core each. 1 uses a GPU.")
     ] = None,
     parent: Annotated[
         Path | None,
-        typer.Option(
-            "--from", help="Only the second, gentler stage, from this checkpoint; default: both, from nothing."
-        ),
+        typer.Option("--from", help="Run only the second stage, from this checkpoint. Default: both, from scratch."),
     ] = None,
-    items: Annotated[int, typer.Option(help="Held-out items to measure on in each set; 0 measures nothing.")] = 1000,
+    items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Train the bundled judge from nothing, measure it, and write its card."""
+    """Train the bundled judge from scratch, evaluate it, and write its card."""
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import train_bundled
-    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, going_on
+    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
     from tirjudge_training.run_folder import StageRecord
     from tirjudge_training.stage_report import Reporter
 
     recipe = replace(BundledRecipe(), seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
-    stages = [recipe, going_on(recipe, parent=out)] if parent is None else [going_on(recipe, parent=parent)]
+    stages = [recipe, second_stage(recipe, parent=out)] if parent is None else [second_stage(recipe, parent=parent)]
     with Reporter(console=Console(stderr=True), line_every=50) as reporter:
         for number, stage in enumerate(stages, start=1):
             reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))
@@ -108,11 +106,11 @@ def bundled(
 
 @app.command()
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")] = BUNDLED,
-    items: Annotated[int, typer.Option(help="Held-out items in each set.")] = 1000,
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint folder.")] = BUNDLED,
+    items: Annotated[int, typer.Option(help="Held-out items per evaluation set.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Measure a checkpoint on held-out synthetic items and write its card."""
+    """Evaluate a checkpoint on held-out synthetic items and write its card."""
     from tirjudge_training.bundled.build import evaluate_and_write_card
     from tirjudge_training.bundled.evaluate import TEST_SETS
     from tirjudge_training.stage_report import Reporter
@@ -138,27 +136,27 @@ def evaluate(
 SHIPPED = ", ".join(sorted(file.stem for file in (Path(__file__).parent / "recipes").glob("*.yaml")))
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help=f"A YAML file, or one that comes with the package: {SHIPPED}.")
+    str, typer.Argument(metavar="RECIPE", help=f"A YAML file, or the name of a bundled recipe: {SHIPPED}.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the run; one that is there goes on.")]
+Out = Annotated[Path, typer.Option(help="Folder of the run. An existing run is resumed.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, as rl.steps=20; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the recipe, such as rl.steps=20; repeatable."),
 ]
-Resume = Annotated[bool, typer.Option(help="Go on with a run that is there; otherwise such a folder is refused.")]
+Resume = Annotated[bool, typer.Option(help="Resume an existing run. With --no-resume, an existing run is an error.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the state of the run as JSON.")]
 ChatKey = Annotated[
     str | None,
     typer.Option(
         "--chat-api-key",
         envvar="TIRJUDGE_CHAT_API_KEY",
-        help="Key of the teacher's chat endpoint; better in the environment than here.",
+        help="API key of the teacher's chat endpoint. Prefer the environment variable.",
     ),
 ]
 
 
 def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
-    """A command of stages."""
+    """Add a command that runs stages. `has_teacher`: it has an option for the API key of the teacher."""
 
     def without_key(
         recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False
@@ -178,21 +176,21 @@ def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
     app.command(command, help=help)(with_key if has_teacher else without_key)
 
 
-_add("sft", "Supervised learning on trajectories that there are.")
+_add("sft", "Supervised learning on existing trajectories.")
 _add("rl", "Reinforcement learning from a checkpoint.")
 _add(
     "sample",
-    "Sample trajectories, of a checkpoint or of a teacher, and keep those worth learning from.",
+    "Sample trajectories from a checkpoint or a teacher, and keep those worth learning from.",
     has_teacher=True,
 )
 _add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", has_teacher=True)
 _add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.")
-_add("ttrl", "T3RL: RL without labels, on those that executed evidence votes for.")
+_add("ttrl", "T3RL: RL without labels, on labels chosen by a vote that executed evidence weights.")
 
 
 @app.command()
 def status(run: Annotated[Path, typer.Argument(help="Folder of a run.")], json_output: AsJson = False) -> None:
-    """Where a run stands."""
+    """Print the state of a run."""
     from tirjudge_training.run_folder import read_state
     from tirjudge_training.stage_report import print_state
     from tirjudge_training.watch import look_at
@@ -225,7 +223,7 @@ def _train(
 
     with _one_line_for_mistakes(command):
         if not resume and (out / "state.json").exists():
-            raise ValueError(f"{out}: there is a run already; --resume goes on with it, another --out begins anew")
+            raise ValueError(f"{out}: contains a run already; use --resume to continue it, or another --out")
         loaded = load_recipe(recipe, overrides=overrides or [])
         with Reporter(console=Console(stderr=True)) as reporter:
             state = run_stages(command, loaded, out=out, callback=reporter, chat_key=chat_key)
@@ -237,13 +235,13 @@ def _train(
 
 @contextmanager
 def _one_line_for_mistakes(command: str) -> Iterator[None]:
-    """A mistake that the user can mend ends in one line and status 2; what failed on the way, in one line and status 1."""
+    """Turn errors into one line: exit status 2 for a mistake of the user, 1 for a failure during the run."""
     from tirjudge.errors import TirjudgeError
 
     try:
         yield
     except (ValueError, TirjudgeError, OSError, RuntimeError) as error:
         is_mistake = isinstance(error, ValueError)
-        goes_on = "" if is_mistake else "; the same command goes on where it was"
-        typer.echo(" ".join(f"tirjudge train {command}: {error}{goes_on}".split()), err=True)
+        hint = "" if is_mistake else "; run the same command again to resume"
+        typer.echo(" ".join(f"tirjudge train {command}: {error}{hint}".split()), err=True)
         raise typer.Exit(2 if is_mistake else 1) from None

@@ -1,11 +1,10 @@
-"""Groups of rollouts for one training step, through the loop that serves.
+"""Collects groups of rollouts for one training step, using the serving loop.
 
-Items are drawn in a fixed order, and all rollouts of all draws run side by side. A draw whose groups turn out to hold no
-advantage (all right, all wrong) has another drawn at once, up to a cap. What is kept is the first informative groups in
-the order of the draws: the shortest run of draws that holds enough of them is the same however fast each of them ends, so
-a step gives the same groups whatever the machine does meanwhile.
+Items are drawn in a fixed order, and all rollouts of all draws run concurrently. If a group has no advantage (all right
+or all wrong), another item is drawn immediately, up to a cap. The step keeps the first informative groups in the order
+of the draws, not in the order of completion. So the result does not depend on the speed of single rollouts.
 
-Failures of engine or sandbox drop the whole draw: a rollout that we failed to make earns nothing, neither good nor bad.
+If the engine or the sandbox fails, the whole draw is dropped and gets no reward.
 """
 
 from __future__ import annotations
@@ -45,49 +44,51 @@ from tirjudge_training.training_samples import TimedRollout, trajectory_of
 __all__ = ["Collected", "Collector", "PseudoLabels", "RolloutGroup", "SampledItem"]
 
 GROUP_SIZE = 8
-"""G (TIR-Judge, 5.1)."""
+"""Default number of rollouts per prompt, G (TIR-Judge, 5.1)."""
 
 MAX_ROLLOUTS = 64
-"""Under way at a time."""
+"""Default maximum number of concurrent rollouts."""
 
 MAX_DRAWS = 6.0
-"""Groups rolled out at most, times those wanted."""
+"""Default maximum number of rolled-out groups, as a multiple of the groups needed."""
 
 
 class PseudoLabels(BaseModel):
-    """T3RL: what is right is voted by the rollouts themselves, and no item's label is used."""
+    """T3RL: the rollouts vote on the label. The labels of the items are not used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     weight: float = Field(default=4.0, gt=0)
-    """w, of an answer that executed evidence agrees with; 1 is the plain majority."""
+    """w, weight of an answer that executed evidence supports. 1: plain majority vote."""
     min_verified_mass: float = Field(default=0.5, ge=0, le=1)
-    """Share of the weight that verified answers have to hold; a group with less is not trained on. 0 takes every vote."""
+    """Minimum share of the weight from verified answers; a group below it is not trained on. 0: accept every vote."""
     swap: bool = False
-    """Whether an answer has also to be the majority's when the responses are shown in the opposite order, which takes a
+    """Whether a verified answer must also be the majority answer with the responses in the opposite order. This needs a
     second group of rollouts (pairwise and listwise)."""
 
 
 class Collector:
-    """Rolls out groups.
+    """Collects groups of rollouts.
 
     Args:
-        policy: what is trained.
-        items: to draw from.
-        rule: the reward.
-        group_size: G, rollouts a prompt.
-        seed: of everything that is drawn.
-        temperature: of the rollouts.
-        tools: as in a request; `off` is text-only RL.
-        max_tool_calls: programs a rollout.
-        max_rollouts: under way at a time.
-        max_draws: groups rolled out at most, times those wanted; then uninformative ones fill up. Failed draws do not count.
-        keep: whether a group is informative by what is right (TIR-Judge, Eq. 2) or by its whole rewards.
-        order: what decides which item is next; None: each in turn.
-        pseudo: how labels are voted; None: the items' own are used.
+        policy: Policy that is trained.
+        items: Items to draw from.
+        rule: Reward rule. None: the default rule.
+        group_size: Number of rollouts per prompt, G.
+        seed: Seed of all random draws.
+        temperature: Sampling temperature of the rollouts.
+        tools: As in a request. `off`: text-only RL.
+        max_tool_calls: Maximum number of tool calls per rollout.
+        max_rollouts: Maximum number of concurrent rollouts.
+        max_draws: Maximum number of rolled-out groups, as a multiple of the groups needed. After that, uninformative
+            groups fill the step. Failed draws do not count.
+        keep: Criterion for an informative group: `correct` (Rc differs, TIR-Judge, Eq. 2) or `reward` (total rewards
+            differ).
+        order: Order of the items. None: `EpochOrder`.
+        pseudo: Settings of the vote on labels. None: the labels of the items are used.
 
     Raises:
-        ValueError: fewer than 2 rollouts a group, nothing to draw, or items without a label and no `pseudo`.
+        ValueError: a group has fewer than 2 rollouts, no items were given, or items have no label and `pseudo` is None.
     """
 
     def __init__(
@@ -109,13 +110,13 @@ class Collector:
     ) -> None:
         if group_size < 2:
             raise ValueError(
-                f"group_size: {group_size} given, a group has at least 2 rollouts to be set against another"
+                f"group_size: {group_size} given, must be at least 2, because rollouts of a group are compared"
             )
         if max_draws < 1:
-            raise ValueError(f"max_draws: {max_draws} given, at least 1 time the groups that are wanted is drawn")
+            raise ValueError(f"max_draws: {max_draws} given, must be at least 1")
         unknown = [item.id for item in items if item.best is None]
         if unknown and pseudo is None:
-            raise ValueError(f'items: "{unknown[0]}" has no best response; items without labels take pseudo-labels')
+            raise ValueError(f'items: "{unknown[0]}" has no label (best); items without labels need pseudo-labels')
         self.policy = policy
         self.items = items
         self.rule = rule or RewardRule()
@@ -131,33 +132,39 @@ class Collector:
         self.pseudo = pseudo
 
     async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
-        """The groups of one step; the same for the same weights, seed, step, rank and state.
+        """Collect the groups of one step. The result is determined by the weights, seed, step, rank and state.
+
+        Args:
+            step: Optimizer step, starting at 0.
+            num_groups: Number of groups to return.
+            rank: Rank of this process.
 
         Raises:
-            EngineUnavailable, SandboxUnavailable, PromptTooLong: more than half of the draws failed; the last of them.
-            ValueError: the rollouts want tools, and the judge has no sandbox.
+            EngineUnavailable, SandboxUnavailable, PromptTooLong: more than half of the draws failed; the last error is
+                raised.
+            ValueError: the rollouts need tools, and the judge has no sandbox.
         """
         judge = self.policy.judge
         if judge.sandbox is None and self.tools != "off" and self.max_tool_calls > 0:
-            raise ValueError(f'tools: "{self.tools}" given, but the policy has no sandbox; "off" would do')
+            raise ValueError(f'tools: "{self.tools}" given, but the policy has no sandbox; set tools to "off"')
         started = perf_counter()
-        under_way = _Collection(collector=self, judge=judge, step=step, rank=rank, num_groups=num_groups)
-        draws = await under_way.run()
+        collection = _Collection(collector=self, judge=judge, step=step, rank=rank, num_groups=num_groups)
+        draws = await collection.run()
         groups, num_informative = _kept(draws, num_groups=num_groups, keep=self.keep)
-        self._learn(under_way.drawn, draws)
+        self._learn(collection.drawn, draws)
         elapsed_s = perf_counter() - started
         stats = stats_of(draws, groups=groups, num_informative=num_informative, elapsed_s=elapsed_s)
         return Collected(groups=groups, draws=tuple(draws), stats=stats)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run has to be given, as JSON; to be saved with the checkpoint of the step that came before."""
+        """Return the state for a resumed run, as JSON values. Save it with the checkpoint of the previous step."""
         return self.order.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there.
+        """Restore a state.
 
         Raises:
-            ValueError: it is the state of another order, or of other items.
+            ValueError: the state belongs to another order or to other items.
         """
         self.order.restore(state)
 
@@ -171,7 +178,7 @@ class Collector:
 
 @dataclass(slots=True, kw_only=True)
 class _Collection:
-    """One step under way."""
+    """The collection of one step."""
 
     collector: Collector
     judge: Judge
@@ -181,22 +188,22 @@ class _Collection:
     drawn: list[int] = field(default_factory=list)
     """Index of the item of each draw, in order."""
     done: dict[int, SampledItem] = field(default_factory=dict)
-    """Number of a draw -> how it went."""
-    places: asyncio.Semaphore = field(init=False)
+    """Number of a finished draw -> its result."""
+    slots: asyncio.Semaphore = field(init=False)
     stream: Iterator[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.places = asyncio.Semaphore(self.collector.max_rollouts)
+        self.slots = asyncio.Semaphore(self.collector.max_rollouts)
         self.stream = self.collector.order.stream(step=self.step, rank=self.rank, num_groups=self.num_groups)
 
     async def run(self) -> list[SampledItem]:
-        """All draws that it took, in order."""
+        """Return all draws, in order."""
         async with fail_fast_group() as tasks:
             self._launch(tasks)
         return [self.done[number] for number in range(len(self.drawn))]
 
     def _launch(self, tasks: asyncio.TaskGroup) -> None:
-        """Draw until those that may still be informative are enough, or the cap is reached."""
+        """Draw items until enough groups are informative or pending, or the cap is reached."""
         items, cap = self.collector.items, self.collector.max_draws * self.num_groups
         spent = sum(items[index].num_groups for index in self.drawn)
         lost = sum(
@@ -218,18 +225,18 @@ class _Collection:
             self.done[number] = await self._roll_out(item, repeat=repeat, name=f"{self.step}.{self.rank}.{number}")
         except (EngineUnavailable, SandboxUnavailable, PromptTooLong) as error:
             self.done[number] = SampledItem(item=item, error=error)
-            self._stop_if_hopeless(error)
+            self._raise_if_most_failed(error)
         self._launch(tasks)
 
-    def _stop_if_hopeless(self, error: TirjudgeError) -> None:
-        """More than half of the draws failed, so what is left is no sample of the items any more."""
+    def _raise_if_most_failed(self, error: TirjudgeError) -> None:
+        """Raise the error if more than half of the draws failed: the others are not a representative sample."""
         num_failed = sum(draw.error is not None for draw in self.done.values())
         if 2 * num_failed > len(self.drawn):
-            error.add_note(f"{num_failed} of the {len(self.drawn)} draws of step {self.step} failed; this is the last")
+            error.add_note(f"{num_failed} of the {len(self.drawn)} draws of step {self.step} failed; last error above")
             raise error
 
     async def _roll_out(self, item: TrainingItem, *, repeat: int, name: str) -> SampledItem:
-        """All rollouts of one draw, rewarded; those that an item has when it comes again are others."""
+        """Roll out one draw and compute its rewards. A repeated draw of an item gets different rollouts."""
         collector = self.collector
         request = item.request(
             seed=request_seed(collector.seed, self.step, item.id, rank=self.rank),
@@ -241,7 +248,7 @@ class _Collection:
         swapped = (item.order[::-1],) if is_swapped else ()
         numbers = range(repeat * collector.group_size, (repeat + 1) * collector.group_size)
         rolled = await roll_groups(
-            self.judge, request, shown=(*item.shown(), *swapped), numbers=numbers, session=name, slots=self.places
+            self.judge, request, shown=(*item.shown(), *swapped), numbers=numbers, session=name, slots=self.slots
         )
         return self._rewarded(item, rolled)
 
@@ -268,7 +275,7 @@ class _Collection:
         own: Mapping[tuple[int, ...], Sequence[Rollout]],
         rollouts: Mapping[tuple[int, ...], Sequence[Rollout]],
     ) -> tuple[PseudoLabel | None, dict[tuple[int, ...], list[RolloutReward]] | None]:
-        """The vote if there was one, and the rewards; no rewards where the vote is not trusted."""
+        """Return the vote (None: labels are known) and the rewards (None: the vote is not trusted)."""
         pseudo = self.collector.pseudo
         if pseudo is None:
             return None, rewards_of(item, own, rule=self.collector.rule)
@@ -283,7 +290,7 @@ class _Collection:
 
 
 _NOTHING = RolloutReward(total=0.0, correct=0.0, format=False, tool=False)
-"""What a rollout earns whose group has no label that can be trusted."""
+"""Reward of the rollouts in a group without a trusted label."""
 
 
 def _informative(draw: SampledItem, *, keep: Literal["correct", "reward"]) -> list[RolloutGroup]:
@@ -293,7 +300,7 @@ def _informative(draw: SampledItem, *, keep: Literal["correct", "reward"]) -> li
 def _kept(
     draws: Sequence[SampledItem], *, num_groups: int, keep: Literal["correct", "reward"]
 ) -> tuple[tuple[RolloutGroup, ...], int]:
-    """The first informative groups, filled up with the first that are not; and how many informative ones there were."""
+    """Return the first `num_groups` groups, informative ones first, and the number of all informative groups."""
     informative = [group for draw in draws for group in _informative(draw, keep=keep)]
     chosen = {id(group) for group in informative}
     others = [replace(group, fills=True) for draw in draws for group in draw.groups if id(group) not in chosen]
@@ -301,6 +308,9 @@ def _kept(
 
 
 def request_seed(seed: int, step: int, item_id: str, *, rank: int = 0) -> int:
-    """Of an item's request in a step: the same for the same, below 2^56. Two ranks that draw one item get other rollouts."""
+    """Return the seed of an item's request in a step, below 2^56.
+
+    The seed is a hash of the arguments. Two ranks that draw the same item get different rollouts.
+    """
     of_rank = f"/{rank}" if rank else ""
     return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{item_id}{of_rank}".encode()).digest()[:7], "big")

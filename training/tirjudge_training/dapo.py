@@ -1,9 +1,10 @@
-"""DAPO as one pure function on tensors: Eq. 2 of the paper. What TRL and verl compute is tested against it.
+"""DAPO (Eq. 2 of the paper) as a pure function on tensors. Tests compare TRL and verl with this function.
 
     J = E[ 1 / sum_i |o_i|  *  sum_i sum_t min( r A_i, clip(r, 1 - low, 1 + high) A_i ) - beta * KL ]
 
-with r the ratio of new to old probability of a token, A_i the advantage of its rollout within its group, and only tokens
-that the policy sampled in the sums. KL is k3: exp(ref - new) - (ref - new) - 1. The loss is -J.
+Here r is the ratio of the new to the old probability of a token, and A_i is the advantage of its rollout within its
+group. The sums run over tokens that the policy sampled. KL is the k3 estimate: exp(ref - new) - (ref - new) - 1. The
+loss is -J.
 """
 
 from __future__ import annotations
@@ -20,45 +21,46 @@ Normaliser = Literal["token_mean", "group_mean"]
 
 
 class NonFiniteLoss(TirjudgeError, ValueError):
-    """The loss, or its gradient, is not a number any more."""
+    """The loss, or its gradient, is not finite."""
 
     def __init__(self, *, step: int, what: str = "loss", last_good: str | None = None) -> None:
-        kept = f"the last good checkpoint is {last_good}" if last_good else "no checkpoint had been made yet"
+        kept = f"the last good checkpoint is {last_good}" if last_good else "no checkpoint was saved yet"
         super().__init__(
-            f"{what} is not finite at step {step}; {kept}; a lower learning_rate would do, or weights float32"
+            f"{what} is not finite at step {step}; {kept}; set a lower learning_rate, or weights to float32"
         )
         self.step = step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """The loss of one optimizer step, and what it is made of."""
+    """The loss of one optimizer step, and its parts."""
 
     total: Tensor
-    """(), what is minimised: policy + beta * kl."""
+    """(), minimized loss: policy + beta * kl."""
     policy: Tensor
-    """()."""
+    """(), policy part of the loss."""
     kl: Tensor
-    """(), k3, averaged as the loss is; 0 without reference."""
+    """(), k3 divergence, averaged like the loss; 0 without a reference."""
     clip_frac: Tensor
-    """(), share of tokens whose gradient was clipped away."""
+    """(), share of tokens whose gradient was clipped to zero."""
 
 
 def group_advantages(rewards: Tensor, *, eps: float = 1e-4) -> Tensor:
-    """Rewards (N, G) -> advantages (N, G): less the group's mean, over its standard deviation (divisor G - 1) plus `eps`.
+    """Normalize rewards (N, G) to advantages (N, G): subtract the group's mean, divide by its standard deviation +
+    `eps`.
 
-    TRL takes 1e-4 for `eps`, verl 1e-6.
+    The standard deviation has divisor G - 1. `eps` is 1e-4 in TRL and 1e-6 in verl.
     """
     return (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + eps)
 
 
 def token_weights(mask: Tensor, *, group_size: int, normaliser: Normaliser) -> Tensor:
-    """What each token's loss counts for: (N*G, T), summing to 1; 0 where `mask` is.
+    """Return the weight of each token's loss: (N*G, T), with sum 1, and 0 where `mask` is 0.
 
     Args:
-        mask: (N*G, T), 1 for a token that the policy sampled; the rows of a group stand together.
+        mask: (N*G, T), 1 for a token that the policy sampled. The rows of a group are adjacent.
         group_size: G.
-        normaliser: as in `dapo_loss`.
+        normaliser: As in `dapo_loss`.
     """
     mask = mask.float()
     if normaliser == "token_mean":
@@ -84,25 +86,26 @@ def dapo_loss(
     """The loss of one mini-batch, Eq. 2.
 
     Args:
-        logprobs: (B, T) of the sampled tokens under the policy; B = N * G, the rows of a group stand together.
-        old_logprobs: (B, T) under the policy that sampled.
-        reference_logprobs: (B, T) under the reference; None: no KL.
-        advantages: (B,) one a rollout.
-        mask: (B, T), 1 for a token that the policy sampled, 0 for padding, program output, whatever we put there.
-        group_size: G; only `group_mean` needs it.
-        clip_low: the ratio counts down to 1 - clip_low.
-        clip_high: the ratio counts up to 1 + clip_high.
-        beta: weight of the KL.
-        normaliser: `token_mean`: mean over all tokens of the mini-batch. `group_mean`: mean over the tokens of each group,
-            then over groups, Eq. 2 to the letter.
+        logprobs: (B, T), log-probabilities under the policy; B = N * G, the rows of a group are adjacent.
+        old_logprobs: (B, T), log-probabilities under the policy that sampled.
+        reference_logprobs: (B, T), log-probabilities under the reference. None: no KL.
+        advantages: (B,), one per rollout.
+        mask: (B, T), 1 for a token that the policy sampled, 0 for padding, program output and other inserted tokens.
+        group_size: G. Only `group_mean` uses it.
+        clip_low: The ratio is clipped at 1 - clip_low from below.
+        clip_high: The ratio is clipped at 1 + clip_high from above.
+        beta: Weight of the KL.
+        normaliser: `token_mean`: mean over all tokens of the mini-batch. `group_mean`: mean over the tokens of each
+            group, then over groups, exactly as in Eq. 2.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes do not match.
     """
     if not logprobs.shape == old_logprobs.shape == mask.shape or advantages.shape != logprobs.shape[:1]:
         raise ValueError(
             f"shapes: logprobs {tuple(logprobs.shape)}, old_logprobs {tuple(old_logprobs.shape)}, mask "
-            f"{tuple(mask.shape)}, advantages {tuple(advantages.shape)} given; (B, T) three times and (B,) would do"
+            f"{tuple(mask.shape)}, advantages {tuple(advantages.shape)} given; expected (B, T) for the first three and "
+            "(B,) for advantages"
         )
     weights = token_weights(mask, group_size=group_size, normaliser=normaliser)
     ratio = (logprobs - old_logprobs).masked_fill(mask == 0, 0.0).exp()
@@ -122,5 +125,8 @@ def dapo_loss(
 
 
 def overlong_penalty(num_tokens: int, *, max_tokens: int, buffer_tokens: int) -> float:
-    """DAPO's soft punishment (its Eq. 13): 0 up to `max_tokens - buffer_tokens`, from there linear to -1 at `max_tokens`."""
+    """Return DAPO's soft length penalty (its Eq. 13).
+
+    The penalty is 0 up to `max_tokens - buffer_tokens` tokens, and falls linearly from there to -1 at `max_tokens`.
+    """
     return -min(max(num_tokens - (max_tokens - buffer_tokens), 0) / buffer_tokens, 1.0)

@@ -1,7 +1,7 @@
-"""Which items a step draws: each in turn, or those most likely to be neither always right nor always wrong.
+"""Item orders: which items a step draws. Either each item once per epoch, or items most likely to have mixed results.
 
-Both orders are functions of (seed, step, rank) and of a state that is kept beside the checkpoint, so that a resumed run
-draws what the run would have drawn.
+Both orders depend only on (seed, step, rank) and on a state that is saved with the checkpoint. So a resumed run draws
+the same items as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -14,56 +14,59 @@ from typing import Any, Protocol
 from tirjudge_training.items import TrainingItem
 
 DISCOUNT = 0.8
-"""What an item's past counts for beside a new group of it: the policy that it tells of is gone."""
+"""Weight of the earlier results of an item relative to a new group, because earlier policies produced them."""
 
 
 class ItemOrder(Protocol):
-    """Decides what is drawn."""
+    """Decides in which order items are drawn."""
 
     def stream(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
-        """Indexes into the items without end, the first to be drawn first.
+        """Yield indices of items in the order of the draws, forever.
 
         Args:
-            step: of the optimiser, from 0.
-            rank: of this process among those that collect.
-            num_groups: groups that the step wants of this rank.
+            step: Optimizer step, starting at 0.
+            rank: Rank of this process.
+            num_groups: Number of groups that this rank needs in the step.
         """
         ...
 
     def learn(self, index: int, *, correct: float, wrong: float) -> None:
-        """Told how many rollouts of a group were right and wrong, in the order of the draws."""
+        """Record the numbers of correct and wrong rollouts in a group. Called in the order of the draws."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run has to be given, as JSON."""
+        """Return the state for a resumed run, as JSON values."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore a state."""
         ...
 
 
 class EpochOrder:
-    """Every item once an epoch, shuffled anew; what has to be drawn beside it is drawn at random.
+    """Draws every item once per epoch, in a new random order each epoch. Additional draws are random.
 
-    The groups of an epoch stand in a row, those of a pointwise item side by side; step s of rank r takes those from
-    (s * num_ranks + r) * num_groups on. So nothing has to be kept.
+    The groups of an epoch form a sequence, in which those of a pointwise item are adjacent. Step s of rank r takes
+    num_groups groups, starting at position (s * num_ranks + r) * num_groups. So no state has to be saved.
 
     Args:
-        items: to draw from.
-        seed: of the shuffles.
-        num_ranks: processes that collect.
+        items: Items to draw from.
+        seed: Seed of the shuffles.
+        num_ranks: Number of processes that collect.
+
+    Raises:
+        ValueError: no items given.
     """
 
     def __init__(self, items: Sequence[TrainingItem], *, seed: int, num_ranks: int = 1) -> None:
         if not items:
-            raise ValueError("items: none given, so there is nothing to draw")
+            raise ValueError("items: none given; at least one is needed")
         self._sizes = [item.num_groups for item in items]
         self._seed = seed
         self._num_ranks = num_ranks
 
     def stream(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
-        first = list(dict.fromkeys(self._own(step=step, rank=rank, num_groups=num_groups)))
+        first = list(dict.fromkeys(self.scheduled(step=step, rank=rank, num_groups=num_groups)))
         yield from first
         rng = Random(f"{self._seed}/refill/{step}/{rank}")
         others = sorted(set(range(len(self._sizes))) - set(first))
@@ -72,7 +75,8 @@ class EpochOrder:
             yield from others
             others = list(range(len(self._sizes)))
 
-    def _own(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
+    def scheduled(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
+        """Yield the items whose groups belong to the step. At the end of an epoch, an item may occur twice."""
         epoch, start = divmod((step * self._num_ranks + rank) * num_groups, sum(self._sizes))
         end = start + num_groups
         while end > 0:
@@ -86,7 +90,7 @@ class EpochOrder:
             epoch, start, end = epoch + 1, 0, end - place
 
     def learn(self, index: int, *, correct: float, wrong: float) -> None:
-        """It makes no difference."""
+        """Do nothing: the order does not depend on results."""
 
     def state(self) -> dict[str, Any]:
         return {"kind": "epoch"}
@@ -96,19 +100,23 @@ class EpochOrder:
 
 
 class DifficultyOrder:
-    """Thompson sampling of what is likely to be mixed.
+    """Thompson sampling of items whose groups are likely to be mixed, that is neither all right nor all wrong.
 
-    The chance p that a rollout of an item is right has a posterior Beta(a, b), from Beta(1, 1). A step draws a p of each
-    item and takes those with the highest 1 - p^G - (1 - p)^G, the chance that a group of G is mixed. A group with c right
-    and w wrong makes it a <- 1 + d (a - 1) + c, b <- 1 + d (b - 1) + w. Rank r draws from every num_ranks-th item, so
-    no two ranks draw the same and each learns of its own.
+    The probability p that a rollout of an item is right has a posterior Beta(a, b), with the prior Beta(1, 1). A step
+    samples p for each item and takes the items with the highest 1 - p^G - (1 - p)^G, the probability that a group of G
+    is mixed. A group with c right and w wrong rollouts updates a <- 1 + d (a - 1) + c and b <- 1 + d (b - 1) + w. Rank
+    r draws from every num_ranks-th item only. So two ranks never draw the same item, and each rank keeps its
+    posteriors.
 
     Args:
-        items: to draw from.
-        seed: of the samples.
+        items: Items to draw from.
+        seed: Seed of the samples.
         group_size: G.
-        discount: d, 0 to 1; 1 never forgets.
-        num_ranks: processes that collect.
+        discount: d, 0 to 1. 1: earlier results keep their full weight.
+        num_ranks: Number of processes that collect.
+
+    Raises:
+        ValueError: there are fewer items than ranks, or `discount` is outside 0 to 1.
     """
 
     def __init__(
@@ -121,9 +129,9 @@ class DifficultyOrder:
         num_ranks: int = 1,
     ) -> None:
         if len(items) < num_ranks:
-            raise ValueError(f"items: {len(items)} given for {num_ranks} ranks, each needs at least one")
+            raise ValueError(f"items: {len(items)} given for {num_ranks} ranks; each rank needs at least one")
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount: {discount} given, it is 0 to 1")
+            raise ValueError(f"discount: {discount} given, must be 0 to 1")
         self._ids = [item.id for item in items]
         self._index = {name: index for index, name in enumerate(self._ids)}
         self._posteriors: dict[int, tuple[float, float]] = {}
@@ -133,7 +141,7 @@ class DifficultyOrder:
         self._num_ranks = num_ranks
 
     def posterior(self, index: int) -> tuple[float, float]:
-        """a and b of an item."""
+        """Return the parameters a and b of an item's posterior."""
         return self._posteriors.get(index, (1.0, 1.0))
 
     def stream(self, *, step: int, rank: int, num_groups: int) -> Iterator[int]:
@@ -156,18 +164,18 @@ class DifficultyOrder:
         return {"kind": "difficulty", "posteriors": posteriors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there.
+        """Restore a state.
 
         Raises:
-            ValueError: it is the state of another order, or of other items.
+            ValueError: the state belongs to another order or to other items.
         """
         _check_kind(state, wanted="difficulty")
         unknown = [name for name in state["posteriors"] if name not in self._index]
         if unknown:
-            raise ValueError(f'difficulty state: item "{unknown[0]}" is not among the items; they have to be the same')
+            raise ValueError(f'difficulty state: unknown item "{unknown[0]}"; the items must be the same as before')
         self._posteriors = {self._index[name]: (a, b) for name, (a, b) in state["posteriors"].items()}
 
 
 def _check_kind(state: Mapping[str, Any], *, wanted: str) -> None:
     if state.get("kind") != wanted:
-        raise ValueError(f'item order: the state of "{state.get("kind")}" given, "{wanted}" is configured')
+        raise ValueError(f'item order: state of "{state.get("kind")}" given, but "{wanted}" is configured')

@@ -1,7 +1,7 @@
-"""Whether a stage made the judge better or worse: a stage that made it worse is not built on.
+"""The gate: decides whether a stage made the judge worse. Later stages do not build on such a stage.
 
-Both looks are at held-out items, judged by the loop that serves. The comparison of accuracy is paired: items that were right
-before and are wrong now are set against those that went the other way.
+Both checkpoints are evaluated on the same held-out items by the serving loop. The comparison of accuracy is paired: the
+number of items that became wrong is compared with the number of items that became right.
 """
 
 from __future__ import annotations
@@ -20,50 +20,58 @@ def _off(value: Any) -> Any:
 
 
 class GateRule(BaseModel):
-    """When a stage is refused."""
+    """Criteria for rejecting a stage."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: Annotated[Literal["off", "warn", "reject"], BeforeValidator(_off)] = "reject"
-    """`warn` writes it down and builds on the stage all the same."""
+    """`reject`: do not build on a worse stage. `warn`: record the regression and build on the stage. `off`: no
+    check."""
     margin: float = Field(default=0.01, ge=0.0, lt=1.0)
-    """How much accuracy (mean over task x mode) may fall."""
+    """Maximum tolerated drop in accuracy (mean over task x mode)."""
     z: float = Field(default=1.0, ge=0.0)
-    """A fall counts if the items lost exceed those gained by so many standard errors, sqrt(lost + gained); 0: by any."""
+    """A drop counts only if (lost - gained items) exceeds `z` standard errors, sqrt(lost + gained). 0: every drop
+    counts."""
     tool_use: float = Field(default=0.95, ge=0.0, le=1.0)
-    """Share of the tool use on verifiable tasks that has to be left."""
+    """Minimum tool use on verifiable items, as a share of the tool use before the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationScore:
-    """How a checkpoint did on the held-out items, as far as the gate looks at it."""
+    """Results of a checkpoint on the held-out items, as used by the gate."""
 
     accuracy: float
     """Mean over task x mode, 0 to 1."""
     tool_use: float | None
-    """Share of the rollouts on verifiable items that ran a program; None: there are no such items."""
+    """Share of the rollouts on verifiable items that ran a program. None: no such items."""
     right: Mapping[str, bool]
-    """Item -> whether it was judged right."""
+    """Item id -> whether it was judged correctly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What the gate says of a stage."""
+    """Decision of the gate on a stage."""
 
     accepted: bool
     """Whether the next stage may build on it."""
     complaints: tuple[str, ...]
-    """What became worse, one line each; also when the stage was accepted with a warning."""
+    """Regressions, one line each. They are also listed if the stage was accepted with a warning."""
 
 
 def compare(before: ValidationScore, after: ValidationScore, *, rule: GateRule) -> Decided:
-    """Compare a stage with the checkpoint that it would replace."""
+    """Compare the checkpoint of a stage with the previous one.
+
+    Args:
+        before: Results of the previous checkpoint.
+        after: Results of the stage's checkpoint.
+        rule: Criteria for rejecting the stage.
+    """
     if rule.mode == "off":
         return Decided(accepted=True, complaints=())
     complaints = tuple(filter(None, [_accuracy_fell(before, after, rule=rule)]))
     if before.tool_use is not None and after.tool_use is not None and after.tool_use < rule.tool_use * before.tool_use:
-        said = f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"
-        complaints = (*complaints, said)
+        regression = f"tool use on verifiable items fell from {before.tool_use:.1%} to {after.tool_use:.1%}"
+        complaints = (*complaints, regression)
     return Decided(accepted=rule.mode == "warn" or not complaints, complaints=complaints)
 
 

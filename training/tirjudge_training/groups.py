@@ -1,4 +1,4 @@
-"""Groups of rollouts: how they are made, the items that they come from, and what was measured of them."""
+"""Groups of rollouts: rolling them out, the sampled items that they belong to, and their metrics."""
 
 from __future__ import annotations
 
@@ -23,44 +23,45 @@ class RolloutGroup:
 
     trajectories: tuple[TrainingSample, ...]
     fills: bool = False
-    """Whether it is there for the number alone, with nothing to be learnt from it."""
+    """Whether the group only fills up the step: it has no advantage to learn from."""
 
     @property
     def informative(self) -> bool:
-        """Whether there is an advantage in it: 0 < sum of Rc < G (TIR-Judge, Eq. 2); with cross credit, not all equal."""
+        """Whether the group has non-zero advantages: 0 < sum of Rc < G (TIR-Judge, Eq. 2); with cross credit, Rc
+        differs."""
         return len({trajectory.reward.correct for trajectory in self.trajectories}) > 1
 
     @property
     def rewards_differ(self) -> bool:
-        """Whether the whole rewards do, as those of a group may that is right all through (.1 beside 1)."""
+        """Whether the total rewards differ. They may differ even if all rollouts are correct (0.1 and 1)."""
         return len({trajectory.reward.total for trajectory in self.trajectories}) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledItem:
-    """One item that was rolled out."""
+    """One item that was drawn and rolled out."""
 
     item: TrainingItem
     groups: tuple[RolloutGroup, ...] = ()
-    """One for each prompt that the item makes; none if it was dropped."""
+    """One group for each prompt of the item. Empty: the item was dropped."""
     accuracy: tuple[float, ...] = ()
-    """Rc of each of its rollouts against what is known to be right; empty: nothing is known, or it was dropped."""
+    """Rc of each rollout against the known label. Empty: no label is known, or the item was dropped."""
     vote: PseudoLabel | None = None
-    """Its pseudo-label; None: its label is used, or it was dropped."""
+    """Pseudo-label of the item. None: the known label is used, or the item was dropped."""
     refused: bool = False
-    """Whether the vote was not trusted, so that all its rewards are 0."""
+    """Whether the vote was rejected as unreliable. All rewards of the item are then 0."""
     error: Exception | None = None
-    """Why it was dropped; None: it was not."""
+    """Reason why the item was dropped. None: it was not dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What one step trains on, and what was seen on the way."""
+    """The groups that one step trains on, with all sampled items and metrics."""
 
     groups: tuple[RolloutGroup, ...]
-    """Exactly as many as were asked for."""
+    """Groups to train on, exactly the requested number."""
     draws: tuple[SampledItem, ...]
-    """All that was rolled out, in the order in which it was drawn."""
+    """All sampled items, in the order of the draws."""
     stats: Mapping[str, float] = field(default_factory=dict)
     """Name of a metric -> its value, over all rollouts before filtering; see `stats_of`."""
 
@@ -74,15 +75,18 @@ async def roll_groups(
     session: str,
     slots: asyncio.Semaphore | None = None,
 ) -> dict[tuple[int, ...], list[TimedRollout]]:
-    """A group of rollouts of one request for each of what is shown, side by side.
+    """Roll out one group per prompt of a request, all rollouts concurrently.
 
     Args:
-        judge: of the policy.
-        request: of an item.
-        shown: indexes into its responses, in the order shown.
-        numbers: of the rollouts of each group; each number is another rollout.
-        session: names the request to the engine.
-        slots: of rollouts that are under way at a time; None: any number.
+        judge: Judge of the policy.
+        request: Request of an item.
+        shown: For each prompt, the indices of the responses in the order shown.
+        numbers: Numbers of the rollouts in each group. Each number gives another rollout.
+        session: Name of the request for the engine.
+        slots: Limit on concurrent rollouts. None: no limit.
+
+    Returns:
+        For each prompt, given by its entry of `shown`, the rollouts in the order of `numbers`.
     """
 
     async def roll(order: tuple[int, ...], number: int) -> TimedRollout:
@@ -99,18 +103,20 @@ async def roll_groups(
 def stats_of(
     draws: Sequence[SampledItem], *, groups: Sequence[RolloutGroup], num_informative: int, elapsed_s: float
 ) -> dict[str, float]:
-    """The metrics of one collection. A key is absent where there was nothing to measure.
+    """Compute the metrics of one collection. A metric without data is omitted.
 
-    `judge/acc/TASK/MODE`, `reward/*`, `tool/*` and `length/*` are means over all rollouts before filtering; `tool/calls`
-    a rollout; `tool/error_rate` a call; `tool/use_rate` is the share of rollouts with a call on what a program can
-    settle, `tool/no_tool_ok` that without one on what none can. `dapo/*` counts groups, except `draws` and `dropped`,
-    which count items. `perf/sandbox_share` is the share of the rollouts' own time that went to their programs.
+    - `judge/acc/TASK/MODE`, `reward/*`, `tool/*` and `length/*` are means over all rollouts before filtering.
+    - `tool/calls` is per rollout, `tool/error_rate` per call.
+    - `tool/use_rate` is the share of rollouts with a call, on verifiable items.
+    - `tool/no_tool_ok` is the share of rollouts without a call, on items that are not verifiable.
+    - `dapo/draws` and `dapo/dropped` count items. The other metrics of `dapo/*` count groups.
+    - `perf/sandbox_share` is the share of the rollout time spent on running programs and waiting for the sandbox.
 
     Args:
-        draws: all of them.
-        groups: those that are handed over.
-        num_informative: of all groups, those that are worth training on.
-        elapsed_s: the collection's own time.
+        draws: All sampled items.
+        groups: Groups that the step trains on.
+        num_informative: Number of all rolled-out groups that are worth training on.
+        elapsed_s: Duration of the collection in seconds.
     """
     seen = [group for draw in draws for group in draw.groups]
     every = [trajectory for group in seen for trajectory in group.trajectories]

@@ -1,7 +1,7 @@
-"""What is judged in training, and what is right: items, their files, and which of them are held out.
+"""Training items: a prompt, responses and the label. Also their files, and the split into training and held-out items.
 
-An item is the unit that a file holds and that is drawn. Pairwise and listwise items show all responses in one stored
-order; a pointwise item is a pair whose two responses are each scored alone.
+A row of a file is one item, and a draw in training takes one item. Pairwise and listwise items show all responses in
+one stored order. A pointwise item is a pair whose two responses are scored separately.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from tirjudge.types import ChatMessage, JudgeRequest, Mode, prompt_text
 from tirjudge_training.row_files import SUFFIXES, read_rows, write_lines
 
 HELD_OUT_SHARE = 0.05
-"""Of each task and mode (TIR-Judge, 5.1)."""
+"""Default share of each task and mode that is held out (TIR-Judge, 5.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingItem:
-    """One training item: what is judged, and what is right."""
+    """One training item: a prompt, responses, and the label."""
 
     id: str
-    """Unique in its file."""
+    """Identifier, unique within a file."""
     mode: Mode
     prompt: str | tuple[ChatMessage, ...]
-    """What the responses answer: text, or a conversation."""
+    """The prompt that the responses answer: text, or a conversation."""
     responses: tuple[str, ...]
-    """Pairwise and pointwise: exactly 2 (pointwise: each is judged alone); listwise: 2 or more."""
+    """Pairwise and pointwise: exactly 2 responses (pointwise: judged separately). Listwise: 2 or more."""
     best: int | None
-    """Index of the right one; None: not known."""
+    """Index of the best response, the label. None: unknown."""
     task: str
-    """What validation, mixtures and plots break down by, such as `math` or `safety`."""
+    """Task, such as `math` or `safety`. Validation, mixtures and plots group by it."""
     source: str
-    """Data set that it comes from."""
+    """Data set of the item."""
     verifiable: bool
-    """Whether a program can settle it. False (safety, helpfulness): the format reward wants no program."""
+    """Whether a program can decide the item. False (safety, helpfulness): the format reward requires no program."""
     order: tuple[int, ...]
-    """The order in which the responses are shown (pairwise, listwise)."""
+    """Indices of the responses in the order shown (pairwise, listwise)."""
     licence: str = ""
-    """Of the data set; empty: not known."""
+    """License of the data set. Empty: unknown."""
     generator: str = ""
-    """Model that wrote the responses; empty: none did, or it is not known."""
+    """Model that wrote the responses. Empty: no model, or unknown."""
 
     def request(
         self,
@@ -58,7 +58,8 @@ class TrainingItem:
         tools: Literal["auto", "on", "off"] = "auto",
         max_tool_calls: int = 3,
     ) -> JudgeRequest:
-        """The item as the judge takes it. No verdict is forced: a rollout that gives none has to be seen as such."""
+        """Return the request for the judge. Verdicts are not forced, so that missing verdicts are visible to the
+        reward."""
         return JudgeRequest(
             mode=self.mode,
             prompt=self.prompt if isinstance(self.prompt, str) else list(self.prompt),
@@ -71,30 +72,39 @@ class TrainingItem:
         )
 
     def shown(self) -> tuple[tuple[int, ...], ...]:
-        """What is shown together, one tuple of indexes into the responses for each prompt that the item makes."""
+        """Return the prompts of the item: for each prompt, the indices of the responses in the order shown."""
         if self.mode is Mode.POINTWISE:
             return tuple((index,) for index in range(len(self.responses)))
         return (self.order,)
 
     @property
     def num_groups(self) -> int:
-        """How many groups of rollouts one draw of it makes."""
+        """Number of groups of rollouts per draw of the item."""
         return len(self.responses) if self.mode is Mode.POINTWISE else 1
 
 
 def validation_split(
     items: Sequence[TrainingItem], *, share: float = HELD_OUT_SHARE, seed: int = 0
 ) -> tuple[list[TrainingItem], list[TrainingItem]]:
-    """Training and held-out items, each in their given order: `share` of each task and mode is held out.
+    """Split items into training and held-out items: about `share` of each task and mode is held out.
 
-    Prompts are taken in the order of a hash until every task and mode has its share, and at least one item where it has
-    two prompts or more. All items of a prompt fall on one side, so a cell may get a little more than its share.
+    Prompts are held out in the order of a hash until every task and mode has its share. Each task and mode with at
+    least two prompts gets at least one held-out item. All items of a prompt are on the same side, so slightly more than
+    the share may be held out.
+
+    Args:
+        items: All items.
+        share: Share of each task and mode to hold out.
+        seed: Seed of the hash.
+
+    Returns:
+        Training items and held-out items, each in the given order.
 
     Raises:
-        ValueError: `share` is not from 0 to below 1.
+        ValueError: `share` is not at least 0 and below 1.
     """
     if not 0 <= share < 1:
-        raise ValueError(f"share: {share} given, it is at least 0 and below 1")
+        raise ValueError(f"share: {share} given, must be at least 0 and below 1")
     missing = _held_out_counts(items, share=share)
     by_prompt: dict[str, list[TrainingItem]] = {}
     for item in items:
@@ -113,7 +123,7 @@ def validation_split(
 
 
 def _held_out_counts(items: Sequence[TrainingItem], *, share: float) -> Counter[tuple[str, Mode]]:
-    """How many items of each task and mode to hold out."""
+    """Return the number of items to hold out of each task and mode."""
     sizes = Counter((item.task, item.mode) for item in items)
     prompts = {cell: {prompt_text(i.prompt) for i in items if (i.task, i.mode) == cell} for cell in sizes}
     least = {cell: int(share > 0 and len(prompts[cell]) > 1) for cell in sizes}
@@ -128,16 +138,16 @@ COLUMNS = tuple(field.name for field in fields(TrainingItem))
 
 
 def read_items(path: Path | str) -> list[TrainingItem]:
-    """All items of a `.parquet`, `.jsonl` or `.jsonl.gz` file.
+    """Read all items of a `.parquet`, `.jsonl` or `.jsonl.gz` file.
 
-    Parquet has no column of two types: a conversation stands in the column `messages`, and `prompt` is null then.
+    A Parquet column has one type. So a conversation is stored in the column `messages`, and `prompt` is null.
 
     Raises:
-        ValueError: naming the file, the row (the first is 1) and the column that is missing, of another type or wrong.
+        ValueError: a column is missing or invalid. The message has the file, the row (starting at 1) and the column.
     """
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path}: a folder given; a file in it would do, such as {path / 'train.parquet'}")
+        raise ValueError(f"{path}: is a folder; give a file, such as {path / 'train.parquet'}")
     _check_suffix(path)
     items: dict[str, TrainingItem] = {}
     for number, row in enumerate(read_rows(path)[1], start=1):
@@ -147,21 +157,21 @@ def read_items(path: Path | str) -> list[TrainingItem]:
             raise ValueError(f"{path}, row {number}: {error}") from None
         if item.id in items:
             first = list(items).index(item.id) + 1
-            raise ValueError(f'{path}, row {number}: id: "{item.id}" stands in row {first} too; ids have to differ')
+            raise ValueError(f'{path}, row {number}: id: "{item.id}" is also in row {first}; ids must be unique')
         items[item.id] = item
     return list(items.values())
 
 
 def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
-    """Write a `.parquet`, `.jsonl` or `.jsonl.gz` file; it appears whole or not at all.
+    """Write items to a `.parquet`, `.jsonl` or `.jsonl.gz` file. The file is written atomically.
 
     Raises:
-        ValueError: another ending, or an id that comes twice.
+        ValueError: the suffix is not supported, or an id occurs twice.
     """
     path, items = Path(path), list(items)
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
-        raise ValueError(f'id: "{twice[0]}" comes more than once; ids have to differ')
+        raise ValueError(f'id: "{twice[0]}" occurs more than once; ids must be unique')
     _check_suffix(path)
     with replacing_file(path) as unfinished:
         if path.suffix == ".parquet":
@@ -172,16 +182,20 @@ def write_items(items: Iterable[TrainingItem], path: Path | str) -> None:
 
 def _check_suffix(path: Path) -> None:
     if not path.name.endswith(SUFFIXES):
-        raise ValueError(f"{path}: items are kept in .parquet, .jsonl or .jsonl.gz")
+        raise ValueError(f"{path}: unsupported suffix; give a .parquet, .jsonl or .jsonl.gz file")
 
 
 def _item(row: Mapping[str, Any]) -> TrainingItem:
-    """The item that a row holds; columns that are not known are left aside. Raises ValueError that names the column."""
+    """Return the item of a row. Unknown columns are ignored.
+
+    Raises:
+        ValueError: a column is missing or invalid. The message has the column.
+    """
     known = {name: row[name] for name in COLUMNS if name in row}
     if row.get("messages") is not None:
         known["prompt"] = row["messages"]
     try:
-        # Through JSON, where lists are tuples and nothing else is taken for something else.
+        # Strict validation of JSON accepts lists for tuples and rejects other conversions.
         item = _ITEM.validate_json(json.dumps(known, default=lambda value: None), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
@@ -191,11 +205,11 @@ def _item(row: Mapping[str, Any]) -> TrainingItem:
     num = len(item.responses)
     if num < 2 or (item.mode is not Mode.LISTWISE and num != 2):
         wanted = "2 or more" if item.mode is Mode.LISTWISE else "exactly 2"
-        raise ValueError(f"responses: {num} given, {item.mode} takes {wanted}")
+        raise ValueError(f"responses: {num} given, {item.mode} needs {wanted}")
     if item.best is not None and not 0 <= item.best < num:
-        raise ValueError(f"best: {item.best} given with {num} responses, it is 0 to {num - 1}, or null")
+        raise ValueError(f"best: {item.best} given with {num} responses, must be 0 to {num - 1}, or null")
     if sorted(item.order) != list(range(num)):
-        raise ValueError(f"order: {list(item.order)} given, it holds each of 0 to {num - 1} once")
+        raise ValueError(f"order: {list(item.order)} given, must contain each of 0 to {num - 1} once")
     return item
 
 

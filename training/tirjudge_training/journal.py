@@ -1,4 +1,4 @@
-"""Where a run writes what it measures: `metrics.jsonl` always, and the trackers that its recipe names."""
+"""Writes the metrics of a run to `metrics.jsonl` and to the trackers of its recipe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tirjudge_training.trackers import open_trackers
 
 
 class MetricsJournal:
-    """Writes rows until it is closed.
+    """Writes rows of metrics. It is a context manager, which closes the file and the trackers.
 
     Args:
-        run: folder of the run.
-        recipe: names the trackers, and is what they are told of the run.
-        silent: write nothing; for all processes of a run but the first.
+        run: Folder of the run.
+        recipe: Recipe of the run, with the names of the trackers.
+        silent: Write nothing. For all processes of a run except the first.
 
     Raises:
-        ValueError: a tracker that there is none of, or that is not installed.
+        ValueError: a tracker is unknown or not installed.
     """
 
     def __init__(self, run: Path, *, recipe: Recipe, silent: bool = False) -> None:
@@ -36,7 +36,7 @@ class MetricsJournal:
             tracker.close()
 
     def write(self, values: Mapping[str, float | None], *, stage: str, step: int) -> None:
-        """One row."""
+        """Write one row. Values that are None are written to metrics.jsonl only."""
         if self._metrics is None:
             return
         self._metrics.write(values, stage=stage, step=step)

@@ -1,7 +1,7 @@
-"""One stage that changes weights, SFT or RL: from its recipe to the trainer, in this process or in several.
+"""Runs a stage that changes weights (SFT or RL) with the trainer of its recipe, in one or several processes.
 
-Several processes are started by torchrun (or accelerate) as `python -m tirjudge_training.learning JOB`; the job is a file,
-and everything else follows from the recipe in it. Only the first process writes.
+torchrun or accelerate start several processes as `python -m tirjudge_training.learning JOB`. JOB is a file with the job
+and its recipe. Only the first process writes metrics and checkpoints.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tirjudge_training.training_data import TrainingData, load_data
 
 
 def learn(job: StageJob, *, data: TrainingData | None = None, on_step: OnStep | None = None) -> TrainedStage:
-    """Do a job with the trainer of its recipe, in as many processes as the recipe says.
+    """Run a job with the trainer of its recipe, in `launch.processes` processes.
 
     Args:
-        job: what to do.
-        data: as `load_data(job.recipe)` gives it; None: not loaded yet.
-        on_step: told of each step, where it is this process that trains.
+        job: The job.
+        data: Result of `load_data(job.recipe)`. None: this function loads the data.
+        on_step: Called after each step, if this process trains.
 
     Raises:
-        ValueError: an option, the data or a checkpoint is not as it has to be, or a gradient was no number.
-        EngineUnavailable, SandboxUnavailable: the rollouts could not be made.
-        RuntimeError: a process that trained has failed.
+        ValueError: an option, the data or a checkpoint is invalid, or a gradient was not finite.
+        EngineUnavailable, SandboxUnavailable: rollouts failed.
+        RuntimeError: a training process failed.
     """
     if job.recipe.launch.processes > 1 and trainer_of(job.recipe, job.kind).shared:
         return _launch(job)
@@ -54,11 +54,11 @@ def _learn_here(job: StageJob, *, data: TrainingData, on_step: OnStep | None = N
 
 
 def _launch(job: StageJob) -> TrainedStage:
-    """Start the processes, and wait for them.
+    """Start the processes and wait for them.
 
     Raises:
-        ValueError: one of them refused what it was given.
-        RuntimeError: one ended with anything else.
+        ValueError: a process raised a ValueError.
+        RuntimeError: a process failed for another reason.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     file, answer = job.folder / "job.json", job.folder / "trained.json"
@@ -71,36 +71,43 @@ def _launch(job: StageJob) -> TrainedStage:
     else:
         starter = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(launch.processes), "--module"]
     done = subprocess.run([sys.executable, "-m", *starter, "tirjudge_training.learning", str(file)], check=False)
-    told = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
-    if refused := told.get("refused"):
+    result = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
+    if refused := result.get("refused"):
         raise ValueError(f"{job.name}: {refused}")
-    if done.returncode or "checkpoint" not in told:
+    if done.returncode or "checkpoint" not in result:
         raise RuntimeError(
-            f"{job.name}: a process that trains ended with status {done.returncode}; its output says why"
+            f"{job.name}: a training process ended with status {done.returncode}; see its output for the reason"
         )
-    return TrainedStage(checkpoint=Path(told["checkpoint"]), step=told["step"])
+    return TrainedStage(checkpoint=Path(result["checkpoint"]), step=result["step"])
 
 
 def write_job(job: StageJob, file: Path) -> None:
-    """A job as a file, for `python -m tirjudge_training.learning`."""
+    """Write a job to a file, for `python -m tirjudge_training.learning`."""
     values = {field.name: getattr(job, field.name) for field in fields(job)}
     write_file(file, json.dumps({**values, "recipe": job.recipe.resolved()}, default=str), closed=False)
 
 
 def read_job(file: Path) -> StageJob:
-    """What `write_job` wrote."""
+    """Read a job from a file written by `write_job`."""
     values = json.loads(file.read_text(encoding="utf-8"))
     recipe, samples = parse_recipe(values["recipe"], source=str(file)), tuple(map(Path, values["samples"]))
     folders = {name: Path(values[name]) for name in ("run", "start", "folder")}
     return StageJob(**{**values, **folders, "recipe": recipe, "samples": samples})
 
 
-def _main(file: Path) -> None:
-    """One of several processes."""
+def main(file: Path) -> None:
+    """Entry point of one of several training processes.
+
+    Args:
+        file: Job written by `write_job`.
+
+    Raises:
+        ValueError: as in `learn`, or another process works in the folder of the job.
+    """
     job = read_job(file)
     is_first = rank_and_size()[0] == 0
     if is_first:
-        # The lock of the run is gone if the run was killed and this process was not.
+        # If the main process was killed and this process was not, the lock of the run is already released.
         lock_folder(job.folder, closed=False)
 
     import torch.distributed
@@ -110,7 +117,7 @@ def _main(file: Path) -> None:
         trained = _learn_here(job, data=load_data(job.recipe))
         if is_first:
             write_file(answer, json.dumps({"checkpoint": str(trained.checkpoint), "step": trained.step}), closed=False)
-    except ValueError as error:  # whichever is first: the others may be ended before they can say so
+    except ValueError as error:  # every process writes the file, because the first failure may terminate the others
         write_file(answer, json.dumps({"refused": str(error)}), closed=False)
         raise
     finally:
@@ -119,4 +126,4 @@ def _main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""What a run measures of itself: one JSON object a line in `metrics.jsonl`, with its stage and step.
+"""Metrics of a run: `metrics.jsonl`, with one JSON object per line for a stage and step.
 
-A process that is killed leaves whole lines and perhaps a torn last one, which the reader leaves out and the writer takes
-off. A run that is resumed repeats the steps since its last checkpoint: of two values for one step, the later counts.
+A killed process may leave an incomplete last line. The reader skips it, and the writer removes it. A resumed run
+repeats the steps since its last checkpoint. If a step has two values, the later one counts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tirjudge.durable import Journal, whole_lines
 from tirjudge.statistics import wilson_interval
 
 FILE = "metrics.jsonl"
-"""Its name in a run's folder."""
+"""Name of the metrics file in the folder of a run."""
 
-_OURS = ("stage", "step", "time")
+_RESERVED = ("stage", "step", "time")
 
 NUM_STEPS = "train/num_steps"
-"""The metric that says how many steps the stage will have."""
+"""Metric with the total number of steps of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Metric:
     title: str
     unit: str
     figure: str
-    """The plot that it belongs to."""
+    """Name of the plot that shows the metric."""
     axis: Literal["free", "from zero", "0 to 1", "percent"] = "from zero"
-    """Vertical axis of its plot; `percent`: shown times 100."""
+    """Vertical axis of its plot. `percent`: values are multiplied by 100."""
 
 
 METRICS: tuple[Metric, ...] = (
@@ -63,20 +63,20 @@ METRICS: tuple[Metric, ...] = (
     Metric("perf/step_s", "time of a step", "seconds", "speed"),
     Metric("perf/sandbox_share", "waiting for the sandbox", "of rollout time", "speed", "percent"),
 )
-"""What `tirjudge train watch` and `tirjudge train plot` show, in this order."""
+"""Metrics that `tirjudge train watch` and `tirjudge train plot` show, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """What was measured at one moment."""
+    """One row of metrics."""
 
     stage: str
     step: int
-    """Optimizer step within the stage, the first is 1; 0: before any."""
+    """Optimizer step within the stage, starting at 1. 0: before the first step."""
     time: float
     """Seconds since the epoch."""
     values: Mapping[str, float]
-    """Name -> value; what was not a finite number is not there."""
+    """Name -> value. Values that are not finite are omitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,32 +86,33 @@ class Point:
     stage: str
     step: int
     at: int
-    """Step counted over all stages, one after the other."""
+    """Step counted over all stages."""
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated:
-    """A held-out accuracy with what is known of its error."""
+    """A held-out accuracy with its confidence interval."""
 
     stage: str
     step: int
     accuracy: float
     num: int | None
-    """Decisions that it was measured on; None: the row does not say."""
+    """Number of decisions. None: unknown."""
     low: float
-    """Lower end of Wilson's 95 % interval; the accuracy itself where `num` is not known."""
+    """Lower end of Wilson's 95 % interval; equal to the accuracy if `num` is unknown."""
     high: float
+    """Upper end of Wilson's 95 % interval; equal to the accuracy if `num` is unknown."""
 
 
 class MetricsWriter:
-    """Appends to one such file; every line is with the kernel before `write` returns.
+    """Appends rows to a metrics file. `write` returns after the line has been passed to the kernel.
 
     Args:
-        path: of the file; its folder is made. A torn last line is taken off.
+        path: Path of the file. Its folder is created if it is missing. An incomplete last line is removed.
 
     Raises:
-        StorageError: another process has it open, or it cannot be written.
+        StorageError: another process has the file open, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,45 +125,50 @@ class MetricsWriter:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file, with all of it on disk."""
+        """Flush the file to disk and close it."""
         self._journal.close()
 
     def write(self, values: Mapping[str, float | None], *, stage: str, step: int) -> None:
-        """Add one row. What is no finite number becomes null, which JSON can hold.
+        """Append one row. Values that are not finite numbers are written as null.
+
+        Args:
+            values: Name -> value.
+            stage: Name of the stage.
+            step: Optimizer step within the stage.
 
         Raises:
-            ValueError: a name that rows have themselves: stage, step, time.
+            ValueError: a metric has a reserved name: stage, step or time.
             OSError: the disk is full, or fails.
         """
-        taken = sorted(set(values) & set(_OURS))
+        taken = sorted(set(values) & set(_RESERVED))
         if taken:
-            raise ValueError(f"metrics: {', '.join(taken)} given as a metric, but every row has its own")
+            raise ValueError(f"metrics: reserved names given as metrics: {', '.join(taken)}; rename them")
         finite = {name: value if _is_number(value) else None for name, value in values.items()}
         row = {"stage": stage, "step": step, "time": round(time.time(), 3), **finite}
         self._journal.write(json.dumps(row, default=float).encode())
 
 
 def read_metrics(path: Path) -> list[MetricRow]:
-    """All rows, in the order written; none if there is no such file yet.
+    """Read all rows, in the order written. A missing file has no rows.
 
     Raises:
-        ValueError: a line that is whole and yet no row; names the file and the line.
+        ValueError: a complete line is not a valid row. The message has the file and the line number.
     """
     return [_row(line, where=f"{path}:{number}") for number, line in enumerate(whole_lines(path), start=1)]
 
 
 def stages_of(rows: Iterable[MetricRow]) -> list[str]:
-    """Their names, as they first come."""
+    """Return the names of the stages, in the order of their first rows."""
     return list(dict.fromkeys(row.stage for row in rows))
 
 
 def names_of(rows: Iterable[MetricRow]) -> list[str]:
-    """What was measured, as it first comes."""
+    """Return the names of the metrics, in the order of their first occurrence."""
     return list(dict.fromkeys(name for row in rows for name in row.values))
 
 
 def series(rows: Sequence[MetricRow], name: str) -> list[Point]:
-    """One metric over all stages: a point for each step that has it, in the order of steps."""
+    """Return one metric over all stages: a point for each step with a value, in the order of steps."""
     before: dict[str, int] = {}
     total = 0
     for stage in stages_of(rows):
@@ -177,10 +183,10 @@ def series(rows: Sequence[MetricRow], name: str) -> list[Point]:
 
 
 def validations(rows: Sequence[MetricRow], name: str = "val/acc") -> list[Validated]:
-    """Every measurement on held-out items, in the order of steps, with its interval.
+    """Return all validations on held-out items with their intervals, in the order of steps.
 
-    The interval takes `val/n` decisions for as many throws of one coin; `val/acc/TASK/MODE` uses `val/n/TASK/MODE`.
-    Nothing else has one: what it is a share of is not in the rows.
+    The interval treats the `val/n` decisions as independent Bernoulli trials. `val/acc/TASK/MODE` uses
+    `val/n/TASK/MODE`. Other metrics have no interval, because the rows do not have their number of trials.
     """
     num_name = "val/n" + name.removeprefix("val/acc")
     num_points = series(rows, num_name) if name.startswith("val/acc") else []
@@ -198,8 +204,10 @@ def _row(line: bytes, *, where: str) -> MetricRow:
         read: dict[str, Any] = json.loads(line)
         stage, step, moment = str(read["stage"]), int(read["step"]), float(read["time"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{where}: no row of metrics; a JSON object with stage, step and time is one") from error
-    values = {name: float(value) for name, value in read.items() if name not in _OURS and _is_number(value)}
+        raise ValueError(
+            f"{where}: not a row of metrics; a JSON object with stage, step and time is expected"
+        ) from error
+    values = {name: float(value) for name, value in read.items() if name not in _RESERVED and _is_number(value)}
     return MetricRow(stage=stage, step=step, time=moment, values=values)
 
 

@@ -1,7 +1,7 @@
-"""`tirjudge train plot`: what runs measured of themselves, as SVG and PNG, several runs over one another.
+"""`tirjudge train plot`: metrics of one or more runs as SVG and PNG, several runs in one plot.
 
-Steps count over all stages, one after the other. The colours are Okabe and Ito's, which people with any kind of colour
-vision can tell apart. Long series are drawn faintly, with their running mean over them.
+Steps are counted over all stages. The colors are the Okabe-Ito palette, which is safe for color-blind readers. Long
+series are drawn in a light color, with their running mean on top.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tirjudge_training.metrics import FILE, METRICS, Metric, MetricRow, names_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LONG = 40
 """Series with more points than this get a running mean."""
 
@@ -36,17 +36,19 @@ VALIDATION = (
 
 @dataclass(frozen=True, slots=True)
 class PlottedRun:
-    """One run, and what it is called in legends."""
+    """One run with its name in legends."""
 
     label: str
+    """Name in legends."""
     rows: Sequence[MetricRow]
+    """Metrics of the run."""
 
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder for the plots; made if there is none.")] = Path("plots"),
+    out: Annotated[Path, typer.Option(help="Folder for the plots; created if it is missing.")] = Path("plots"),
 ) -> None:
-    """Draw what runs measured: rewards, accuracy, tools, sampling, length, KL, log-probabilities, validation."""
+    """Plot the metrics of runs: rewards, accuracy, tools, sampling, length, KL, log-probabilities, validation."""
     try:
         files = write_plots([read_run(path, among=runs) for path in runs], out=out)
     except ValueError as error:
@@ -57,23 +59,31 @@ def plot(
 
 
 def read_run(path: Path, *, among: Sequence[Path] = ()) -> PlottedRun:
-    """A run's metrics, called by its folder's name, or by a longer part of its path where that is not enough.
+    """Read the metrics of a run.
+
+    Args:
+        path: Folder of the run. Its name is the label of the run.
+        among: Folders of all runs. If two have the same name, the label also has the name of the parent folder.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the folder has no metrics.
     """
     rows = read_metrics(path / FILE)
     if not rows:
-        raise ValueError(f"{path}: no run with measurements; a folder with {FILE} is one")
+        raise ValueError(f"{path}: no measurements found; give the folder of a run, with a file {FILE}")
     is_unique = [each.resolve().name for each in among].count(path.resolve().name) < 2
     return PlottedRun("/".join(path.resolve().parts[-1 if is_unique else -2 :]), rows)
 
 
 def write_plots(runs: Sequence[PlottedRun], *, out: Path) -> list[Path]:
-    """Every plot that the runs have the data for.
+    """Draw all plots for which the runs have data.
+
+    Args:
+        runs: Runs to plot together.
+        out: Folder for the plots; created if it is missing.
 
     Returns:
-        The files.
+        Paths of the written files.
 
     Raises:
         ValueError: the folder cannot be written, or matplotlib is not installed.
@@ -81,7 +91,7 @@ def write_plots(runs: Sequence[PlottedRun], *, out: Path) -> list[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ValueError("plots need matplotlib; `pip install matplotlib` installs it") from error
+        raise ValueError("matplotlib is not installed; run `pip install matplotlib`") from error
     matplotlib.use("agg")
     accuracies = sorted({name for run in runs for name in names_of(run.rows) if name.startswith("judge/acc/")})
     titles = [name.removeprefix("judge/acc/").replace("/", ", ") for name in accuracies]
@@ -98,11 +108,11 @@ def write_plots(runs: Sequence[PlottedRun], *, out: Path) -> list[Path]:
                 for file in _figure(runs, [panel for panel in drawn if panel.figure == figure], out=out / figure)
             ]
     except OSError as error:
-        raise ValueError(f"{out}: {error.strerror}; a folder that can be written is needed") from error
+        raise ValueError(f"{out}: {error.strerror}; give a writable folder") from error
 
 
 def _figure(runs: Sequence[PlottedRun], panels: Sequence[Metric], *, out: Path) -> list[Path]:
-    """Panels beside one another, the runs named below where there are several. Writes an SVG and a PNG."""
+    """Draw the panels of one figure, with a legend if there are several runs, and write an SVG and a PNG."""
     from matplotlib.figure import Figure
 
     columns = min(len(panels), 2 if len(panels) in (2, 4) else 3)
@@ -131,12 +141,12 @@ def _figure(runs: Sequence[PlottedRun], panels: Sequence[Metric], *, out: Path) 
 
 
 def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
-    """A metric against steps. Nothing was measured between two stages, so no line joins them."""
+    """Draw a metric against steps. Stages are not connected by lines, because they are separate series."""
     scale = 100.0 if panel.axis == "percent" else 1.0
     axes.set_xlabel("optimizer steps, all stages")
     for number, run in enumerate(runs):
         points = series(run.rows, panel.name)
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "label": run.label}
+        look: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "label": run.label}
         for stage in dict.fromkeys(point.stage for point in points):
             at = [point.at for point in points if point.stage == stage]
             values = [scale * point.value for point in points if point.stage == stage]
@@ -150,7 +160,7 @@ def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
 
 
 def _name_stages(axes: Axes, rows: Sequence[MetricRow]) -> None:
-    """Where stages begin, with their names."""
+    """Mark the start of each stage with its name."""
     lengths = {row.stage: 0 for row in rows}
     for row in rows:
         lengths[row.stage] = max(lengths[row.stage], row.step)
@@ -161,19 +171,19 @@ def _name_stages(axes: Axes, rows: Sequence[MetricRow]) -> None:
             axes.axvline(at, color="#777777", linestyle=":", linewidth=0.8)
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top"}
         name = axes.annotate(f" {stage}", (at, 1.0), color="#555555", fontsize=7, **place)
-        name.set_in_layout(False)  # a name that is wider than its stage must not squeeze the axes
+        name.set_in_layout(False)  # a name wider than its stage must not shrink the axes
         at += length
 
 
 def _draw_stages(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
-    """The last measurement of each stage on the held-out items, with its interval."""
+    """Draw the last validation of each stage with its confidence interval."""
     last = [{one.stage: one for one in validations(run.rows, panel.name)} for run in runs]
     stages = list(dict.fromkeys(stage for of_run in last for stage in of_run))
     for number, (run, of_run) in enumerate(zip(runs, last, strict=True)):
         shift = 0.24 * (number / (len(runs) - 1) - 0.5) if len(runs) > 1 else 0.0
         at = [stages.index(stage) + shift for stage in of_run]
         arms = [[100 * (one.accuracy - one.low), 100 * (one.high - one.accuracy)] for one in of_run.values()]
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^vPX*<>"[number % 10]}
+        look: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "marker": "osD^vPX*<>"[number % 10]}
         look |= {"markersize": 5, "linewidth": 1.2, "capsize": 3, "label": run.label}
         if arms:
             axes.errorbar(
@@ -184,7 +194,7 @@ def _draw_stages(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
 
 
 def running_mean(values: Sequence[float], *, width: int) -> list[float]:
-    """Mean over up to `width` values around each, fewer at the ends.
+    """Return the mean over up to `width` values around each value, fewer at the ends.
 
     >>> running_mean([0.0, 3.0, 6.0, 3.0], width=3)
     [1.5, 3.0, 4.0, 4.5]

@@ -1,4 +1,4 @@
-"""What is being trained, as the collector meets it: a judge whose weights change between collections."""
+"""Policies: judges whose weights can be replaced between collections."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
     from tirjudge.engines.embedded import EmbeddedEngine
 
 MAX_BATCH = 32
-"""Rollouts that the embedded engine computes in one step; training wants throughput where serving wants latency."""
+"""Maximum number of rollouts in one step of the embedded engine. It is larger than in serving, for throughput."""
 
 
 class Policy(Protocol):
-    """A judge, and a way to give it new weights."""
+    """A judge with replaceable weights."""
 
     @property
     def judge(self) -> Judge:
-        """What rolls out; it may be another object after `load`."""
+        """Judge that generates rollouts. It may be another object after `load`."""
         ...
 
     @property
     def version(self) -> int:
-        """Of the weights: what `load` was last told."""
+        """Version of the weights, as given to the last `load`."""
         ...
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
-        """Roll out with these from now on. Nothing may be rolling out meanwhile.
+        """Replace the weights. No rollouts may be in progress.
 
         Args:
-            weights: name in the checkpoint -> torch tensor.
-            version: rises with each load, such as the number of optimiser steps behind the weights.
+            weights: Name in the checkpoint -> torch tensor.
+            version: Version of the weights, such as the number of optimizer steps. It must increase with each call.
         """
         ...
 
 
 class EmbeddedPolicy:
-    """The embedded engine with the sandbox that it is given, for models up to 20M parameters.
+    """A policy with the embedded engine and a sandbox, for models with up to 20M parameters.
 
     Args:
-        checkpoint: folder that it starts from; its tokenizer and profile stay.
-        sandbox: runs the programs; None: none can be run.
-        version: of the weights in the folder.
-        max_batch: rollouts computed in one step.
-        backend: as in `EmbeddedEngine.load`.
+        checkpoint: Folder with the initial weights, the tokenizer and the profile.
+        sandbox: Sandbox that runs programs. None: programs cannot be run.
+        version: Version of the weights in the folder.
+        max_batch: Maximum number of rollouts computed in one step.
+        backend: As in `EmbeddedEngine.load`.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class EmbeddedPolicy:
         self.version = version
 
     async def __aenter__(self) -> EmbeddedPolicy:
-        """Loads the checkpoint.
+        """Load the checkpoint.
 
         Raises:
-            CheckpointError: something is missing, or the model is not one for this engine.
+            CheckpointError: a file is missing, or the engine does not support the model.
         """
         from tirjudge.engines.embedded import EmbeddedEngine
 
@@ -94,20 +94,20 @@ class EmbeddedPolicy:
 
     @property
     def judge(self) -> Judge:
-        assert self._judge is not None, "a policy is entered before it is used"
+        assert self._judge is not None, "the policy must be entered before use"
         return self._judge
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
-        """A copy of the weights, so that the trainer may go on with its own.
+        """Copy the weights into the engine. The trainer may change its tensors afterwards.
 
         Raises:
-            CheckpointError: they are of another model, or not all of them are numbers; nothing has changed.
+            CheckpointError: the weights belong to another model, or are not finite. The old weights are kept.
         """
-        assert self._engine is not None, "a policy is entered before it is used"
+        assert self._engine is not None, "the policy must be entered before use"
         await self._engine.swap({name: _array_of(tensor) for name, tensor in weights.items()}, version=version)
         self.version = version
 
 
 def _array_of(tensor: Any) -> Any:
-    """A NumPy array, float32, that shares no memory with the tensor."""
+    """Return a float32 NumPy array that shares no memory with the tensor."""
     return tensor.detach().float().cpu().numpy().copy()

@@ -1,8 +1,8 @@
-"""Which sampled trajectories are learned from: only those that earned everything, one for each prompt or so.
+"""Rejection sampling: selects the trajectories to learn from, usually one perfect trajectory per prompt.
 
-`paper` keeps of each prompt the one with the fewest programs, then the shortest. In a task with two answers a guess is right
-every other time and is always shorter than a check, so that this teaches guessing. `robust` asks of the strategy, program
-or none, that it is worth learning before it looks at the length.
+The preset `paper` keeps the trajectory with the fewest programs for each prompt, then the shortest. In a task with two
+answers, a guess is right half of the time and always shorter than a check, so this preset teaches guessing. The preset
+`robust` first checks that the strategy (with or without a program) is worth learning, and then compares lengths.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from tirjudge_training.training_samples import TrainingSample
 Preset = Literal["paper", "robust"]
 
 Prompt = tuple[str, tuple[int, ...]]
-"""Item, and what of it was shown in which order."""
+"""Item id, and the indices of the responses in the order shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectionResult:
-    """What is learned from, and what became of the rest."""
+    """The kept trajectories, and counts of the others."""
 
     trajectories: tuple[TrainingSample, ...]
-    """In the order of their prompts' first appearance."""
+    """Trajectories to learn from, in the order of the first appearance of their prompts."""
     num_sampled: int
+    """Number of all trajectories."""
     num_perfect: int
-    """With R = 1."""
+    """Number of trajectories with R = 1."""
     num_of_losing_strategy: int
-    """Perfect, and left out because their strategy was not worth learning; 0 with `paper`."""
+    """Number of perfect trajectories dropped because their strategy was not worth learning. 0 with `paper`."""
     num_surplus: int
-    """Perfect, and left out because their prompt had a better one."""
+    """Number of perfect trajectories dropped because their prompt had a better one."""
 
 
 def keep_best(trajectories: Iterable[TrainingSample], *, preset: Preset, per_prompt: int = 1) -> RejectionResult:
-    """The trajectories to learn from (TIR-Judge, Sec. 4.3: R = 1, then fewest calls, then shortest).
+    """Select the trajectories to learn from (TIR-Judge, Sec. 4.3: R = 1, then fewest calls, then shortest).
 
-    Ties of calls and length are broken by the number of the rollout, the lower one first. With `robust` a perfect trajectory
-    stays if its strategy wins in its task, or if all samples of that strategy on its item were right in two orders at
-    least; of one prompt the winning strategy comes first.
+    Ties in calls and length are broken by the number of the rollout, lower first. With `robust`, a perfect trajectory
+    is a candidate if its strategy wins in its task, or if all samples of its strategy on its item were right in at
+    least two orders of the responses. Among the candidates of one prompt, those with the winning strategy come first.
 
     Args:
-        trajectories: all samples, those that failed too: they say how good a strategy is.
+        trajectories: All samples, including the failed ones, which show how good a strategy is.
         preset: `paper` or `robust`.
-        per_prompt: most that are kept of one prompt.
+        per_prompt: Maximum number of trajectories to keep per prompt.
 
     Raises:
         ValueError: `per_prompt` is less than 1.
     """
     if per_prompt < 1:
-        raise ValueError(f"per_prompt: {per_prompt} given, at least 1 is needed")
+        raise ValueError(f"per_prompt: {per_prompt} given, must be at least 1")
     sampled = list(trajectories)
     winners = winning_strategies(sampled) if preset == "robust" else {}
     sound = sound_in_both_orders(sampled) if preset == "robust" else frozenset()
@@ -83,7 +84,7 @@ def keep_best(trajectories: Iterable[TrainingSample], *, preset: Preset, per_pro
 
 
 def is_perfect(trajectory: TrainingSample) -> bool:
-    """Whether R = 1 by TIR-Judge's rule: right, in the form that was asked for, and every program ran."""
+    """Whether R = 1 by TIR-Judge's rule: correct, in the required format, and all programs succeeded."""
     return trajectory.reward.total == 1.0
 
 
@@ -93,10 +94,10 @@ def with_tool(trajectory: TrainingSample) -> bool:
 
 
 def winning_strategies(trajectories: Sequence[TrainingSample]) -> Mapping[str, tuple[bool, ...]]:
-    """Task -> the strategies (`with_tool`) that are best in it; both if they are equal.
+    """Return task -> the best strategies (`with_tool`) in it; both if they are equal.
 
-    A strategy is as good as (right + 1) / (tried + 2), its mean Rc with one right and one wrong sample added, so that one
-    that was tried once does not win by luck. One that was never tried does not win.
+    The value of a strategy is (right + 1) / (tried + 2), the mean of Rc with one right and one wrong sample added. So a
+    strategy that was tried only once does not win by luck. A strategy that was never tried does not win.
     """
     earned: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trajectory in trajectories:
@@ -109,9 +110,9 @@ def winning_strategies(trajectories: Sequence[TrainingSample]) -> Mapping[str, t
 
 
 def sound_in_both_orders(trajectories: Sequence[TrainingSample]) -> frozenset[tuple[str, bool]]:
-    """(item, strategy) of which every sample was right, in two orders of the same responses at least.
+    """Return the pairs (item, strategy) whose samples were all right, in at least two orders of the responses.
 
-    A response shown alone (pointwise) has no other order, and is never among them.
+    Pointwise prompts show one response and have no second order, so they are never included.
     """
     results: dict[tuple[str, bool], dict[tuple[int, ...], bool]] = defaultdict(dict)
     for trajectory in trajectories:

@@ -1,4 +1,4 @@
-"""What rolls out while a stage trains, samples or is measured, put together as a recipe says."""
+"""Builds the policy, the sandbox and the collector of a stage from a recipe."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Rank of this process, and the number of processes that share the stage, as torchrun and accelerate set them."""
+    """Return the rank of this process and the number of processes of the stage, as set by torchrun and accelerate."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 async def open_policy(checkpoint: Path, *, recipe: Recipe, stack: AsyncExitStack) -> Policy:
-    """What rolls out a checkpoint, with a sandbox, as the recipe says; both are closed by `stack`."""
+    """Open a policy for a checkpoint, with a sandbox, as configured in the recipe. `stack` closes both."""
     from tirjudge_sandbox import SandboxPool
 
     pool = SandboxPool(slots=recipe.sandbox.slots, allow_unsafe=recipe.sandbox.allow_unsafe)
@@ -45,7 +45,7 @@ async def open_policy(checkpoint: Path, *, recipe: Recipe, stack: AsyncExitStack
 async def validate_held_out(
     judge: Judge, data: TrainingData, *, recipe: Recipe, on_item: Callable[[], None] | None = None
 ) -> Validation:
-    """Judge the held-out items as the recipe says."""
+    """Judge the held-out items with the settings of the recipe. `on_item` is called after each item."""
     return await validate(
         judge,
         data.held_out,
@@ -58,9 +58,10 @@ async def validate_held_out(
 
 
 class ResumableCollector(Collector):
-    """A stage's collector. It writes down after each step what it has learnt of the items, and takes it up again.
+    """The collector of a stage. It saves the state of its item order after each step, and restores it on resumption.
 
-    The trainer's checkpoint of step s is made after the collection of step s, so its twin here is of the same step.
+    The trainer saves its checkpoint of step s after the collection of step s, so the state for that checkpoint has the
+    same step number.
     """
 
     def __init__(self, job: StageJob, *, data: TrainingData, policy: Policy) -> None:

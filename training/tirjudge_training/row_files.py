@@ -1,4 +1,4 @@
-"""Rows in files: Parquet, or one JSON object a line, gzipped or not."""
+"""Row files: Parquet, or one JSON object per line, optionally gzipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 
 
 class ParquetRows:
-    """Rows of a Parquet file, made into objects when they are asked for."""
+    """Rows of a Parquet file, converted to Python objects on access."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -28,21 +28,24 @@ class ParquetRows:
 
 
 def read_rows(file: Path) -> tuple[tuple[str, ...], Any]:
-    """Columns and rows of a `.parquet`, `.jsonl` or `.jsonl.gz` file; the rows offer `len`, a row by its number, and all.
+    """Read a `.parquet`, `.jsonl` or `.jsonl.gz` file.
+
+    Returns:
+        The names of the columns, and the rows. The rows support `len`, access by index, and iteration.
 
     Raises:
-        ValueError: it is not there, or is not what its name says.
+        ValueError: the file does not exist, or its content does not match its suffix.
     """
     if not file.is_file():
-        raise ValueError(f"{file}: there is no such file")
+        raise ValueError(f"{file}: no such file")
     if not file.name.endswith(SUFFIXES):
-        raise ValueError(f"{file}: {', '.join(SUFFIXES)} can be read")
+        raise ValueError(f"{file}: unsupported suffix; give one of {', '.join(SUFFIXES)}")
     if file.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            # Not memory-mapped: a file may be replaced while it is read.
+            # Not memory-mapped, because the file may be replaced during the read.
             table = pq.read_table(file)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{file}: not Parquet: {' '.join(str(error).split())[:200]}") from None
@@ -54,19 +57,19 @@ def read_rows(file: Path) -> tuple[tuple[str, ...], Any]:
         except ValueError as error:
             raise ValueError(f"{file}: line {number}: not JSON: {error}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{file}: line {number}: an object wanted")
+            raise ValueError(f"{file}: line {number}: not a JSON object")
         rows.append(row)
     return tuple(dict.fromkeys(column for row in rows for column in row)), rows
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not empty, each with its number from 1; `.gz` is unpacked.
+    """Yield the non-empty lines of a file with their numbers, starting at 1. `.gz` files are decompressed.
 
     Raises:
-        ValueError: it is not there, or not gzip.
+        ValueError: the file does not exist, or a `.gz` file is not gzip.
     """
     if not file.is_file():
-        raise ValueError(f"{file}: there is no such file")
+        raise ValueError(f"{file}: no such file")
     try:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (gzip.BadGzipFile, EOFError) as error:
@@ -75,6 +78,6 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def write_lines(objects: Iterable[Any], file: Path, *, gzipped: bool) -> None:
-    """One JSON object a line; the same objects give the same bytes."""
+    """Write one JSON object per line. Equal objects give equal bytes, also with gzip."""
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in objects).encode()
     file.write_bytes(gzip.compress(text, mtime=0) if gzipped else text)

@@ -1,15 +1,15 @@
-"""One training run on disk: what was asked for, what has been done, and what came of it.
+"""The folder of a training run.
 
-    config.yaml     the recipe, resolved: every key, defaults included
-    manifest.json   what it ran with: versions, commit, hashes of the recipe and of the data, seed
-    state.json      the stages and where each stands; replaced as a whole, never half written
-    metrics.jsonl   one line a step
+    config.yaml     the resolved recipe: all keys, with defaults
+    manifest.json   provenance: versions, commit, hashes of the recipe and of the data, seed
+    state.json      the stages and their status; replaced atomically
+    metrics.jsonl   one line per step
     rollouts/       trajectories
-    eval/           what each checkpoint said of each held-out item
-    STAGE/          what a stage leaves: `checkpoint/`, or `kept.parquet`
-    best            a link to the best checkpoint
+    eval/           results of each checkpoint on each held-out item
+    STAGE/          output of a stage: `checkpoint/`, or `kept.parquet`
+    best            symbolic link to the best checkpoint
 
-Only one process at a time has a run: the lock goes with its process, however that ends.
+Only one process at a time can hold a run. The lock is released when its process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -30,44 +30,48 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tirjudge.durable import lock_folder, refuse_other_run, remove_unfinished, replacing_file, write_file
 
 PACKAGES = ("tirjudge", "torch", "transformers", "trl", "accelerate", "verl", "vllm", "tokenizers", "numpy", "datasets")
-"""Whose versions a manifest names, as far as they are installed."""
+"""Packages whose versions a manifest records, if they are installed."""
 
 StageKind = Literal["start", "sample", "sft", "rl"]
 Status = Literal["waiting", "running", "done"]
 
 
 class CellRecord(BaseModel):
-    """What was measured on one task in one mode."""
+    """Results on one task in one mode."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     num: int
+    """Number of items."""
     num_right: int
+    """Number of items judged correctly."""
     low: float
     """Lower end of Wilson's 95 % interval of the accuracy."""
     high: float
+    """Upper end of the interval."""
 
 
 class ValidationRecord(BaseModel):
-    """What a checkpoint earned on the held-out items."""
+    """Results of a checkpoint on the held-out items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     accuracy: float
     """Mean over task x mode."""
     low: float
-    """Lower end of Wilson's 95 % interval, as if all items were throws of one coin."""
+    """Lower end of Wilson's 95 % interval; the items are treated as independent Bernoulli trials."""
     high: float
+    """Upper end of the interval."""
     num: int
-    """Items."""
+    """Number of items."""
     tool_use: float | None
-    """Share of the rollouts on verifiable items that ran a program; None: there are none."""
+    """Share of the rollouts on verifiable items that ran a program. None: no such items."""
     failed_programs: float | None
-    """Share of the programs that did not end well; None: none ran."""
+    """Share of the programs that failed. None: no program ran."""
     no_verdict: float
-    """Share of the rollouts that had to be forced, or have no verdict at all."""
+    """Share of the rollouts with a forced or missing verdict."""
     cells: dict[str, CellRecord]
-    """"task/mode" -> what was measured there."""
+    """"task/mode" -> results."""
 
 
 class StageRecord(BaseModel):
@@ -79,53 +83,57 @@ class StageRecord(BaseModel):
     kind: StageKind
     status: Status = "waiting"
     input: str | None = None
-    """Checkpoint that it began with, relative to the run where it lies in it; None: not begun, or from nothing."""
+    """Path of the input checkpoint; relative to the run if it is inside. None: not started, or no input."""
     output: str | None = None
-    """What it left, relative to the run; None: not done."""
+    """Path of the output; relative to the run if it is inside. None: not done, or no output."""
     sha256: str | None = None
-    """Of that output."""
+    """Hash of the output. None: no output."""
     counts: dict[str, int] = {}
-    """What it counted, such as the trajectories that were kept."""
+    """Counts of the stage, such as the number of kept trajectories."""
     validation: ValidationRecord | None = None
-    """None: not measured, or it makes no checkpoint."""
+    """Results on the held-out items. None: not validated, or the stage has no checkpoint."""
     accepted: bool | None = None
-    """Whether the next stage builds on it; None: not done, or nothing to decide."""
+    """Whether later stages build on it. None: not decided."""
     complaints: list[str] = []
-    """What the gate found."""
+    """Regressions found by the gate, or the reason why the stage was skipped."""
 
 
 class State(BaseModel):
-    """All stages of a run, and what to take away from it."""
+    """State of a run: its stages, the current checkpoint and the best checkpoint."""
 
     model_config = ConfigDict(extra="forbid")
 
     command: str
-    """`zero`, `distill`, ..."""
+    """Command of the run: `zero`, `distill`, ..."""
     stages: list[StageRecord]
+    """Stages in order."""
     current: str | None = None
-    """Stage whose checkpoint the next one builds on."""
+    """Name of the stage whose checkpoint the next stage builds on. None: no stage was accepted yet."""
     best: str | None = None
-    """Stage with the best held-out accuracy."""
+    """Name of the stage with the best held-out accuracy. None: no stage was accepted yet."""
 
     def stage(self, name: str) -> StageRecord:
+        """Return a stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     @property
     def done(self) -> bool:
+        """Whether all stages are done."""
         return all(stage.status == "done" for stage in self.stages)
 
 
 class RunFolder:
-    """The folder of one run, held by this process until `close`.
+    """The folder of one run, locked by this process until `close`.
 
     Args:
-        path: made if it is not there.
-        config: the resolved recipe.
-        state: where a new run stands; a run that is there goes on from its own.
-        facts: what the manifest shall hold besides versions and hashes, such as hashes of the data.
+        path: Folder of the run; created if it is missing.
+        config: The resolved recipe.
+        state: Initial state of a new run. An existing run keeps its state.
+        facts: More entries of the manifest, such as hashes of the data.
 
     Raises:
-        ValueError: another process has the run, or it was begun with another recipe, other data or as another command.
+        ValueError: another process holds the run, or the run was started with another recipe, other data or another
+            command.
     """
 
     def __init__(self, path: Path, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
@@ -138,7 +146,7 @@ class RunFolder:
                 self._check_same(config=config, state=state, facts=facts)
                 self.state = read_state(path)
             else:
-                self._begin(config=config, facts=facts)
+                self._create(config=config, facts=facts)
                 self.state = state
                 self.save()
             remove_unfinished(path)
@@ -153,29 +161,29 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Let another process have the run."""
+        """Release the lock."""
         os.close(self._lock)
 
     def save(self) -> None:
-        """Put the state on disk."""
+        """Write the state to disk."""
         write_file(self.path / "state.json", self.state.model_dump_json(indent=1) + "\n", closed=False)
 
     def mark_best(self, checkpoint: Path) -> None:
-        """Let `best` lead to a checkpoint of this run, or elsewhere."""
+        """Point the link `best` to a checkpoint, inside or outside of the run."""
         with replacing_file(self.path / "best") as fresh:
             fresh.symlink_to(self.relative(checkpoint))
 
     def relative(self, path: Path) -> str:
-        """A path as the state names it: relative to the run if it lies in it."""
+        """Return a path in the form stored in the state: relative if it is inside the run, otherwise absolute."""
         absolute = path.resolve()
         inside = absolute.is_relative_to(self.path.resolve())
         return str(absolute.relative_to(self.path.resolve())) if inside else str(absolute)
 
     def absolute(self, name: str) -> Path:
-        """The path behind a name in the state."""
+        """Return the path for a path stored in the state."""
         return self.path / name
 
-    def _begin(self, *, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    def _create(self, *, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         recipe = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         write_file(self.path / "config.yaml", recipe, closed=False)
         manifest = {
@@ -189,9 +197,9 @@ class RunFolder:
         write_file(self.path / "manifest.json", json.dumps(manifest, indent=1) + "\n", closed=False)
 
     def _check_same(self, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:
-        begun_with = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
+        stored = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
         manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        there = {**begun_with, "command": read_state(self.path).command}
+        there = {**stored, "command": read_state(self.path).command}
         refuse_other_run(
             self.path,
             there=there | {name: manifest.get(name) for name in facts},
@@ -200,14 +208,14 @@ class RunFolder:
 
 
 def read_state(path: Path) -> State:
-    """Where a run stands; reading needs no lock.
+    """Read the state of a run. This needs no lock.
 
     Raises:
-        ValueError: there is no run, or its state cannot be read.
+        ValueError: the folder has no run, or its state cannot be read.
     """
     file = path / "state.json"
     if not file.exists():
-        raise ValueError(f"{path}: no run here; `tirjudge train zero RECIPE --out {path}` begins one")
+        raise ValueError(f"{path}: no run found; start one with `tirjudge train zero RECIPE --out {path}`")
     try:
         return State.model_validate_json(file.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -215,7 +223,7 @@ def read_state(path: Path) -> State:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file, or of all files under a folder with their names."""
+    """Return the SHA-256 of a file, or of all files under a folder with their relative paths."""
     digest = hashlib.sha256()
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     for file in files:
@@ -227,7 +235,7 @@ def sha256_of(path: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide what a run does."""
+    """Return the installed versions of `PACKAGES`."""
     found = {}
     for name in PACKAGES:
         try:
@@ -238,12 +246,14 @@ def versions() -> dict[str, str]:
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit of the code, with "+" if it has been changed since; None where it is not in a repository."""
+    """Return the git commit of a folder, with "+" if there are uncommitted changes. None: not a repository."""
     try:
-        said = [
-            subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True)
+        commit, status = [
+            subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+            ).stdout.strip()
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         ]
     except (OSError, subprocess.SubprocessError):
         return None
-    return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")
+    return commit + ("+" if status else "")

@@ -1,8 +1,8 @@
-"""Trajectories to learn from: every item rolled out G times, by the judge that learns or by a teacher.
+"""Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
-Nothing is filtered here (`rejection` does that), and the reward is TIR-Judge's, whatever RL is rewarded with. A teacher with
-another tokenizer is written down in the student's: each piece of its text is encoded once, and what its programs printed
-stays masked.
+This module filters nothing; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
+reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
+of text is encoded once, and outputs of programs stay masked.
 """
 
 from __future__ import annotations
@@ -31,29 +31,33 @@ from tirjudge_training.training_samples import TrainingSample, trajectory_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingPlan:
-    """How items are sampled."""
+    """Settings for sampling trajectories."""
 
     seed: int
+    """Seed of the rollouts."""
     num_rollouts: int
-    """Of one prompt, G."""
+    """Number of rollouts per prompt, G."""
     temperature: float
     tools: Literal["auto", "off"]
+    """Whether the prompt offers tools."""
     max_tool_calls: int
+    """Maximum number of tool calls per rollout."""
     both_orders: bool
-    """Whether what is compared is shown in the opposite order too."""
+    """Whether responses are also shown in the opposite order."""
     rule: RewardRule
+    """Reward rule. Its kind and its pair credit are replaced by TIR-Judge's."""
     concurrency: int
-    """Items side by side."""
+    """Maximum number of items that are rolled out concurrently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTrajectories:
-    """What came of some items."""
+    """Trajectories of several items."""
 
     trajectories: tuple[TrainingSample, ...]
-    """In the order of the items."""
+    """All trajectories, in the order of the items."""
     num_dropped: int
-    """Items that we failed to sample: the engine or the sandbox did not work, or the prompt was too long."""
+    """Number of items that failed: the engine or the sandbox did not work, or the prompt was too long."""
 
 
 async def sample_items(
@@ -64,14 +68,14 @@ async def sample_items(
     student: Student | None = None,
     on_item: Callable[[], None] | None = None,
 ) -> SampledTrajectories:
-    """Roll out items whose right response is known.
+    """Roll out items with a known best response.
 
     Args:
-        judge: with a real sandbox.
-        items: in order.
-        plan: how.
-        student: whose ids a teacher's trajectories get; None: the judge's own are kept.
-        on_item: called after each.
+        judge: Judge with a real sandbox.
+        items: Items to roll out.
+        plan: Settings of the sampling.
+        student: Student whose token ids a teacher's trajectories get. None: the judge's ids are kept.
+        on_item: Called after each item.
 
     Raises:
         EngineUnavailable, SandboxUnavailable: more than half of the items failed.
@@ -97,7 +101,7 @@ async def sample_items(
 async def _sample_item(
     judge: Judge, item: TrainingItem, *, plan: SamplingPlan, student: Student | None
 ) -> list[TrainingSample]:
-    """All rollouts of one item, in one order or in two."""
+    """Return all rollouts of one item, in one or both orders of its responses."""
     both = plan.both_orders and item.mode is not Mode.POINTWISE
     request = item.request(
         seed=int.from_bytes(hashlib.sha256(f"sample/{plan.seed}/{item.id}".encode()).digest()[:7], "big"),
@@ -122,29 +126,29 @@ async def _sample_item(
     return found
 
 
-# Teachers with a tokenizer of their own ---------------------------------------------------------------------------------
+# Teachers with another tokenizer ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Student:
-    """Whose ids trajectories are written in. It reads; it does not generate."""
+    """The model to train. Its tokenizer encodes the trajectories of a teacher. It does not generate."""
 
     judge: Judge
-    """Encodes prompts as they will be shown when it is trained and served."""
+    """Encodes prompts as in training and serving."""
     tokenizer: LocalTokenizer
     end_of_turn: int
-    """Id that ends a turn."""
+    """Token id that ends a turn."""
 
     @classmethod
     def load(cls, checkpoint: Path) -> Student:
-        """The student that starts from a checkpoint folder."""
+        """Load the tokenizer and the profile of a checkpoint folder."""
         tokenizer = LocalTokenizer.load(checkpoint)
-        judge = Judge(engine=_Reader(tokenizer), tools=(), profile=load_profile(checkpoint))
+        judge = Judge(engine=_TokenizerOnlyEngine(tokenizer), tools=(), profile=load_profile(checkpoint))
         return cls(judge=judge, tokenizer=tokenizer, end_of_turn=min(read_eos_token_ids(checkpoint)))
 
 
-class _Reader(BaseEngine):
-    """An engine whose tokenizer alone is used."""
+class _TokenizerOnlyEngine(BaseEngine):
+    """An engine that provides a tokenizer and cannot generate."""
 
     eos_token_ids: frozenset[int] = frozenset()
 
@@ -158,19 +162,27 @@ class _Reader(BaseEngine):
 def in_words_of(
     student: Student, trajectory: TrainingSample, *, rollout: Rollout, prompt_ids: Sequence[int]
 ) -> TrainingSample:
-    """A teacher's trajectory in the student's ids: text of the model carries loss, outputs of programs do not.
+    """Encode a teacher's trajectory with the student's tokenizer. Model text carries loss, program outputs do not.
 
-    The fence that opens an output counts as the model's, who has to learn to write it; a turn that the teacher ended by
-    itself gets the student's end of turn. Log-probabilities are not known, and are 0.
+    The fence that opens a program output counts as model text, because the student must learn to write it. If the
+    teacher ended a turn, the student's end-of-turn token is appended. Log-probabilities are unknown and set to 0.
+
+    Args:
+        student: Student with its tokenizer.
+        trajectory: The teacher's trajectory.
+        rollout: The rollout that the trajectory was made from.
+        prompt_ids: Prompt encoded with the student's tokenizer.
     """
     ids: list[int] = []
     mask: list[int] = []
     for turn in rollout.turns:
-        said = turn.completion
+        completion = turn.completion
         runs = turn.result is not None
-        text = said.text if not runs or said.stop == OUTPUT_FENCE else f"{said.text}\n{OUTPUT_FENCE}"
+        text = completion.text
+        if runs and completion.stop != OUTPUT_FENCE:
+            text = f"{text}\n{OUTPUT_FENCE}"
         written = student.tokenizer.encode_now(text)
-        if not runs and said.stop is None and said.finish_reason == "stop":
+        if not runs and completion.stop is None and completion.finish_reason == "stop":
             written.append(student.end_of_turn)
         shown = student.tokenizer.encode_now(observation_text(turn.output or "")) if runs else []
         ids += [*written, *shown]

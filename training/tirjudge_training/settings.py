@@ -1,6 +1,7 @@
-"""What a training stage is told: the paper's numbers (section 5.1) unless a recipe says otherwise.
+"""Settings of training stages. The defaults are the values of the paper (section 5.1).
 
-`trl` is handed to TRL's own config after ours; what changes the equation is refused there (`trainers/trl/options.py`).
+Options under `trl` are passed to TRL's config and override the options derived from these settings. Options that would
+change the equation are rejected (`trainers/trl/options.py`).
 """
 
 from __future__ import annotations
@@ -12,55 +13,59 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class OptimizerSettings(BaseModel):
-    """What supervised and reinforcement learning share."""
+    """Common settings of supervised and reinforcement learning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float = Field(gt=0.0)
     lr_scheduler: str = "linear"
-    """A schedule of transformers: `linear`, `cosine`, `constant_with_warmup`, ..."""
+    """Name of a schedule of transformers: `linear`, `cosine`, `constant_with_warmup`, ..."""
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0.0)
     max_grad_norm: float = Field(default=1.0, gt=0.0)
     optim: str = "adamw_torch"
-    """An optimizer of transformers."""
+    """Name of an optimizer of transformers."""
     seed: int = Field(default=0, ge=0)
-    """Of the trainer; rollouts have seeds of their own."""
+    """Seed of the trainer. Rollouts use separate seeds."""
     device: Literal["cpu", "auto"] = "auto"
-    """`cpu`: even where there is a GPU."""
+    """`cpu`: do not use a GPU. `auto`: use a GPU if there is one."""
     weights: Literal["float32", "bfloat16"] = "float32"
-    """What the weights are held in while they are trained."""
+    """Data type of the weights during training."""
     bf16: bool = False
     """Whether matrices are multiplied in bfloat16 (autocast)."""
     gradient_checkpointing: bool = False
     context_tokens: int = Field(default=8192, gt=0)
-    """Longest sequence that SFT trains on, prompt and answer together; longer ones are left out and counted. Rollouts of RL
-    are as long as the checkpoint's profile lets them be."""
+    """Maximum number of tokens, prompt and answer together, of a sequence in SFT. Longer sequences are skipped and
+    counted. The length of rollouts in RL is limited by the profile of the checkpoint."""
     per_device_batch: int = Field(default=4, ge=1)
-    """Sequences in one forward pass on one device."""
+    """Number of sequences in one forward pass on one device."""
     report_to: tuple[str, ...] = ()
-    """Trackers that TRL writes to by itself; metrics.jsonl is always written."""
+    """Trackers that TRL writes to. metrics.jsonl is always written."""
     save_every: int = Field(default=50, ge=1)
-    """Steps between checkpoints that a killed run goes on from."""
+    """Number of steps between the checkpoints that a killed run can resume from."""
     verbose: bool = False
-    """Whether transformers and TRL may speak."""
+    """Whether transformers and TRL may print messages."""
     trl: dict[str, Any] = Field(default_factory=dict)
-    """Options of TRL's own config, by its names."""
+    """Options of TRL's config, by their names in TRL."""
 
     def grad_accumulation(self, *, sequences: int, num_processes: int) -> int:
-        """Forward passes that make up one optimizer step.
+        """Return the number of forward passes per optimizer step.
+
+        Args:
+            sequences: Number of sequences in one optimizer step.
+            num_processes: Number of processes that share the step.
 
         Raises:
-            ValueError: the step's sequences do not split evenly over devices and passes.
+            ValueError: the sequences of a step do not divide evenly over processes and passes.
         """
-        at_once = self.per_device_batch * num_processes
-        if sequences % at_once:
+        per_pass = self.per_device_batch * num_processes
+        if sequences % per_pass:
             raise ValueError(
-                f"per_device_batch: {self.per_device_batch} on {num_processes} process(es) makes {at_once} sequences a "
-                f"pass, and a step has {sequences}, which is no multiple of it; give a divisor of "
+                f"per_device_batch: {self.per_device_batch} on {num_processes} process(es) makes {per_pass} sequences per "
+                f"pass, and a step has {sequences}, which is not a multiple of {per_pass}; give a divisor of "
                 f"{sequences // math.gcd(sequences, num_processes)}"
             )
-        return sequences // at_once
+        return sequences // per_pass
 
 
 class SFTSettings(OptimizerSettings):
@@ -68,69 +73,78 @@ class SFTSettings(OptimizerSettings):
 
     learning_rate: float = Field(default=2e-6, gt=0.0)
     batch: int = Field(default=64, ge=1)
-    """Trajectories in one optimizer step."""
+    """Number of trajectories in one optimizer step."""
     epochs: float = Field(default=1.0, gt=0.0)
+    """Number of passes over the trajectories."""
     mask_observations: bool = True
-    """False: what programs printed carries loss too (an ablation)."""
+    """Whether outputs of programs are excluded from the loss. False: they carry loss too (an ablation)."""
 
 
 class RLSettings(OptimizerSettings):
-    """DAPO, Eq. 2 of the paper."""
+    """Reinforcement learning with DAPO, Eq. 2 of the paper."""
 
     learning_rate: float = Field(default=1e-6, gt=0.0)
     lr_scheduler: str = "constant_with_warmup"
     group_size: int = Field(default=8, ge=2)
-    """Rollouts of one prompt, G."""
+    """Number of rollouts per prompt, G."""
     prompts_per_step: int = Field(default=128, ge=1)
-    """Groups in one optimizer step; a pointwise item makes two."""
+    """Number of groups in one optimizer step. A pointwise item makes two groups."""
     epochs: float = Field(default=2.0, gt=0.0)
-    """How often the prompts are gone through; `steps` overrides it."""
+    """Number of passes over the prompts; `steps` overrides it."""
     steps: int | None = Field(default=None, ge=1)
-    """Optimizer steps; None: as many as `epochs` needs."""
+    """Number of optimizer steps. None: derived from `epochs`."""
     clip_low: float = Field(default=0.2, ge=0.0, lt=1.0)
+    """The ratio is clipped at 1 - clip_low from below."""
     clip_high: float = Field(default=0.3, ge=0.0)
+    """The ratio is clipped at 1 + clip_high from above."""
     kl: float = Field(default=0.01, ge=0.0)
-    """Weight of the k3 divergence from the weights that the stage began with, beta; 0: none, and no second model."""
+    """Weight of the k3 divergence from the initial weights of the stage, beta. 0: no divergence and no reference
+    model."""
     normaliser: Literal["token_mean", "group_mean"] = "token_mean"
-    """`token_mean`: over all tokens of the step. `group_mean`: over the tokens of each group, then over groups, which is
-    Eq. 2 to the letter."""
+    """`token_mean`: mean over all tokens of the step. `group_mean`: mean over the tokens of each group, then over
+    groups, exactly as in Eq. 2."""
     old_policy: Literal["trainer", "engine"] = "trainer"
-    """Whose probabilities the ratio is taken to: the trainer's own before the step, or those the engine sampled with."""
+    """Source of the old probabilities in the ratio. `trainer`: recomputed before the step. `engine`: recorded while
+    sampling."""
     temperature: float = Field(default=1.0, gt=0.0)
     max_tool_calls: int = Field(default=3, ge=0)
+    """Maximum number of tool calls per rollout."""
     mask_observations: bool = True
-    """False: what programs printed carries loss too (an ablation)."""
+    """Whether outputs of programs are excluded from the loss. False: they carry loss too (an ablation)."""
     group_filter: Literal["correctness", "reward"] = "correctness"
-    """What must differ within a group for dynamic sampling to keep it: Rc (Eq. 2), or the whole reward."""
+    """Dynamic sampling keeps a group if this differs within the group: `correctness` (Rc, Eq. 2) or the total
+    `reward`."""
     dynamic_sampling: bool = True
+    """Whether groups without a difference are discarded and replaced by other groups."""
     difficulty: bool = False
-    """Whether prompts that were lately mixed are drawn more often."""
+    """Whether prompts with mixed results are drawn more often."""
     overlong: Literal["mask", "penalty", "none"] = "mask"
-    """A rollout that ran out of tokens: carries no loss (its reward still counts in its group's mean), loses reward by
-    DAPO's soft penalty, or is like any other."""
+    """Handling of a rollout that reached the token limit. `mask`: it carries no loss, but its reward counts in the mean
+    of its group. `penalty`: DAPO's soft penalty reduces its reward. `none`: no special handling."""
     overlong_buffer_tokens: int = Field(default=1024, gt=0)
-    """Over how many tokens before the limit the penalty grows from 0 to 1."""
+    """Number of tokens before the limit over which the penalty grows from 0 to 1."""
     validate_every: int = Field(default=25, ge=1)
-    """Steps between validations; the last step is always validated."""
+    """Number of steps between validations. The last step is always validated."""
 
     @model_validator(mode="after")
-    def _engine_knows_what_it_sampled(self) -> RLSettings:
+    def _engine_has_old_logprobs(self) -> RLSettings:
         if self.old_policy == "engine" and not self.mask_observations:
             raise ValueError(
-                "old_policy: engine given with mask_observations false, but an engine has no probabilities for what "
-                "programs printed; set old_policy to trainer"
+                "old_policy: engine given with mask_observations false, but an engine has no probabilities for outputs "
+                "of programs; set old_policy to trainer"
             )
         if self.old_policy == "engine" and self.temperature != 1.0:
             raise ValueError(
-                f"old_policy: engine given with temperature {self.temperature}, but an engine tells its probabilities "
+                f"old_policy: engine given with temperature {self.temperature}, but an engine reports probabilities "
                 "at temperature 1; set temperature to 1, or old_policy to trainer"
             )
         return self
 
     @property
     def sequences_per_step(self) -> int:
+        """Number of rollouts in one optimizer step."""
         return self.group_size * self.prompts_per_step
 
     def num_steps(self, *, num_prompts: int) -> int:
-        """Optimizer steps for so many prompts (a pointwise item counts twice)."""
+        """Return the number of optimizer steps for `num_prompts` prompts. A pointwise item has two prompts."""
         return self.steps or math.ceil(self.epochs * num_prompts / self.prompts_per_step)

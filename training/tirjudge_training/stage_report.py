@@ -1,4 +1,4 @@
-"""A run on the terminal: a bar while it goes on, and a table of its stages at the end."""
+"""A run on the terminal: a progress bar during the run, and a table of its stages at the end."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ SHOWN = (
     ("train/kl", "kl"),
     ("val/acc", "held out"),
 )
-"""Metrics that stand beside the bar, and their short names."""
+"""Metrics shown beside the progress bar, with their short names."""
 
 STYLES = {"rejected": "red", "interrupted": "red", "running": "green", "waiting": "dim"}
-"""Outcome of a stage -> colour of its line."""
+"""Outcome of a stage -> color of its line."""
 
 
 class Reporter(Callback):
-    """Draws a bar for what is going on, and a line for each stage that ended.
+    """Draws a progress bar for the current stage, and prints a line for each finished stage.
 
     Args:
-        console: where to; one that is no terminal gets lines.
-        line_every: without a terminal, the steps between two lines.
+        console: Output. If it is not a terminal, lines are printed instead of a bar.
+        line_every: Number of steps between two lines, if the output is not a terminal.
     """
 
     def __init__(self, *, console: Console, line_every: int = 10) -> None:
@@ -91,25 +91,32 @@ class Reporter(Callback):
 
 
 def outcome_of(stage: StageRecord) -> str:
-    """What a stage came to, in a few words."""
+    """Return the outcome of a stage in a few words."""
     if stage.status != "done":
         return stage.status
-    said = [] if stage.validation is None else [f"held-out accuracy {stage.validation.accuracy:.1%}"]
-    said += [_counted(stage)] if stage.counts else []
+    parts = [] if stage.validation is None else [f"held-out accuracy {stage.validation.accuracy:.1%}"]
+    parts += [_counted(stage)] if stage.counts else []
     if stage.accepted is False:
-        said.append("REJECTED")
-    return ", ".join(said) or "done"
+        parts.append("REJECTED")
+    return ", ".join(parts) or "done"
 
 
 def print_state(state: State, *, run: Path, console: Console, under_way: bool = False) -> None:
-    """The stages of a run as a table, and where its best checkpoint is; `under_way`: whether a process trains in it."""
+    """Print the stages of a run as a table, their counts and complaints, and the path of the best checkpoint.
+
+    Args:
+        state: State of the run.
+        run: Folder of the run.
+        console: Output.
+        under_way: Whether a process works on the run.
+    """
     console.print(f"{state.command} in {run}", soft_wrap=True)
     console.print(stage_table(state.stages, under_way=under_way, best=state.best))
     lines = [f"{stage.name}: {_counted(stage)}" for stage in state.stages if stage.counts]
     lines += [f"{stage.name}: {complaint}" for stage in state.stages for complaint in stage.complaints]
     lines += [] if state.best is None else [f"best: {state.best}, {run / 'best'}"]
     if not state.done:
-        lines.append("still going on" if under_way else "stopped before its end; the command that began it goes on")
+        lines.append("running" if under_way else "stopped before the end; run the same command again to resume")
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -117,12 +124,13 @@ def print_state(state: State, *, run: Path, console: Console, under_way: bool = 
 def stage_table(
     stages: Sequence[StageRecord], *, under_way: bool, best: str | None = None, rows: Sequence[MetricRow] = ()
 ) -> Table:
-    """A line a stage: where it stands, and what its checkpoint earned on the held-out items.
+    """Return a table with one row per stage: its outcome, steps, and results on the held-out items.
 
     Args:
-        under_way: whether a process works on the run.
-        best: name of the stage with the best checkpoint.
-        rows: what was measured: steps, and the last validation of a stage that has not ended.
+        stages: Stages in order.
+        under_way: Whether a process works on the run.
+        best: Name of the stage with the best checkpoint. None: unknown.
+        rows: Metrics of the run, for the steps and for the last validation of a stage that has not ended.
     """
     lines = []
     for stage in stages:
@@ -149,7 +157,7 @@ def _outcome(stage: StageRecord, *, best: str | None, under_way: bool) -> str:
 
 
 def _held_out(stage: StageRecord, *, rows: Sequence[MetricRow]) -> Sequence[str]:
-    """What the stage ended with, or else the last that it measured."""
+    """Return the cells of the final validation of a stage, or of its last one if the stage has not ended."""
     found: ValidationRecord | Validated | None = stage.validation or next(reversed(validations(rows)), None)
     if found is None:
         return [""] * 5
@@ -162,7 +170,7 @@ def _held_out(stage: StageRecord, *, rows: Sequence[MetricRow]) -> Sequence[str]
 
 
 def interval_text(measured: Validated | ValidationRecord) -> str:
-    """Wilson's interval and the number of items; empty where that is not known."""
+    """Return Wilson's interval and the number of items; an empty string if the number is unknown."""
     return "" if measured.num is None else f"{measured.low:.1%} to {measured.high:.1%}, n = {measured.num:,}"
 
 

@@ -1,14 +1,14 @@
-"""The stages of a run, one after the other: what is done is not done again; what made things worse is not built on.
+"""The stages of a run, in sequence. Finished stages are not repeated. A stage that fails the gate is not built on.
 
-    sft       start -> sft-1                                     on trajectories that there are
+    sft       start -> sft-1                                     on existing trajectories
     rl        start -> rl-1
     sample    start -> sample-1
     distill   start -> sample-1 (teacher) -> sft-1 -> rl-1
     zero      start -> rl-0 -> [ sample-k (of the current judge) -> sft-k (from the start) -> rl-k ] x rounds
-    ttrl      start -> rl-1                                      labels are voted (T3RL), none is used
+    ttrl      start -> rl-1                                      labels come from votes (T3RL), no known label is used
 
-`state.json` is written before a stage begins, and after it ended; so a run that is killed anywhere goes on with the stage it
-was in. Training goes on at the trainer's own checkpoint, sampling at its last whole file.
+`state.json` is written before and after each stage. So a killed run resumes with the interrupted stage: training
+resumes from the trainer's last checkpoint, sampling after its last complete file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, get_args
 
+from tirjudge.errors import CheckpointError
 from tirjudge.judge import Judge
-from tirjudge.model import EngineOptions, bundled_checkpoint, checkpoint_folder, fingerprint, tokenizer_sha256_of
+from tirjudge.model import EngineOptions, bundled_checkpoint, fingerprint, tokenizer_sha256_of
 from tirjudge.opening import address_of, open_judge
 from tirjudge.profile import Lineage, load_profile
 from tirjudge.tools.base import ToolOptions
@@ -54,7 +55,12 @@ KEPT = "kept.parquet"
 
 
 def planned(command: Command, *, rounds: int) -> State:
-    """The stages of a command, none of them begun."""
+    """Return the initial state of a command: its stages, all waiting.
+
+    Args:
+        command: Name of the command.
+        rounds: Number of rounds of `zero`.
+    """
 
     def cycle(number: int) -> list[tuple[StageKind, int]]:
         return [("sample", number), ("sft", number), ("rl", number)]
@@ -74,22 +80,22 @@ def planned(command: Command, *, rounds: int) -> State:
 def run_stages(
     command: Command, recipe: Recipe, *, out: Path, callback: Callback | None = None, chat_key: str | None = None
 ) -> State:
-    """Do all stages of a command that are not done yet.
+    """Run all stages of a command that are not done yet.
 
     Args:
-        command: which.
-        recipe: how.
-        out: folder of the run; one that is there goes on.
-        callback: told how it goes.
-        chat_key: of the teacher's chat endpoint.
+        command: Name of the command.
+        recipe: All settings of the run.
+        out: Folder of the run. An existing run is resumed.
+        callback: Receives progress. None: no progress is reported.
+        chat_key: API key of the teacher's chat endpoint. None: no key.
 
     Returns:
-        Where the run stands at the end.
+        State of the run at the end.
 
     Raises:
-        ValueError: the recipe, the data or the folder is not as it has to be, or a gradient was no number.
-        EngineUnavailable, SandboxUnavailable: rollouts could not be made; the same command goes on.
-        OSError: the disk is full, or fails; the same command goes on.
+        ValueError: the recipe, the data or the folder is invalid, or a gradient was not finite.
+        EngineUnavailable, SandboxUnavailable: rollouts failed; the same command resumes the run.
+        OSError: the disk is full, or fails; the same command resumes the run.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -97,7 +103,7 @@ def run_stages(
     _check(command, recipe, state=state)
     data = load_data(recipe)
     facts = {"seed": recipe.seed, "data_sha256": data.sha256, "items": data.counts(), **_facts_of(recipe)}
-    disable_progress_bar()  # those of transformers, which stand between ours
+    disable_progress_bar()  # the progress bars of transformers would disturb those of the run
     with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as folder:
         run = _Run(folder=folder, recipe=recipe, data=data, callback=callback or Callback(), chat_key=chat_key)
         for stage in folder.state.stages:
@@ -106,11 +112,15 @@ def run_stages(
 
 
 def _check(command: Command, recipe: Recipe, *, state: State) -> None:
-    """Raises ValueError where something is missing that a command needs, or a trainer cannot do what is asked."""
+    """Check that the recipe has all that a command needs, and that the trainers support it.
+
+    Raises:
+        ValueError: a key is missing, or a trainer does not support the stage.
+    """
     if command == "distill" and recipe.teacher is None:
-        raise ValueError("teacher: none given; distill learns from one; set teacher.checkpoint=bundled, for example")
+        raise ValueError("teacher: none given, but distill needs one; set teacher.checkpoint=bundled, for example")
     if command == "sft" and not recipe.data.trajectories:
-        raise ValueError("data.trajectories: none given; sft learns from files that `tirjudge train sample` left")
+        raise ValueError("data.trajectories: none given; give files written by `tirjudge train sample`")
     if command == "ttrl" and not recipe.tools and recipe.voting.min_verified_mass > 0:
         raise ValueError("voting.min_verified_mass: without tools nothing is verified; set it to 0")
     for kind in get_args(TrainedKind):
@@ -119,10 +129,10 @@ def _check(command: Command, recipe: Recipe, *, state: State) -> None:
 
 
 def _facts_of(recipe: Recipe) -> dict[str, str]:
-    """Hashes of what a recipe names and does not hold."""
+    """Return hashes of the checkpoint and the files that a recipe refers to."""
     facts = {}
     if recipe.start.weak is None:
-        facts["start"] = fingerprint(checkpoint_folder(_folder_of(recipe.start.checkpoint)))
+        facts["start"] = fingerprint(_checkpoint_folder(recipe.start.checkpoint, key="start.checkpoint"))
     files = [Path(file) for file in recipe.data.trajectories]
     for file in files:
         if not file.is_file():
@@ -132,13 +142,23 @@ def _facts_of(recipe: Recipe) -> dict[str, str]:
     return facts
 
 
-def _folder_of(checkpoint: str | None) -> Path:
-    return bundled_checkpoint() if checkpoint in (None, BUNDLED) else Path(checkpoint)
+def _checkpoint_folder(checkpoint: str | None, *, key: str) -> Path:
+    """Return the folder that a recipe gives for a checkpoint; None or `bundled`: the folder of the bundled judge.
+
+    Raises:
+        CheckpointError: the folder does not exist; the message names the `key` of the recipe.
+    """
+    if checkpoint in (None, BUNDLED):
+        return bundled_checkpoint()
+    folder = Path(checkpoint)
+    if not folder.is_dir():
+        raise CheckpointError(f"{key}: not a checkpoint folder: {folder}")
+    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run under way."""
+    """A run in progress."""
 
     folder: RunFolder
     recipe: Recipe
@@ -151,12 +171,16 @@ class _Run:
         return self.folder.state
 
     def do(self, stage: StageRecord) -> None:
-        """One stage; one that is done is only looked at."""
+        """Run one stage. If it is done already, only verify that its output is unchanged.
+
+        Raises:
+            ValueError: the output of the finished stage is missing or was changed.
+        """
         if stage.status == "done":
-            left = None if stage.output is None else self.folder.absolute(stage.output)
-            if left is not None and (not left.exists() or sha256_of(left) != stage.sha256):
+            output = None if stage.output is None else self.folder.absolute(stage.output)
+            if output is not None and (not output.exists() or sha256_of(output) != stage.sha256):
                 raise ValueError(
-                    f"{left}: not what stage {stage.name} left there; put it back, or begin anew with another --out"
+                    f"{output}: changed since stage {stage.name} wrote it; restore it, or start again with another --out"
                 )
             return
         stage.status = "running"
@@ -164,7 +188,7 @@ class _Run:
         self.folder.save()
         self.callback.began(stage)
         make = {"start": self._start, "sample": self._sample, "sft": self._learn, "rl": self._learn}[stage.kind]
-        with _full_disk_as_such():
+        with _full_disk_as_oserror():
             output = make(stage)
         if output is not None:
             stage.output, stage.sha256 = self.folder.relative(output), sha256_of(output)
@@ -179,28 +203,28 @@ class _Run:
 
     def _output(self, name: str) -> Path:
         output = self.state.stage(name).output
-        assert output is not None, f"{name} is done, and left something"
+        assert output is not None, f"{name} is done and has an output"
         return self.folder.absolute(output).resolve()
 
     def _input_of(self, stage: StageRecord) -> str | None:
-        """SFT always begins with the start (TIR-Judge, Sec. 4.3), everything else with the current judge."""
+        """Return the input checkpoint: the start for SFT (TIR-Judge, Sec. 4.3), the current judge for other stages."""
         if stage.kind == "start":
             return None
         name = START if stage.kind == "sft" else self.state.current
-        assert name is not None, "the start comes first"
+        assert name is not None, "the stage `start` runs first"
         return self.state.stage(name).output
 
     # Kinds of stages
 
     def _counter(self, doing: str, *, total: int, done: int = 0) -> Callable[[], None]:
-        """To be called after each item."""
+        """Return a function that reports progress. It must be called after each item."""
         numbers = count(done + 1)
         return lambda: self.callback.moved(doing, next(numbers), total, {})
 
     def _start(self, stage: StageRecord) -> Path:
         wanted = self.recipe.start.weak
         if wanted is None:
-            checkpoint = checkpoint_folder(_folder_of(self.recipe.start.checkpoint)).resolve()
+            checkpoint = _checkpoint_folder(self.recipe.start.checkpoint, key="start.checkpoint").resolve()
         else:
             checkpoint = self._folder(stage) / "checkpoint"
             _train_weak_start(wanted, out=checkpoint, callback=self.callback)
@@ -227,7 +251,7 @@ class _Run:
         return folder / KEPT
 
     async def _sample_shards(self, stage: StageRecord, items: Sequence[TrainingItem], *, folder: Path) -> list[Path]:
-        """All samples, a file for so many items; those that a killed run left are not made again."""
+        """Sample all items, one file per `sampling.shard` items. Existing files of a killed run are kept."""
         wanted = self.recipe.sampling
         parts = {
             folder / "shards" / f"{start:08d}.parquet": items[start : start + wanted.shard]
@@ -256,7 +280,8 @@ class _Run:
 
     @asynccontextmanager
     async def _sampler(self, stage: StageRecord) -> AsyncIterator[tuple[Judge, Student | None]]:
-        """Who is sampled, and for which student if it is a teacher with another tokenizer or other sizes."""
+        """Yield the judge that is sampled, and the student if the judge is a teacher with another tokenizer or
+        sizes."""
         teacher = self.recipe.teacher if self.state.command in ("distill", "sample") else None
         async with AsyncExitStack() as stack:
             if teacher is None:
@@ -269,7 +294,8 @@ class _Run:
             yield judge, None if _writes_like(teacher, judge=judge, student=start) else Student.load(start)
 
     def _learn(self, stage: StageRecord) -> Path | None:
-        """SFT or RL. None: there was nothing to learn from, so the stage is passed over."""
+        """Run SFT or RL and return its checkpoint. None: no trajectory was worth learning from; the stage is
+        skipped."""
         files: tuple[Path, ...] = ()
         if stage.kind == "sft":
             before = self.state.stages[self.state.stages.index(stage) - 1]
@@ -324,7 +350,7 @@ class _Run:
     # Held-out items
 
     def _measure(self, stage: StageRecord, *, checkpoint: Path) -> Validation | None:
-        """Judge the held-out items with a checkpoint; None where no right response is known."""
+        """Judge the held-out items with a checkpoint. None: no held-out items."""
         if not self.data.held_out:
             return None
         validation = asyncio.run(self._validate(checkpoint))
@@ -342,7 +368,7 @@ class _Run:
             return await validate_held_out(policy.judge, self.data, recipe=self.recipe, on_item=on_item)
 
     def _choose(self, stage: StageRecord) -> None:
-        """Whether to build on the stage, and which checkpoint is the best so far."""
+        """Decide whether later stages build on the stage, and update the best checkpoint."""
         if stage.kind == "sample" or stage.output is None:
             return
         decided = self._decide(stage)
@@ -352,13 +378,13 @@ class _Run:
         self.state.current = stage.name
         best = None if self.state.best is None else self.state.stage(self.state.best).validation
         now = stage.validation
-        # Later stages win ties. Where no label may be used, or none is known, the last is the best.
+        # Later stages win ties. If no label may be used, or none is known, the last stage is the best.
         if self.state.command == "ttrl" or best is None or now is None or now.accuracy >= best.accuracy:
             self.state.best = stage.name
             self.folder.mark_best(self.folder.absolute(stage.output))
 
     def _decide(self, stage: StageRecord) -> Decided:
-        """The gate. Without labels nothing is decided by them: the stage is taken, and what became worse is noted."""
+        """Apply the gate. Without labels, the stage is accepted, and regressions are only recorded."""
         current = self.state.current
         if current is None or stage.validation is None:
             return Decided(accepted=True, complaints=())
@@ -366,12 +392,12 @@ class _Run:
         rule = self.recipe.gate
         if self.state.command == "ttrl" and rule.mode == "reject":
             rule = rule.model_copy(update={"mode": "warn"})
-        return compare(before.standing(), after.standing(), rule=rule)
+        return compare(before.score(), after.score(), rule=rule)
 
 
 @contextmanager
-def _full_disk_as_such() -> Iterator[None]:
-    """Libraries tell of a full disk in exceptions of their own.
+def _full_disk_as_oserror() -> Iterator[None]:
+    """Translate a full disk, which libraries report with their own exception types, to OSError.
 
     Raises:
         OSError: the disk is full.
@@ -389,7 +415,7 @@ def _full_disk_as_such() -> Iterator[None]:
 def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> None:
     from tirjudge_training.bundled.build import train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport
-    from tirjudge_training.synthetic.erring import Erring
+    from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 
     names = set(WeakStart.model_fields) - {"parent", "steps", "workers", "guesses", "wrong_plans", "mixture"}
     recipe = BundledRecipe(
@@ -397,12 +423,12 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> No
         num_steps=wanted.steps,
         num_workers=wanted.workers,
         mixture=mixture_of(wanted.mixture),
-        erring=Erring(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
-        parent=None if wanted.parent is None else str(_folder_of(wanted.parent)),
+        erring=TeacherErrors(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
+        parent=None if wanted.parent is None else str(_checkpoint_folder(wanted.parent, key="start.weak.parent")),
     )
 
     def on_step(report: StepReport) -> None:
-        callback.moved("making a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})
+        callback.moved("training a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})
 
     out.parent.mkdir(parents=True, exist_ok=True)
     train_bundled(recipe, out=out, on_step=on_step)
@@ -410,8 +436,8 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> No
 
 @asynccontextmanager
 async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) -> AsyncIterator[Judge]:
-    """The teacher's judge, with a real sandbox."""
-    folder = None if teacher.checkpoint is None else _folder_of(teacher.checkpoint)
+    """Yield the teacher's judge with a real sandbox."""
+    folder = None if teacher.checkpoint is None else _checkpoint_folder(teacher.checkpoint, key="teacher.checkpoint")
     urls = () if teacher.engine_url is None else [teacher.engine_url]
     address = address_of(checkpoint=folder, engine_urls=urls, chat_url=teacher.chat_url, chat_model=teacher.chat_model)
     tool_options = ToolOptions(slots=recipe.sandbox.slots, allow_unsafe_sandbox=recipe.sandbox.allow_unsafe)
@@ -421,11 +447,12 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
-    """Whether the teacher's ids are the student's: one tokenizer, and prompts of the same sizes."""
+    """Whether the token ids of the teacher are valid for the student: same tokenizer and same size limits of
+    prompts."""
     if teacher.checkpoint is None:
         return False
-    theirs = checkpoint_folder(_folder_of(teacher.checkpoint))
-    if not (theirs / "tokenizer.json").exists() or tokenizer_sha256_of(theirs) != tokenizer_sha256_of(student):
+    folder = _checkpoint_folder(teacher.checkpoint, key="teacher.checkpoint")
+    if not (folder / "tokenizer.json").exists() or tokenizer_sha256_of(folder) != tokenizer_sha256_of(student):
         return False
     own = load_profile(student)
     sizes = ("context_tokens", "rollout_tokens", "prompt_chars", "response_chars", "all_responses_chars")

@@ -1,7 +1,7 @@
-"""Where metrics go besides `metrics.jsonl`, if asked: TensorBoard, Weights & Biases, Trackio.
+"""Trackers, which receive metrics in addition to `metrics.jsonl`: TensorBoard, Weights & Biases and Trackio.
 
-Each library is loaded only by the run that asks for it. Steps count within a stage, and stages start anew; so TensorBoard
-gets a run a stage, which it draws over one another, and the other two get names that begin with the stage.
+A library is imported only by a run that uses it. Steps are counted within a stage. So TensorBoard gets a separate run
+per stage, which it draws in one plot. The other two get metric names that start with the stage.
 """
 
 from __future__ import annotations
@@ -16,39 +16,43 @@ from typing import Any, Protocol
 TRACKERS = ("tensorboard", "wandb", "trackio")
 
 PROJECT = "tirjudge"
-"""Under which wandb and trackio keep runs."""
+"""Project name in wandb and trackio."""
 
 
 class Tracker(Protocol):
-    """Takes the metrics of a run."""
+    """Receives the metrics of a run."""
 
-    def log(self, values: Mapping[str, float], *, stage: str, step: int) -> None: ...
+    def log(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
+        """Log the metrics of one step of a stage."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write all pending metrics."""
+        ...
 
 
 def open_trackers(report_to: Sequence[str], *, run: Path, config: Mapping[str, Any] | None = None) -> list[Tracker]:
-    """The trackers that were asked for.
+    """Open trackers.
 
     Args:
-        report_to: their names; `none` is none.
-        run: folder of the run; its name is what the run is called.
-        config: what else is known of the run, for wandb and trackio.
+        report_to: Names of trackers; `none` is ignored.
+        run: Folder of the run. Its name is the name of the run in the trackers.
+        config: Configuration of the run, for wandb and trackio. None: empty.
 
     Raises:
-        ValueError: an unknown name, or a library that is not installed.
+        ValueError: a name is unknown, or a library is not installed.
     """
     names = [name for name in dict.fromkeys(report_to) if name != "none"]
     for name in names:
         if name not in TRACKERS:
-            raise ValueError(f"report_to: {name} given; {', '.join(TRACKERS)} or none would do")
+            raise ValueError(f"report_to: unknown tracker {name}; give {', '.join(TRACKERS)} or none")
         if find_spec(name) is None:
-            raise ValueError(f"report_to: {name} given, but it is not installed; `pip install {name}` does that")
+            raise ValueError(f"report_to: {name} given, but it is not installed; run `pip install {name}`")
     return [_TensorBoard(run) if name == "tensorboard" else _Board(name, run, config or {}) for name in names]
 
 
 class _TensorBoard:
-    """Event files in `RUN/tensorboard`, a folder a stage."""
+    """Writes event files to `RUN/tensorboard`, one folder per stage."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / "tensorboard"
@@ -58,7 +62,7 @@ class _TensorBoard:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         if stage not in self._writers:
-            # A run that is resumed repeats steps: what an earlier process wrote of them is not shown.
+            # A resumed run repeats steps. TensorBoard hides the earlier values of these steps.
             self._writers[stage] = SummaryWriter(str(self._folder / stage), purge_step=step)
         for name, value in values.items():
             self._writers[stage].add_scalar(name, value, global_step=step)
@@ -70,12 +74,12 @@ class _TensorBoard:
 
 
 class _Board:
-    """Weights & Biases, or Trackio, which has the same functions."""
+    """Logs to Weights & Biases, or to Trackio, which has the same functions."""
 
     def __init__(self, library: str, run: Path, config: Mapping[str, Any]) -> None:
         self._library = import_module(library)
         path = run.resolve()
-        # Trackio goes on with a run by its name, wandb by its id.
+        # Trackio resumes a run by its name, wandb by its id.
         number = hashlib.sha256(str(path).encode()).hexdigest()[:12]
         own = {"dir": str(run), "id": f"{path.name}-{number}"} if library == "wandb" else {}
         self._library.init(project=PROJECT, name=path.name, config=dict(config), resume="allow", **own)

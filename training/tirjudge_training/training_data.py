@@ -1,4 +1,4 @@
-"""The items of a recipe: read or generated, and parted into those to train on and those to measure with."""
+"""The items of a recipe: read or generated, and split into training items and held-out items."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tirjudge_training.synthetic.examples import Mixture
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingData:
-    """What a run trains on and what it is measured with; they share no prompt, unless the recipe names both by itself."""
+    """Training items and held-out items. They share no prompt, unless the recipe sets `validation.data`."""
 
     train: tuple[TrainingItem, ...]
     held_out: tuple[TrainingItem, ...]
-    """Their right response is known; empty: there are no labels at all."""
+    """Held-out items with known labels. Empty: no label is known."""
 
     @property
     def num_prompts(self) -> int:
-        """Prompts to train on; a pointwise item makes one of each response."""
+        """Number of prompts to train on. A pointwise item has one prompt per response."""
         return sum(item.num_groups for item in self.train)
 
     @property
     def sha256(self) -> str:
-        """Of both, in order."""
+        """Hash of the training items and the held-out items, in order."""
         digest = hashlib.sha256()
         for item in (*self.train, *self.held_out):
             digest.update(repr(item).encode())
         return digest.hexdigest()
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """ "train" and "held_out": "task/mode" -> how many."""
+        """Return the number of items: "train" and "held_out" -> "task/mode" -> count."""
         sides = {"train": self.train, "held_out": self.held_out}
         return {
             name: dict(sorted(Counter(f"{item.task}/{item.mode}" for item in items).items()))
@@ -45,10 +45,10 @@ class TrainingData:
 
 
 def load_data(recipe: Recipe) -> TrainingData:
-    """All items of a recipe. `data.tasks` says what is trained on; what is held out is of every task.
+    """Load all items of a recipe. `data.tasks` restricts the training items; the held-out items are of all tasks.
 
     Raises:
-        ValueError: there are none, or a file cannot be read.
+        ValueError: no items given, or a file cannot be read.
     """
     items = items_of(recipe.data.model_copy(update={"tasks": None}))
     if recipe.validation.data is not None:
@@ -57,7 +57,9 @@ def load_data(recipe: Recipe) -> TrainingData:
         train, held_out = validation_split(items, share=recipe.validation.share, seed=recipe.validation.seed)
     train = _of_tasks(train, recipe.data.tasks)
     if not train:
-        raise ValueError(f"data: {len(items)} items given, and after validation.share none is left to train on")
+        raise ValueError(
+            f"data: {len(items)} items given, none left to train on; give more items, or a smaller validation.share"
+        )
     known = [item for item in held_out if item.best is not None]
     limit = recipe.validation.limit
     if limit is not None and limit < len(known):
@@ -67,16 +69,16 @@ def load_data(recipe: Recipe) -> TrainingData:
 
 
 def items_of(data: Data) -> list[TrainingItem]:
-    """The items of one section.
+    """Load the items of one section.
 
     Raises:
-        ValueError: there are none, a file is empty or cannot be read, or two files share an id.
+        ValueError: no items given, a file is empty or cannot be read, or two files contain the same id.
     """
     items: list[TrainingItem] = []
     for file in data.items:
         items += (found := read_items(file))
         if not found:
-            raise ValueError(f"data.items: {file} holds no item")
+            raise ValueError(f"data.items: {file} contains no items")
     if data.synthetic is not None:
         items += generated(data.synthetic)
     items = _of_tasks(items, data.tasks)[: data.limit]
@@ -84,27 +86,27 @@ def items_of(data: Data) -> list[TrainingItem]:
         raise ValueError("data: no items; set data.items to files, or data.synthetic to counts")
     twice = [name for name, count in Counter(item.id for item in items).items() if count > 1]
     if twice:
-        raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids have to differ')
+        raise ValueError(f'data.items: id "{twice[0]}" is in more than one file; ids must be unique')
     return items
 
 
 def _of_tasks(items: Sequence[TrainingItem], tasks: Sequence[str] | None) -> list[TrainingItem]:
-    """Those of these tasks; None: all.
+    """Return the items of the given tasks; None: all items.
 
     Raises:
-        ValueError: there is no item of one of them.
+        ValueError: a task has no items.
     """
     if tasks is None:
         return list(items)
     known = sorted({item.task for item in items})
     unknown = [task for task in tasks if task not in known]
     if unknown:
-        raise ValueError(f"data.tasks: {unknown[0]} given; there are {', '.join(known) or 'none'}")
+        raise ValueError(f"data.tasks: no items of task {unknown[0]}; the tasks are {', '.join(known) or 'none'}")
     return [item for item in items if item.task in tasks]
 
 
 def generated(spec: Synthetic) -> list[TrainingItem]:
-    """The generated items of a recipe, modes mixed."""
+    """Generate the synthetic items of a recipe, with the modes in random order."""
     from tirjudge_training.synthetic.items import generate_items
 
     counts = {Mode.POINTWISE: spec.pointwise, Mode.PAIRWISE: spec.pairwise, Mode.LISTWISE: spec.listwise}
@@ -119,10 +121,10 @@ def generated(spec: Synthetic) -> list[TrainingItem]:
 
 
 def mixture_of(section: MixtureSection) -> Mixture:
-    """The same as the generator takes it.
+    """Return the mixture of the generator for a section of a recipe.
 
     Raises:
-        ValueError: a kind of instruction that there is none of.
+        ValueError: `kinds` contains an unknown name.
     """
     mixture = Mixture(**section.model_dump())
     _ = mixture.drawn_kinds

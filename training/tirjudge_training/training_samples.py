@@ -1,4 +1,4 @@
-"""What trainers consume, and what a run keeps of every rollout: ids, mask, log-probabilities, and what it earned."""
+"""Training samples: token ids, loss mask, log-probabilities and reward of each rollout, and Parquet files of them."""
 
 from __future__ import annotations
 
@@ -15,53 +15,58 @@ from tirjudge_training.rewards import RolloutReward
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSample:
-    """One rollout with its reward. `ids`, `mask` and `logprobs` are as long as one another."""
+    """One rollout with its reward. `ids`, `mask` and `logprobs` have the same length."""
 
     item_id: str
     source: str
     task: str
     mode: Mode
     shown: tuple[int, ...]
-    """Indexes into the item's responses, in the order shown."""
+    """Indices of the item's responses, in the order shown."""
     number: int
-    """Which of the rollouts on what was shown it is."""
+    """Number of the rollout within its prompt, starting at 0."""
     weights_version: int
-    """Of the policy that sampled it."""
+    """Version of the weights that sampled it."""
     prompt_ids: tuple[int, ...]
+    """Token ids of the prompt."""
     ids: tuple[int, ...]
-    """Everything after the prompt."""
+    """All token ids after the prompt."""
     mask: tuple[int, ...]
-    """1 for each id that the policy sampled, 0 for each that was put there (observations)."""
+    """1 for each id that the policy sampled, 0 for each inserted id (observations)."""
     logprobs: tuple[float, ...]
-    """Of each sampled id at temperature 1 under the policy that sampled it, natural logarithm, float32; 0 where `mask` is."""
+    """Log-probability of each sampled id at temperature 1 under the sampling policy: natural logarithm, float32. 0
+    where `mask` is 0."""
     label: str | None
-    """Of the verdict, as shown to the model; None: it gave none."""
+    """Label of the verdict, as shown to the model. None: there was no verdict."""
     stop_reason: StopReason
     num_calls: int
+    """Number of programs that ran."""
     num_failed_calls: int
-    """Of the calls, those that did not end well."""
+    """Number of programs that failed."""
     verifiable: bool
-    """Whether a program can settle its item."""
+    """Whether a program can decide its item."""
     sandbox_s: float
-    """Running its programs and waiting for a slot to run them."""
+    """Seconds of running its programs and of waiting for a sandbox slot."""
     wall_s: float
-    """From the start of the rollout to its end."""
+    """Duration of the rollout in seconds."""
     reward: RolloutReward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRollout:
-    """One rollout as it was made."""
+    """One rollout with its duration."""
 
     rollout: Rollout
     number: int
+    """Number of the rollout within its prompt, starting at 0."""
     wall_s: float
+    """Duration in seconds."""
 
 
 def trajectory_of(
     item: TrainingItem, timed: TimedRollout, *, shown: tuple[int, ...], weights_version: int, reward: RolloutReward
 ) -> TrainingSample:
-    """A rollout of an item as the trainer takes it. Engines that tell no log-probabilities leave zeros."""
+    """Return a rollout of an item as a training sample. If the engine reports no log-probabilities, they are 0."""
     import numpy as np
 
     rollout = timed.rollout
@@ -79,7 +84,7 @@ def trajectory_of(
         prompt_ids=rollout.prompt_ids,
         ids=ids,
         mask=rollout.loss_mask,
-        logprobs=tuple(np.asarray(logprobs, dtype=np.float32).tolist()),  # as files keep them
+        logprobs=tuple(np.asarray(logprobs, dtype=np.float32).tolist()),  # rounded as in files
         label=rollout.label,
         stop_reason=rollout.stop_reason,
         num_calls=rollout.num_calls,
@@ -94,11 +99,11 @@ def trajectory_of(
 # Files ------------------------------------------------------------------------------------------------------------------
 
 _PARTS = ("total", "correct", "format", "tool")
-"""Of the reward; each has a column `reward_PART`."""
+"""Parts of the reward. Each has a column `reward_PART`."""
 
 
 def write_trajectories(path: Path | str, trajectories: Iterable[TrainingSample]) -> None:
-    """Write a Parquet file, a row each; it appears whole or not at all."""
+    """Write trajectories to a Parquet file, one row each. The file is written atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -108,10 +113,10 @@ def write_trajectories(path: Path | str, trajectories: Iterable[TrainingSample])
 
 
 def read_trajectories(path: Path | str) -> list[TrainingSample]:
-    """All trajectories of a file, as they were written.
+    """Read all trajectories of a file.
 
     Raises:
-        ValueError: it is not a file of trajectories.
+        ValueError: the file cannot be read as Parquet, or a column is missing.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""How good a checkpoint is on items that it was not trained on, judged as it would be served: `Judge.judge`, greedy."""
+"""Validation: evaluates a checkpoint on held-out items with `Judge.judge`, as in serving, with greedy decoding."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ from tirjudge_training.items import TrainingItem
 from tirjudge_training.run_folder import CellRecord, ValidationRecord
 
 CONCURRENCY = 16
-"""Judgments side by side, if nothing else is said."""
+"""Default maximum number of concurrent judgments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedItem:
-    """What came of one held-out item."""
+    """Results of one held-out item."""
 
     item_id: str
     task: str
     mode: str
     verifiable: bool
     right: bool
-    """The best response was named; a tie, an abstention and a judgment without a verdict are not right."""
+    """Whether the best response was named. A tie, an abstention and a missing verdict count as wrong."""
     num_rollouts: int
     num_rollouts_with_calls: int
+    """Number of rollouts with at least one program."""
     num_calls: int
-    """Programs that ran."""
+    """Number of programs that ran."""
     num_failed_calls: int
-    """Of those, how many did not end well."""
+    """Number of programs that failed."""
     num_without_verdict: int
-    """Rollouts that did not end on a verdict of their own."""
+    """Number of rollouts with a forced or missing verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What came of all of them."""
+    """Results of all held-out items."""
 
     judged: tuple[ValidatedItem, ...]
 
     @property
     def cells(self) -> dict[str, tuple[int, int]]:
-        """ "task/mode" -> (right, all), in alphabetical order."""
+        """Numbers of items: "task/mode" -> (right, all), in alphabetical order."""
         found: dict[str, list[bool]] = defaultdict(list)
         for item in self.judged:
             found[f"{item.task}/{item.mode}"].append(item.right)
@@ -65,7 +66,7 @@ class Validation:
 
     @property
     def tool_use(self) -> float | None:
-        """Share of the rollouts on verifiable items that ran a program; None: there are no such items."""
+        """Share of the rollouts on verifiable items that ran a program. None: no such items."""
         verifiable = [item for item in self.judged if item.verifiable]
         return ratio(
             sum(item.num_rollouts_with_calls for item in verifiable), of=sum(item.num_rollouts for item in verifiable)
@@ -73,22 +74,22 @@ class Validation:
 
     @property
     def failed_programs(self) -> float | None:
-        """Share of the programs that did not end well; None: none ran."""
+        """Share of the programs that failed. None: no program ran."""
         return ratio(sum(item.num_failed_calls for item in self.judged), of=sum(item.num_calls for item in self.judged))
 
     @property
     def no_verdict(self) -> float:
-        """Share of the rollouts that did not end on a verdict of their own."""
+        """Share of the rollouts with a forced or missing verdict."""
         num_rollouts = sum(item.num_rollouts for item in self.judged)
         return sum(item.num_without_verdict for item in self.judged) / max(1, num_rollouts)
 
-    def standing(self) -> ValidationScore:
-        """What the gate looks at."""
+    def score(self) -> ValidationScore:
+        """Return the results that the gate uses."""
         right = {item.item_id: item.right for item in self.judged}
         return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
 
     def record(self) -> ValidationRecord:
-        """What the state of a run keeps."""
+        """Return the record for the state of a run."""
         num = len(self.judged)
         low, high = wilson_interval(self.accuracy * num, num_trials=num)
         cells = {}
@@ -101,7 +102,7 @@ class Validation:
         )  # fmt: skip
 
     def metrics(self) -> dict[str, float | None]:
-        """What metrics.jsonl keeps."""
+        """Return the metrics for metrics.jsonl. None: there was nothing to measure."""
         cells = self.cells
         return {
             "val/acc": self.accuracy,
@@ -127,23 +128,23 @@ async def validate(
     """Judge held-out items.
 
     Args:
-        judge: with the checkpoint to measure and a real sandbox.
-        items: whose right response is known.
-        seed: of the requests: it decides the order in which responses are shown.
-        tools: "off" for a judge that is trained on text alone.
-        max_tool_calls: programs in one rollout.
-        concurrency: judgments side by side.
-        on_item: called after each.
+        judge: Judge with the checkpoint to evaluate and a real sandbox.
+        items: Items with known labels.
+        seed: Seed of the requests. It determines the order in which responses are shown.
+        tools: As in a request. "off": for a judge trained on text only.
+        max_tool_calls: Maximum number of tool calls per rollout.
+        concurrency: Maximum number of concurrent judgments.
+        on_item: Called after each item.
 
     Raises:
-        ValueError: no items, or one whose right response is not known.
-        EngineUnavailable, SandboxUnavailable: nothing was measured.
+        ValueError: no items given, or an item has no label.
+        EngineUnavailable, SandboxUnavailable: a judgment failed; no result is returned.
     """
     if not items:
-        raise ValueError("validation: no items given; a larger validation.share would do")
+        raise ValueError("validation: no items given; set a larger validation.share")
     unknown = next((item.id for item in items if item.best is None), None)
     if unknown is not None:
-        raise ValueError(f"validation: the right response of {unknown} is not known; items with labels would do")
+        raise ValueError(f"validation: item {unknown} has no label (best); give items with labels")
 
     async def judged(item: TrainingItem) -> ValidatedItem:
         request = item.request(seed=seed, temperature=0.0, tools=tools, max_tool_calls=max_tool_calls)
@@ -156,26 +157,26 @@ async def validate(
 
 
 def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
-    """What a judgment comes to, beside the label."""
+    """Compare a judgment with the label of its item, and count its rollouts and programs."""
     return ValidatedItem(
         item_id=item.id,
         task=item.task,
         mode=item.mode.value,
         verifiable=item.verifiable,
-        right=item.best is not None and names_right(judgment, item.best),
+        right=item.best is not None and names_best(judgment, item.best),
         num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
         **call_counts(judgment.rollouts),
     )
 
 
-def names_right(judgment: Judgment, best: int) -> bool:
-    """Whether a judgment is right, by the definition that rewards and benchmarks have."""
+def names_best(judgment: Judgment, best: int) -> bool:
+    """Whether a judgment names the best response, by the definition that rewards and benchmarks share."""
     counted = is_right(judgment, best)
     return counted is not None and counted[0] == "right"
 
 
 def call_counts(rollouts: Sequence[RolloutRecord]) -> dict[str, int]:
-    """How many rollouts and programs there were; fields of `ValidatedItem` and of the bundled judge's scores."""
+    """Count rollouts and programs. The keys are fields of `ValidatedItem` and of the bundled judge's scores."""
     outcomes = [rollout.outcomes for rollout in rollouts]
     return {
         "num_rollouts": len(rollouts),
@@ -186,14 +187,15 @@ def call_counts(rollouts: Sequence[RolloutRecord]) -> dict[str, int]:
 
 
 def write_validation(validation: Validation, path: Path) -> None:
-    """One JSON file, a row an item."""
+    """Write the results to a JSON file, one row per item."""
     write_file(path, json.dumps([asdict(item) for item in validation.judged], indent=0) + "\n", closed=False)
 
 
 def read_validation(path: Path) -> Validation:
+    """Read the results from a file written by `write_validation`."""
     return Validation(judged=tuple(ValidatedItem(**row) for row in json.loads(path.read_text(encoding="utf-8"))))
 
 
 def count_by_task(items: Sequence[TrainingItem]) -> Mapping[str, int]:
-    """ "task/mode" -> how many."""
+    """Return the number of items: "task/mode" -> count."""
     return dict(sorted(Counter(f"{item.task}/{item.mode.value}" for item in items).items()))

@@ -1,6 +1,7 @@
-"""A vLLM server as what rolls out: new weights go to it through a folder that both see, best in shared memory.
+"""A policy that uses a vLLM server. New weights are passed through a folder that both can access, ideally in shared
+memory.
 
-Of several training processes the first sends the weights, and all of them wait until the server has them.
+If several processes train, the first one sends the weights, and all of them wait until the server has loaded them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tirjudge.tools.python import Sandbox, python_tools
 
 
 class VLLMPolicy:
-    """A server started with VLLM_SERVER_DEV_MODE=1 that serves the checkpoint training starts from.
+    """A policy with a vLLM server, which must be started with VLLM_SERVER_DEV_MODE=1 and serve the start checkpoint.
 
     Args:
-        checkpoint: folder that training starts from; its config, tokenizer and profile stay.
-        url: of the server.
-        folder: where new weights are put for it; the server reads it under the same path.
-        sandbox: runs the programs; None: none can be run.
-        rank: of this process; 0 sends.
+        checkpoint: Folder with the initial weights, the config, the tokenizer and the profile.
+        url: URL of the server.
+        folder: Folder for new weights. The server must see it under the same path.
+        sandbox: Sandbox that runs programs. None: programs cannot be run.
+        rank: Rank of this process. Rank 0 sends the weights.
     """
 
     def __init__(self, checkpoint: Path, *, url: str, folder: Path, sandbox: Sandbox | None, rank: int = 0) -> None:
@@ -38,11 +39,11 @@ class VLLMPolicy:
         self.version = 0
 
     async def __aenter__(self) -> VLLMPolicy:
-        """Has the server load the checkpoint.
+        """Load the checkpoint into the server.
 
         Raises:
-            CheckpointError: it cannot exchange its weights, or the checkpoint is not its model.
-            EngineUnavailable: it does not answer.
+            CheckpointError: the server cannot replace its weights, or it serves another model.
+            EngineUnavailable: the server does not respond.
         """
         served = await self._engine.ready()
         profile = load_profile(self._checkpoint)
@@ -58,7 +59,7 @@ class VLLMPolicy:
         await self._engine.aclose()
 
     async def load(self, weights: Mapping[str, Any], *, version: int) -> None:
-        """Write the weights for the server, and have it go on with them."""
+        """Write the weights to the folder, and let the server load them."""
         if self._rank == 0:
             await asyncio.to_thread(self._write, weights)
             await self._engine.reload(self._folder, version=str(version))

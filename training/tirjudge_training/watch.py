@@ -1,7 +1,7 @@
-"""`tirjudge train watch`: a run in the terminal, while it trains and afterwards.
+"""`tirjudge train watch`: a view of a run in the terminal, during the run and afterwards.
 
-It reads what the run writes, `metrics.jsonl` and `state.json`, and never touches the run. Whether a process still works on it
-is told by the lock, which goes with the process that holds it.
+The view reads `metrics.jsonl` and `state.json` of the run and changes nothing. The lock of the run shows whether a
+process still works on it, because the lock is released when its process ends.
 """
 
 from __future__ import annotations
@@ -35,47 +35,51 @@ from tirjudge_training.stage_report import interval_text, stage_table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK = 32
-"""Characters of a sparkline."""
+"""Width of a sparkline in characters."""
 
 FRESH_S = 1.0
-"""Between two looks at the files."""
+"""Seconds between two reads of the files."""
 
-COLOURS = {"running": "green", "finished": "cyan", "stopped": "red"}
+COLORS = {"running": "green", "finished": "cyan", "stopped": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A run at one moment."""
+    """Snapshot of a run."""
 
     path: Path
+    """Folder of the run."""
     rows: Sequence[MetricRow]
+    """All metrics of the run."""
     state: State
     pulse: Literal["running", "finished", "stopped"]
+    """Whether a process works on the run, all stages are done, or neither."""
     now: float
     """Seconds since the epoch."""
 
     @property
     def stage(self) -> str | None:
-        """The stage that runs, or else the last that measured anything."""
+        """Name of the running stage; if no stage is running, the stage of the last metrics."""
         measured = [row.stage for row in self.rows[-1:]]
         return next(iter([s.name for s in self.state.stages if s.status == "running"] + measured), None)
 
     @property
     def rows_of_stage(self) -> list[MetricRow]:
+        """Metrics of the stage `stage`."""
         return [row for row in self.rows if row.stage == self.stage]
 
     @property
     def num_steps(self) -> int | None:
-        """Steps of the stage that runs; None: it does not say."""
+        """Total number of steps of the stage. None: unknown."""
         points = series(self.rows_of_stage, NUM_STEPS)
         return round(points[-1].value) if points else None
 
 
 def watch(
     run: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
-    once: Annotated[bool, typer.Option("--once", help="Print it as it is now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the current state once and exit.")] = False,
 ) -> None:
-    """Watch a run: stages, rewards, accuracy, tools, speed, time left. q ends the view, not the run."""
+    """Watch a run: stages, rewards, accuracy, tools, speed, time left. Press q to close the view; the run continues."""
     console = Console()
     try:
         first = frame(look_at(run))
@@ -91,7 +95,7 @@ def watch(
 
 
 def _live(run: Path, *, console: Console, first: Panel) -> None:
-    """Show the run again and again until q is pressed; keys are read without Enter where there is a keyboard."""
+    """Refresh the view until q is pressed. If the input is a terminal, keys are read without Enter."""
     keyboard = [sys.stdin] if sys.stdin.isatty() else []
     before = [termios.tcgetattr(each) for each in keyboard]
     try:
@@ -108,8 +112,12 @@ def _live(run: Path, *, console: Console, first: Panel) -> None:
 def look_at(path: Path, *, now: float | None = None) -> Look:
     """Read a run.
 
+    Args:
+        path: Folder of the run.
+        now: Current time in seconds since the epoch. None: the clock.
+
     Raises:
-        ValueError: there is none, or its files cannot be read.
+        ValueError: the folder has no run, or its files cannot be read.
     """
     state = read_state(path)
     pulse = "finished" if state.done else "running" if _is_held(path / ".lock") else "stopped"
@@ -118,32 +126,34 @@ def look_at(path: Path, *, now: float | None = None) -> Look:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process holds the run."""
+    """Whether a process holds the lock of the run."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no lock, or none on this file system
+    except OSError:  # the lock file is missing, or the file system does not support locks
         pass
     return False
 
 
-# What is shown ----------------------------------------------------------------------------------------------------------
+# Layout -----------------------------------------------------------------------------------------------------------------
 
 
 def frame(look: Look) -> Panel:
-    """All of it."""
+    """Return the complete view of a run."""
     under_way = look.pulse == "running"
     parts: list[RenderableType] = [_headline(look), Text()]
     parts.append(stage_table(look.state.stages, rows=look.rows, under_way=under_way))
-    parts += [Text(f"{stage.name}: {said}", "red") for stage in look.state.stages for said in stage.complaints]
+    parts += [
+        Text(f"{stage.name}: {complaint}", "red") for stage in look.state.stages for complaint in stage.complaints
+    ]
     details = [table for table in (_accuracy_table(look.rows), _metric_table(look.rows_of_stage)) if table.row_count]
     if details:
-        parts += [Text(), Columns(details, padding=(1, 3))]  # beside one another where the terminal is wide enough
-    colour = COLOURS[look.pulse]
-    title = f"{look.path.resolve().name}: [{colour}]{look.pulse}[/]"
-    return Panel(Group(*parts), title=title, title_align="left", border_style=colour)
+        parts += [Text(), Columns(details, padding=(1, 3))]  # side by side if the terminal is wide enough
+    color = COLORS[look.pulse]
+    title = f"{look.path.resolve().name}: [{color}]{look.pulse}[/]"
+    return Panel(Group(*parts), title=title, title_align="left", border_style=color)
 
 
 def _headline(look: Look) -> Text:
@@ -157,13 +167,13 @@ def _headline(look: Look) -> Text:
     if (left_s := eta_s(look)) is not None:
         words.append(f"{clock(left_s)} left in this stage")
     if look.pulse == "stopped":
-        silent = f", silent for {clock(look.now - look.rows[-1].time)}" if look.rows else ""
-        words.append(f"no process works on it{silent}; the command that began it resumes it")
+        silent = f" for {clock(look.now - look.rows[-1].time)}" if look.rows else ""
+        words.append(f"no process running{silent}; run the same command again to resume")
     return Text(", ".join(words) or "nothing measured yet")
 
 
 def eta_s(look: Look) -> float | None:
-    """Seconds until the stage ends, at the median time of its last steps; None: not running, or not known."""
+    """Estimate the seconds until the stage ends, from the median duration of its last steps. None: unknown."""
     times = {row.step: row.time for row in look.rows_of_stage}
     steps = sorted(times)[-20:]
     if look.pulse != "running" or look.num_steps is None or len(steps) < 2:
@@ -173,7 +183,7 @@ def eta_s(look: Look) -> float | None:
 
 
 def _metric_table(rows: Sequence[MetricRow]) -> Table:
-    """The metrics of a stage: last value, and how it went."""
+    """Return a table of the metrics of a stage: the last value and a sparkline."""
     table = Table("", "", "", "", box=None, pad_edge=False, show_header=False)
     table.columns[1].justify = "right"
     for metric in METRICS:
@@ -184,7 +194,7 @@ def _metric_table(rows: Sequence[MetricRow]) -> Table:
 
 
 def _accuracy_table(rows: Sequence[MetricRow]) -> Table:
-    """Accuracy by task and mode: in training, and on held-out items with its interval."""
+    """Return a table of accuracy by task and mode: in training, and on held-out items with its interval."""
     table = Table("task, mode", "training", "", "held out", "interval", box=None, pad_edge=False, header_style="dim")
     cells = {name.removeprefix("judge/acc/").removeprefix("val/acc/") for name in names_of(rows) if "/acc/" in name}
     for cell in sorted(cells):
@@ -196,7 +206,7 @@ def _accuracy_table(rows: Sequence[MetricRow]) -> Table:
 
 
 def sparkline(values: Sequence[float], *, width: int) -> str:
-    """Blocks from the smallest value to the largest; each is the mean of the values that fall on it.
+    """Return a sparkline of at most `width` characters. Each character shows the mean of neighboring values.
 
     >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7], width=8)
     '▁▂▃▄▅▆▇█'
@@ -207,13 +217,13 @@ def sparkline(values: Sequence[float], *, width: int) -> str:
     edges = [len(values) * place // count for place in range(count + 1)] if count else []
     means = [statistics.fmean(values[a:b]) for a, b in pairwise(edges)]
     low, high = min(means, default=0.0), max(means, default=0.0)
-    if high - low <= 1e-9 * max(abs(high), abs(low)):  # equal but for rounding
+    if high - low <= 1e-9 * max(abs(high), abs(low)):  # equal except for rounding
         return BLOCKS[3] * count
     return "".join(BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means)
 
 
 def clock(seconds: float) -> str:
-    """Hours, minutes, seconds.
+    """Format seconds as hours, minutes and seconds.
 
     >>> clock(3725)
     '1:02:05'

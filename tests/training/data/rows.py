@@ -1,4 +1,4 @@
-"""Small rows of each data set's columns, in words of our own, written as Parquet."""
+"""Small made-up rows with the columns of each data set, written as Parquet."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ ANIMALS = ("otter", "heron", "badger", "newt", "stoat", "vole", "lynx", "ibis", 
 PLACES = ("harbour", "orchard", "quarry", "library", "meadow", "station", "bakery", "lighthouse", "market", "attic")
 
 
-def said(number: int) -> str:
-    """Words that no other number has."""
+def phrase(number: int) -> str:
+    """Return a phrase that is different for each number."""
     return f"the {ANIMALS[number % 10]} number {number} near the {PLACES[number // 10 % 10]}"
 
 
 def helpsteer3(count: int) -> Rows:
-    """Preferences go -3, -2, -1, 0, 1, 2, 3 and over again."""
+    """Preferences repeat -3, -2, -1, 0, 1, 2, 3."""
     return [
         {
             "domain": "general",
             "language": "english",
-            "context": [{"role": "user", "content": f"Tell me about {said(n)}."}],
-            "response1": f"First words on {said(n)}.",
-            "response2": f"Second words on {said(n)}.",
+            "context": [{"role": "user", "content": f"Tell me about {phrase(n)}."}],
+            "response1": f"First words on {phrase(n)}.",
+            "response2": f"Second words on {phrase(n)}.",
             "overall_preference": n % 7 - 3,
         }
         for n in range(count)
@@ -43,7 +43,7 @@ def ultrainteract(count: int) -> Rows:
             "task": "Math_CoT" if n % 3 == 2 else "Coding",
             "dataset": "ours",
             "trajectory": [
-                {"from": "user", "value": f"Write a function that greets {said(n)}."},
+                {"from": "user", "value": f"Write a function that greets {phrase(n)}."},
                 *(
                     [
                         {"from": "assistant", "value": "def greet(): ..."},
@@ -65,7 +65,7 @@ def ultrainteract(count: int) -> Rows:
 def s1(count: int) -> Rows:
     return [
         {
-            "question": f"How many legs have {n + 3} of {said(n)}, four each?",
+            "question": f"How many legs have {n + 3} of {phrase(n)}, four each?",
             "solution": rf"Each has four, so \boxed{{{4 * (n + 3)}}}.",
             "cot_type": "crossword" if n % 5 == 4 else "math",
         }
@@ -86,7 +86,7 @@ class TestWrong(unittest.TestCase):
 
 
 def coderm(count: int) -> Rows:
-    """One test of three is wrong: the reference fails it. Of six programs that were generated one is right."""
+    """One of three tests is wrong: the reference program fails it. One of six generated programs is right."""
     rows = []
     for n in range(count):
         tests = [{"ut_id": 0, "code": "import unittest\n" + TEST.format(n=n), "FAR": 0.0, "FRR": 0.0}]
@@ -97,7 +97,7 @@ def coderm(count: int) -> Rows:
         rows.append(
             {
                 "task_id": n,
-                "question": f"Write add(a, b), which sums what {said(n)} counts.",
+                "question": f"Write add(a, b), which sums what {phrase(n)} counts.",
                 "code_ground_truth": "def add(a, b):\n    return a + b",
                 "code_generate": repr([{"sol_id": number, "code": code} for number, code in enumerate(programs)]),
                 "unit_tests": repr(tests),
@@ -110,7 +110,7 @@ def tulu_pairs(count: int) -> Rows:
     return [
         {
             "id": f"p{n}",
-            "prompt": f"Describe {said(n)} in capital letters.",
+            "prompt": f"Describe {phrase(n)} in capital letters.",
             "constraints": ["change_case:capital"],
             "chosen": [{"role": "user", "content": "x"}, {"role": "assistant", "content": f"A FINE ANIMAL {n}"}],
             "rejected": [{"role": "user", "content": "x"}, {"role": "assistant", "content": f"a fine animal {n}"}],
@@ -124,7 +124,7 @@ def tulu_pairs(count: int) -> Rows:
 def tulu_prompts(count: int) -> Rows:
     return [
         {
-            "messages": [{"role": "user", "content": f"Write of {said(n)} in lowercase letters alone."}],
+            "messages": [{"role": "user", "content": f"Write of {phrase(n)} in lowercase letters alone."}],
             "ground_truth": json.dumps({"func_name": "validate_lowercase", "N": None}),
             "dataset": "ifeval",
             "constraint_type": "All Lowercase",
@@ -137,7 +137,7 @@ def tulu_prompts(count: int) -> Rows:
 def math(count: int) -> Rows:
     return [
         {
-            "problem": f"Half of {2 * n + 1} fish go to {said(n)}. How many?",
+            "problem": f"Half of {2 * n + 1} fish go to {phrase(n)}. How many?",
             "level": "Level 1",
             "type": "Algebra",
             "solution": rf"Dividing, $\boxed{{\frac{{{2 * n + 1}}}{{2}}}}$.",
@@ -148,7 +148,7 @@ def math(count: int) -> Rows:
 
 def dapo(count: int) -> Rows:
     return [
-        {"prompt": f"Square the {n + 2} pebbles of {said(n)}.", "solution": str((n + 2) ** 2)} for n in range(count)
+        {"prompt": f"Square the {n + 2} pebbles of {phrase(n)}.", "solution": str((n + 2) ** 2)} for n in range(count)
     ]
 
 
@@ -159,7 +159,7 @@ def webinstruct(count: int) -> Rows:
     return [
         {
             "id": n,
-            "question": f"What is known of {said(n)}, as a number or letter?",
+            "question": f"What is known of {phrase(n)}, as a number or letter?",
             "answer": kinds[n % 4][2],
             "answer_type": kinds[n % 4][1],
             "category": kinds[n % 4][0],
@@ -171,7 +171,7 @@ def webinstruct(count: int) -> Rows:
 
 def loong(count: int) -> Rows:
     return [
-        {"question": f"Weigh {said(n)} {n} times.", "final_answer": str(n), "rationale": "", "metadata": "{}"}
+        {"question": f"Weigh {phrase(n)} {n} times.", "final_answer": str(n), "rationale": "", "metadata": "{}"}
         for n in range(count)
     ]
 
@@ -179,7 +179,7 @@ def loong(count: int) -> Rows:
 def saferlhf(count: int) -> Rows:
     return [
         {
-            "prompt": f"May I feed {said(n)}?",
+            "prompt": f"May I feed {phrase(n)}?",
             "response_0": f"Ask its keeper first, visitor {n}.",
             "response_1": f"Throw it what you like, visitor {n}.",
             "is_response_0_safe": True,
@@ -207,7 +207,7 @@ FILES = {
 
 
 def write_rows(folder: Path, *, count: int, but: Mapping[str, int] | None = None) -> Path:
-    """A Parquet file for each data set, as `--local` wants them; `but`: other counts."""
+    """Write a Parquet file for each data set, for `--local`. `but` has other counts for some of them."""
     for name, make in FILES.items():
         write_parquet(make((but or {}).get(name, count)), folder / f"{name}.parquet")
     return folder

@@ -1,4 +1,4 @@
-"""Rows in, a folder of items out: counts, reasons, determinism, resuming, and what the command says."""
+"""Building a folder of items from rows: counts, reasons, determinism, resuming, and messages of the command."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ from tirjudge_training.data.quality import Reason
 from tirjudge_training.items import TrainingItem, read_items
 
 UNPAIRED = ("s1", "math", "dapo-bigmath", "webinstruct", "loong")
-"""Their answers have to be sampled."""
+"""Sources whose answers must be sampled."""
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
@@ -37,7 +37,7 @@ def all_items(out: Path) -> list[TrainingItem]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough rows for a hundredth of the mixture."""
+    """Rows for a hundredth of the mixture."""
     return rows.write_rows(tmp_path_factory.mktemp("rows"), count=80, but={"coderm": 30, "tulu3-if/prompts": 10})
 
 
@@ -47,7 +47,7 @@ def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, build(out, local=local)
 
 
-def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
+def test_labeled_sources_give_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
@@ -58,13 +58,13 @@ def test_sources_of_pairs_give_the_counts_of_the_mixture(built: tuple[Path, Mixt
         ("tulu3-if", pair): 15, ("tulu3-if", point): 15,
         ("ultrainteract", pair): 20, ("ultrainteract", point): 20,
     }  # fmt: skip
-    assert manifest.sources["tulu3-if"].made == {point: 15, pair: 15, list_: 0}  # answers to prompts are to be sampled
+    assert manifest.sources["tulu3-if"].made == {point: 15, pair: 15, list_: 0}  # answers to prompts must be sampled
     assert manifest.sources["math"].rejected == {"no_candidates": 80}
     assert manifest.sources["helpsteer3"].rejected[Reason.UNCLEAR_PREFERENCE] > 0
     assert manifest.generators == {"Llama-3.1-8B-Instruct": counts["coderm", list_] + 20, "model-a": 30, "model-b": 30}
 
 
-def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(
+def test_five_percent_of_each_task_are_held_out_without_overlap(
     built: tuple[Path, MixtureManifest],
 ) -> None:
     out, manifest = built
@@ -75,7 +75,7 @@ def test_five_percent_of_each_task_are_held_out_and_nothing_is_on_both_sides(
     assert manifest.files["train.parquet"].sha256 == hash_of(train)
 
 
-def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tuple[Path, MixtureManifest]) -> None:
+def test_right_programs_pass_their_tests_and_wrong_ones_do_not(built: tuple[Path, MixtureManifest]) -> None:
     items = [item for item in all_items(built[0]) if item.source == "coderm"]
     for item in items:
         sums = ["return a + b\n" in text or "return b + a  #" in text for text in item.responses]
@@ -85,16 +85,16 @@ def test_the_right_program_passes_its_tests_and_the_wrong_ones_do_not(built: tup
     assert len({len(item.responses) for item in listwise}) > 1
 
 
-def test_places_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
+def test_positions_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
     pairs = [item for item in all_items(built[0]) if item.mode is Mode.PAIRWISE]
     shown_first = Counter(item.order[0] == item.best for item in pairs)
     assert len(pairs) == 70
-    assert min(shown_first.values()) > 15  # a fair coin gives fewer than 16 of 70 once in a million
+    assert min(shown_first.values()) > 15  # a fair coin gives fewer than 16 of 70 with probability 1e-6
     assert min(Counter(item.best for item in pairs).values()) > 15
     assert all(item.order == (0, 1) for item in all_items(built[0]) if item.mode is Mode.POINTWISE)
 
 
-def test_the_same_seed_gives_the_same_files_and_another_seed_others(
+def test_same_seed_gives_the_same_files_and_another_seed_different_ones(
     built: tuple[Path, MixtureManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
@@ -106,59 +106,62 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(
     assert third.files["train.parquet"].num_items == first.files["train.parquet"].num_items
 
 
-def test_commercial_leaves_saferlhf_out_and_says_so(local: Path, tmp_path: Path) -> None:
+def test_commercial_excludes_saferlhf_and_records_it(local: Path, tmp_path: Path) -> None:
     manifest = build(tmp_path, local=local, options=("--commercial", "--sources", "saferlhf,tulu3-if"))
     assert manifest.left_out == {"saferlhf": "non_commercial"}
     assert set(manifest.sources) == {"tulu3-if"}
     assert {item.source for item in all_items(tmp_path)} == {"tulu3-if"}
 
 
-def test_a_mixture_of_one_domain(local: Path, tmp_path: Path) -> None:
+def test_only_restricts_the_tasks(local: Path, tmp_path: Path) -> None:
     build(tmp_path, local=local, options=("--only", "safety,helpfulness"))
     assert {item.task for item in all_items(tmp_path)} == {"safety", "helpfulness"}
 
 
-def test_a_missing_column_names_source_file_column_and_what_there_is(tmp_path: Path) -> None:
+def test_missing_column_is_reported_with_source_file_and_columns(tmp_path: Path) -> None:
     broken = [{key: value for key, value in row.items() if key != "response2"} for row in rows.helpsteer3(3)]
     file = rows.write_parquet(broken, tmp_path / "rows" / "helpsteer3.parquet")
-    said = run(
+    output = run(
         "build", "--out", tmp_path / "out", "--local", tmp_path / "rows", "--benchmarks", "none",
         "--sources", "helpsteer3", code=2,
     )  # fmt: skip
     assert (
         f"helpsteer3: {file}: column response2 is missing; "
-        "there are domain, language, context, response1, overall_preference"
-    ) in said
+        "the columns are domain, language, context, response1, overall_preference"
+    ) in output
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--sources", "nobody"), "source: 'nobody' given; there are helpsteer3"),
-        (("--only", "poetry"), "only: 'poetry' given"),
+        (("--sources", "missing"), "source: unknown source 'missing'; the sources are helpsteer3"),
+        (("--only", "poetry"), "only: unknown task 'poetry'"),
         (("--scale", "0"), "scale: 0.0 given"),
-        (("--benchmarks", "nonsense"), "benchmarks: 'nonsense' given; installed are codejudgebench"),
-        (("--candidates", "/nowhere.jsonl"), "/nowhere.jsonl: there is no such file"),
-        (("--against", "/nowhere.txt"), "/nowhere.txt: there is no such file"),
-        (("--sources", "math"), "no row gives an item: no_candidates 80"),
-        (("--benchmarks", "judgebench", "--benchmark-rows", "/nowhere"), "judgebench: there is no /nowhere/judgebench"),
+        (("--benchmarks", "nonsense"), "benchmarks: unknown benchmark 'nonsense'; installed are codejudgebench"),
+        (("--candidates", "/nowhere.jsonl"), "/nowhere.jsonl: no such file"),
+        (("--against", "/nowhere.txt"), "/nowhere.txt: no such file"),
+        (("--sources", "math"), "no row yields an item: no_candidates 80"),
+        (
+            ("--benchmarks", "judgebench", "--benchmark-rows", "/nowhere"),
+            "judgebench: no such file: /nowhere/judgebench",
+        ),
     ],
 )
-def test_what_the_user_got_wrong_is_one_line(options: tuple[str, ...], words: str, local: Path, tmp_path: Path) -> None:
+def test_invalid_options_are_one_line_errors(options: tuple[str, ...], words: str, local: Path, tmp_path: Path) -> None:
     defaults = () if "--benchmarks" in options else ("--benchmarks", "none")
-    said = run("build", "--out", tmp_path, "--local", local, *defaults, *options, code=2)
-    assert words in said
-    assert "Traceback" not in said
+    output = run("build", "--out", tmp_path, "--local", local, *defaults, *options, code=2)
+    assert words in output
+    assert "Traceback" not in output
 
 
-def test_files_that_are_not_what_they_are_called(tmp_path: Path) -> None:
+def test_files_with_invalid_content_are_errors(tmp_path: Path) -> None:
     (tmp_path / "saferlhf.parquet").write_text("no such thing")
     common = ("build", "--out", tmp_path / "out", "--local", tmp_path, "--benchmarks", "none", "--sources")
     assert "not Parquet" in run(*common, "saferlhf", code=2)
     (tmp_path / "helpsteer3.jsonl").write_text('{"context": "a"}\n{broken\n')
     assert "line 2: not JSON" in run(*common, "helpsteer3", code=2)
-    assert "math.parquet or math.jsonl is wanted" in run(*common, "math", code=2)
+    assert "expected math.parquet or math.jsonl" in run(*common, "math", code=2)
 
 
 def test_jsonl_and_folders_are_read_like_parquet(
@@ -177,7 +180,7 @@ def test_jsonl_and_folders_are_read_like_parquet(
     ]
 
 
-def test_finished_sources_are_kept_and_changed_ones_made_again(local: Path, tmp_path: Path) -> None:
+def test_finished_sources_are_kept_and_changed_ones_are_built_again(local: Path, tmp_path: Path) -> None:
     mine = tmp_path / "rows"
     for name in ("helpsteer3", "saferlhf"):
         rows.write_parquet(rows.FILES[name](60), mine / f"{name}.parquet")
@@ -185,19 +188,19 @@ def test_finished_sources_are_kept_and_changed_ones_made_again(local: Path, tmp_
     first = build(tmp_path / "out", local=mine, options=options)
     parts = {name: tmp_path / "out" / "parts" / f"{name}.parquet" for name in ("helpsteer3", "saferlhf")}
     made_at = {name: path.stat().st_mtime_ns for name, path in parts.items()}
-    # As if the run had been killed in the second source: its items are there, its end is not.
+    # Simulate a run killed in the second source: its items exist, but not its record.
     (tmp_path / "out" / "manifest.json").unlink()
     (tmp_path / "out" / "parts" / "saferlhf.json").unlink()
     assert build(tmp_path / "out", local=mine, options=options) == first
     assert parts["helpsteer3"].stat().st_mtime_ns == made_at["helpsteer3"]
     assert parts["saferlhf"].stat().st_mtime_ns > made_at["saferlhf"]
-    # Other rows of the first source: it is made again.
+    # If the rows of the first source change, it is built again.
     rows.write_parquet(rows.helpsteer3(70), mine / "helpsteer3.parquet")
     assert build(tmp_path / "out", local=mine, options=options).sources["helpsteer3"].num_rows == 70
     assert parts["helpsteer3"].stat().st_mtime_ns > made_at["helpsteer3"]
 
 
-def test_prompts_of_benchmarks_are_left_out_and_reported(local: Path, tmp_path: Path) -> None:
+def test_prompts_of_benchmarks_are_excluded_and_reported(local: Path, tmp_path: Path) -> None:
     asked = rows.saferlhf(80)
     for row in asked[:3]:
         row["prompt"] = f"{row['prompt']} It looks at me with such sad eyes every morning."
@@ -213,13 +216,13 @@ def test_prompts_of_benchmarks_are_left_out_and_reported(local: Path, tmp_path: 
     assert (source.rejected[Reason.CONTAMINATED], source.contaminated_by) == (3, {"held": 3})
     assert manifest.benchmarks == {"held": 4}
     assert not {item.prompt for item in all_items(tmp_path / "out")} & set(planted)
-    said = run("check", tmp_path / "out", "--benchmarks", "none", "--against", tmp_path / "held.txt")
-    assert "in order" in said
+    output = run("check", tmp_path / "out", "--benchmarks", "none", "--against", tmp_path / "held.txt")
+    assert "no problems found" in output
     found = run("check", tmp_path / "clean", "--benchmarks", "none", "--against", tmp_path / "held.txt", code=1)
     assert "saferlhf: items that share eight words in a row with a benchmark: held 3" in found
 
 
-def test_installed_benchmarks_are_read_from_local_rows_by_their_own_code(local: Path, tmp_path: Path) -> None:
+def test_installed_benchmarks_are_read_from_local_rows(local: Path, tmp_path: Path) -> None:
     question = "Which of the two lighthouses near the old northern harbour is the taller one by day?"
     row = {
         "pair_id": "1", "source": "mmlu-pro-law", "question": question, "response_A": "a", "response_B": "b",
@@ -247,15 +250,15 @@ def test_duplicates_and_long_rows_are_counted(tmp_path: Path) -> None:
     assert len(all_items(tmp_path / "out")) == 8
 
 
-def test_sampled_answers_fill_the_rest_and_are_compared_by_math_verify(local: Path, tmp_path: Path) -> None:
+def test_sampled_answers_are_compared_by_math_verify_and_become_items(local: Path, tmp_path: Path) -> None:
     names = ("--sources", "math,webinstruct")
     problems = tmp_path / "problems.jsonl"
-    said = run("problems", "--out", problems, "--local", local, "--benchmarks", "none", "--scale", "0.01", *names)
+    output = run("problems", "--out", problems, "--local", local, "--benchmarks", "none", "--scale", "0.01", *names)
     found = read_problems(problems)
     assert (
         len(found) == 46 + 40
-    )  # math: 2 x (10 + 10 + 3), webinstruct: 2 x 21 wanted, and 40 of its 80 rows are of use
-    assert f"{len(found)} problems" in said
+    )  # math: 2 x (10 + 10 + 3); webinstruct: 2 x 21 requested, but only 40 of its 80 rows are suitable
+    assert f"{len(found)} problems" in output
     answered = []
     for problem in found:
         if problem.source == "math":  # the reference is n/2 in LaTeX
@@ -278,7 +281,7 @@ def test_sampled_answers_fill_the_rest_and_are_compared_by_math_verify(local: Pa
     manifest = build(tmp_path / "out", local=local, options=(*names, "--candidates", tmp_path / "candidates.jsonl"))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
     assert manifest.sources["math"].made == {point: 10, pair: 10, list_: 3}
-    assert manifest.sources["webinstruct"].made == {point: 10, pair: 10, list_: 0}  # two wrong answers are too few
+    assert manifest.sources["webinstruct"].made == {point: 10, pair: 10, list_: 0}  # only two wrong answers
     for item in all_items(tmp_path / "out"):
         assert item.best is not None
         assert item.responses[item.best].startswith(("Half of it", "Surely", r"\boxed{5/2}"))
@@ -288,13 +291,13 @@ def test_sampled_answers_fill_the_rest_and_are_compared_by_math_verify(local: Pa
             assert sum("I say" in text and text.endswith(".0}") for text in item.responses) <= 1
 
 
-def test_check_sees_items_that_were_changed(local: Path, tmp_path: Path) -> None:
+def test_check_detects_changed_items(local: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
     from tirjudge_training.items import write_items
 
     build(tmp_path, local=local, options=("--sources", "saferlhf"))
-    assert "in order" in run("check", tmp_path, "--benchmarks", "none")
+    assert "no problems found" in run("check", tmp_path, "--benchmarks", "none")
     items = read_items(tmp_path / "train.parquet")
     write_items([replace(items[0], best=1 - (items[0].best or 0)), *items[1:]], tmp_path / "train.parquet")
     assert "train.parquet: sha256 is" in run("check", tmp_path, "--benchmarks", "none", code=1)
@@ -305,12 +308,12 @@ def test_check_sees_items_that_were_changed(local: Path, tmp_path: Path) -> None
     assert any("in the manifest" in problem for problem in problems)
 
 
-def test_check_looks_for_the_folder_before_it_fetches_benchmarks(tmp_path: Path) -> None:
-    said = run("check", tmp_path, "--benchmark-rows", "/nowhere", code=2)
-    assert f"`tirjudge train data build --out {tmp_path}` makes one" in said
+def test_check_fails_before_reading_benchmarks_if_the_folder_is_missing(tmp_path: Path) -> None:
+    output = run("check", tmp_path, "--benchmark-rows", "/nowhere", code=2)
+    assert f"create it with `tirjudge train data build --out {tmp_path}`" in output
 
 
-def test_the_table_of_sources_names_them_all() -> None:
+def test_sources_are_listed() -> None:
     listed = json.loads(run("sources", "--json"))
     assert sum(source["wanted"]["pairwise"] for source in listed) == 12_450
     assert [source["name"] for source in listed if not source["commercial"]] == ["saferlhf"]

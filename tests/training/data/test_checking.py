@@ -1,4 +1,4 @@
-"""What is right is found out by running it: unit tests and math-verify, in the real sandbox."""
+"""Checking answers with unit tests and math-verify in the real sandbox."""
 
 import json
 from collections.abc import AsyncIterator
@@ -14,8 +14,10 @@ from tirjudge_training.data.problems import AnswerCheck, CandidateAnswer, Traini
 from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.data.unit_tests import LIMITS, program_of, run_tests
 
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
-@pytest_asyncio.fixture(loop_scope="function")
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[SandboxPool]:
     async with open_checking_pool(slots=1) as opened:
         yield opened
@@ -41,23 +43,27 @@ def rights(found: TrainingProblem | Rejected) -> list[bool | None]:
     return [candidate.right for candidate in found.candidates]
 
 
-async def test_each_test_says_pass_or_fail_by_itself(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_each_unit_test_is_counted_separately(pool: SandboxPool) -> None:
     solution = "Here it is:\n```python\ndef double(n):\n    return 2 * n\n```\nIt doubles."
     tests = [unit_test("double(2) == 4"), unit_test("double(2) == 5"), "broken (", unit_test("double('a') == 'aa'")]
     assert await run_tests(solution, tests=tests, pool=pool) == (True, False, False, True)
 
 
+@in_module_loop
 async def test_a_file_without_unit_tests_passes_nothing(pool: SandboxPool) -> None:
     assert await run_tests("x = 1", tests=["assert x == 1"], pool=pool) == (False,)
 
 
-async def test_leaving_early_is_no_pass(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_exiting_early_is_not_a_pass(pool: SandboxPool) -> None:
     tests = [unit_test("f() == 1")]
     for body in ("raise SystemExit(0)", "import os; os._exit(0)", "print('token 0 1')"):
         assert await run_tests(f"def f():\n    {body}", tests=tests, pool=pool) == (False,)
 
 
-async def test_an_endless_loop_fails_its_test_and_those_behind_it(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_endless_loop_fails_its_test_and_all_later_ones(pool: SandboxPool) -> None:
     solution = "def f(n):\n    while n == 1: pass\n    return n"
     tests = [unit_test(f"f({n}) == {n}") for n in (0, 1, 2)]
     limits = replace(LIMITS, cpu_s=1.0)
@@ -65,7 +71,8 @@ async def test_an_endless_loop_fails_its_test_and_those_behind_it(pool: SandboxP
     assert await run_tests("def f(n): return n", tests=tests, pool=pool) == (True, True, True)
 
 
-async def test_tests_that_the_reference_fails_do_not_count(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_tests_that_the_reference_fails_are_ignored(pool: SandboxPool) -> None:
     tests = json.dumps([unit_test("f() == 1"), unit_test("f() == 2")])
     one = problem(AnswerCheck.TESTS, tests, "def f(): return 1", "def f(): return 2", known=("def f():\n    return 1",))
     nonsense = problem(AnswerCheck.TESTS, tests, "def f(): return 1", known=("def f(): return 3",))
@@ -77,7 +84,8 @@ async def test_tests_that_the_reference_fails_do_not_count(pool: SandboxPool) ->
     assert none.reason is Reason.UNVERIFIABLE_ANSWER
 
 
-async def test_answers_that_mean_the_same_are_the_same(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_equivalent_answers_are_equal(pool: SandboxPool) -> None:
     half = AnswerQuestion(
         gold=r"\frac{1}{2}",
         responses=(r"So \boxed{0.5}.", r"\boxed{2}", r"first \boxed{3}, no: \boxed{1/2}", r"\boxed{2.0}", "I give up."),
@@ -93,13 +101,15 @@ async def test_answers_that_mean_the_same_are_the_same(pool: SandboxPool) -> Non
     assert found[1][0].right
 
 
+@in_module_loop
 async def test_choices_are_compared_as_text(pool: SandboxPool) -> None:
     texts = (r"\boxed{\text{B}}", "I think so.\n**(B)**", "B.", r"\boxed{C}", "Either A or B")
     (found,) = await checked([problem(AnswerCheck.TEXT, "(B)", *texts)], pool=pool)
     assert rights(found) == [True, True, True, False, False]
 
 
-async def test_answers_to_instructions_are_not_checked_here(pool: SandboxPool) -> None:
+@in_module_loop
+async def test_answers_to_instructions_are_rejected(pool: SandboxPool) -> None:
     (found,) = await checked([problem(AnswerCheck.INSTRUCTIONS, "{}", "text")], pool=pool)
     assert isinstance(found, Rejected)
 
@@ -114,10 +124,10 @@ async def test_answers_to_instructions_are_not_checked_here(pool: SandboxPool) -
         ("nothing", None),
     ],
 )
-def test_the_last_box(text: str, answer: str | None) -> None:
+def test_last_box_is_extracted(text: str, answer: str | None) -> None:
     assert last_boxed(text) == answer
 
 
-def test_the_longest_block_is_the_program() -> None:
+def test_longest_code_block_is_the_program() -> None:
     assert program_of("```\na\n```\nthen\n```python\nlonger = 1\n```") == "longer = 1\n"
     assert program_of("x = 1") == "x = 1"

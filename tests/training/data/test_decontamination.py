@@ -1,4 +1,4 @@
-"""Eight words in a row with a benchmark, and what does not count."""
+"""Decontamination: eight words in a row with a benchmark, and exceptions."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def item(
     )  # fmt: skip
 
 
-def test_grams_are_counted_by_hand() -> None:
+def test_number_of_grams_matches_manual_values() -> None:
     maker = GramMaker()
     assert len(maker.grams(LEAKED)) == 13 - 8 + 1
     assert len(maker.grams("one two three four five six seven eight")) == 1
@@ -32,14 +32,14 @@ def test_grams_are_counted_by_hand() -> None:
     assert len(maker.grams("a a a a a a a a a a a a")) == 1  # five times the same
 
 
-def test_case_and_punctuation_do_not_hide_and_order_does_matter() -> None:
+def test_grams_ignore_case_and_punctuation_but_not_order() -> None:
     maker = GramMaker()
     first = maker.grams("one two three four five six seven eight")
     assert (maker.grams("ONE, two; (three) four\nfive six - seven eight!") == first).all()
     assert (maker.grams("two one three four five six seven eight") != first).all()
 
 
-def test_seven_words_in_a_row_are_no_contamination_and_eight_are() -> None:
+def test_eight_words_in_a_row_are_contamination_and_seven_are_not() -> None:
     index = index_of({"bench": [LEAKED]})
     words = LEAKED.split()
     seven, eight = " ".join(words[2:9]), " ".join(words[2:10])
@@ -47,14 +47,14 @@ def test_seven_words_in_a_row_are_no_contamination_and_eight_are() -> None:
     assert index.found_in([f"it is said that {eight} pigeons fly by at noon today"], exempt=NOTHING) == "bench"
 
 
-def test_short_prompts_are_found_when_they_are_the_same() -> None:
+def test_short_prompts_are_found_if_they_are_equal() -> None:
     index = index_of({"bench": ["Name three rivers."]})
     assert index.found_in(["name three rivers"], exempt=NOTHING) == "bench"
     assert index.found_in(["name three rivers of Spain"], exempt=NOTHING) is None
     assert index.found_in(["name three"], exempt=NOTHING) is None
 
 
-def test_of_several_benchmarks_the_first_by_name_is_told() -> None:
+def test_first_benchmark_by_name_is_reported() -> None:
     index = index_of({"b": [LEAKED], "a": [LEAKED], "c": ["nothing of the kind"]})
     assert index.found_in([LEAKED], exempt=NOTHING) == "a"
     assert index.num_prompts == {"a": 1, "b": 1, "c": 1}
@@ -64,7 +64,7 @@ def test_without_benchmarks_nothing_is_found() -> None:
     assert index_of({}).found_in([LEAKED], exempt=NOTHING) is None
 
 
-def test_planted_items_are_found_and_no_others() -> None:
+def test_only_planted_items_are_found() -> None:
     items = [
         item(f"Question {n} on {n * 7} apples, {n * 11} pears, and {n * 13} plums in a bowl", number=n)
         for n in range(50)
@@ -77,14 +77,14 @@ def test_planted_items_are_found_and_no_others() -> None:
     assert contaminated(items, index=index) == {f"ours/{n}": "bench" for n in planted}
 
 
-def test_responses_are_looked_at_only_if_asked_for() -> None:
+def test_responses_are_compared_only_on_request() -> None:
     items = [item("Who wrote it?", responses=(f"I recall: {LEAKED}", "no"))]
     index = index_of({"bench": [LEAKED]})
     assert contaminated(items, index=index) == {}
     assert contaminated(items, index=index, with_responses=True) == {"ours/0": "bench"}
 
 
-def test_a_data_sets_own_template_does_not_count() -> None:
+def test_template_of_a_data_set_is_ignored() -> None:
     template = "Solve the following problem and put your final answer in a box"  # 12 words: 5 grams
     items = [item(f"{template}: {n} plus {n * 3} plus {n * 5}", number=n) for n in range(30)]
     items[4] = item(f"{template}: {LEAKED}", number=4)
@@ -92,7 +92,7 @@ def test_a_data_sets_own_template_does_not_count() -> None:
     assert contaminated(items, index=index) == {"ours/4": "bench"}
 
 
-def test_boilerplate_that_is_given_does_not_count() -> None:
+def test_boilerplate_is_ignored() -> None:
     index = index_of({"bench": [LEAKED]})
     assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([LEAKED])) == {}
     # The first gram is exempt, the other five are not.
@@ -100,20 +100,17 @@ def test_boilerplate_that_is_given_does_not_count() -> None:
     assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([first])) == {"ours/0": "bench"}
 
 
-def test_hashes_are_the_same_in_every_process() -> None:
+def test_hashes_are_equal_in_every_process() -> None:
     code = (
         "from tirjudge_training.data.decontamination import index_of\n"
         "print(index_of({'b': ['one two three']}).fingerprint)"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": s}
-        )
-        for s in ("1", "2")
-    ]
-    assert runs[0].stdout == runs[1].stdout == f"{index_of({'b': ['one two three']}).fingerprint}\n"
+    other = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "1"}
+    )
+    assert other.stdout == f"{index_of({'b': ['one two three']}).fingerprint}\n"
 
 
 @pytest.mark.parametrize("text", ["", "   ", "…"])
-def test_a_prompt_without_words_is_no_hit(text: str) -> None:
+def test_prompt_without_words_is_not_a_match(text: str) -> None:
     assert index_of({"bench": [LEAKED, ""]}).found_in([text], exempt=NOTHING) is None

@@ -1,4 +1,4 @@
-"""Each data set's rows become problems by its own rule."""
+"""Reading the rows of each data set as problems."""
 
 import json
 
@@ -28,7 +28,7 @@ def reason(problem: TrainingProblem | Rejected) -> Reason:
     return problem.reason
 
 
-def test_the_counts_are_those_of_table_6() -> None:
+def test_counts_are_those_of_table_6() -> None:
     for mode, count in PAPER_COUNTS.items():
         assert sum(source.wanted[mode] for source in SOURCES.values()) == count
     assert sum(PAPER_COUNTS.values()) == 26_361
@@ -39,21 +39,21 @@ def test_helpsteer3_keeps_clear_preferences_and_their_direction() -> None:
     found = [read("helpsteer3", row) for row in rows.helpsteer3(7)]
     assert [isinstance(one, TrainingProblem) for one in found] == [True, True, False, False, False, True, True]
     assert reason(found[2]) is Reason.UNCLEAR_PREFERENCE
-    assert texts(found[0])[0] == (f"First words on {rows.said(0)}.", True)  # -3: the first is much better
-    assert texts(found[6])[0] == (f"Second words on {rows.said(6)}.", True)  # 3: the second is
+    assert texts(found[0])[0] == (f"First words on {rows.phrase(0)}.", True)  # -3: the first is much better
+    assert texts(found[6])[0] == (f"Second words on {rows.phrase(6)}.", True)  # 3: the second is
     assert isinstance(found[0], TrainingProblem)
     assert (found[0].verifiable, found[0].task, found[0].licence) == (False, "helpfulness", "CC-BY-4.0")
-    assert found[0].prompt == f"Tell me about {rows.said(0)}."
+    assert found[0].prompt == f"Tell me about {rows.phrase(0)}."
 
 
 def test_ultrainteract_keeps_code_and_the_conversation_before_it() -> None:
     found = [read("ultrainteract", row) for row in rows.ultrainteract(3)]
     assert reason(found[2]) is Reason.OTHER_TASK
     assert isinstance(found[0], TrainingProblem)
-    assert found[0].prompt == f"Write a function that greets {rows.said(0)}."
+    assert found[0].prompt == f"Write a function that greets {rows.phrase(0)}."
     assert isinstance(found[1], TrainingProblem)
     assert found[1].prompt == (
-        ChatMessage(role="user", content=f"Write a function that greets {rows.said(1)}."),
+        ChatMessage(role="user", content=f"Write a function that greets {rows.phrase(1)}."),
         ChatMessage(role="assistant", content="def greet(): ..."),
         ChatMessage(role="user", content="It prints nothing."),
     )
@@ -68,7 +68,7 @@ def test_s1_keeps_mathematics_with_a_short_answer() -> None:
     assert reason(read("s1", {**made[0], "solution": "By symmetry. " * 40})) is Reason.UNVERIFIABLE_ANSWER
 
 
-def test_coderm_reads_tests_spelt_in_python_or_json() -> None:
+def test_coderm_reads_tests_in_python_or_json_syntax() -> None:
     row = rows.coderm(1)[0]
     import ast
 
@@ -82,7 +82,7 @@ def test_coderm_reads_tests_spelt_in_python_or_json() -> None:
     assert reason(read("coderm", {**row, "unit_tests": "no list"})) is Reason.BROKEN_ROW
 
 
-def test_tulu_gives_pairs_with_their_models_and_prompts_with_their_verifier() -> None:
+def test_tulu_rows_become_pairs_with_models_and_prompts_with_verifiers() -> None:
     pair = read("tulu3-if", rows.tulu_pairs(1)[0])
     assert texts(pair) == [("A FINE ANIMAL 0", True), ("a fine animal 0", False)]
     assert isinstance(pair, TrainingProblem)
@@ -97,7 +97,7 @@ def test_tulu_gives_pairs_with_their_models_and_prompts_with_their_verifier() ->
     assert reason(read("tulu3-if", unnamed, part=1)) is Reason.UNVERIFIABLE_ANSWER
 
 
-def test_math_takes_what_is_in_the_last_box() -> None:
+def test_math_uses_the_last_box() -> None:
     row = rows.math(1)[0]
     found = read("math", row)
     assert isinstance(found, TrainingProblem)
@@ -113,7 +113,7 @@ def test_dapo_has_its_answer_in_either_column(column: str) -> None:
     assert (found.reference, found.task) == ("4", "math")
 
 
-def test_webinstruct_leaves_mathematics_and_what_cannot_be_compared() -> None:
+def test_webinstruct_rejects_mathematics_and_answers_that_cannot_be_compared() -> None:
     found = [read("webinstruct", row) for row in rows.webinstruct(4)]
     assert isinstance(found[0], TrainingProblem)
     assert isinstance(found[1], TrainingProblem)
@@ -121,7 +121,7 @@ def test_webinstruct_leaves_mathematics_and_what_cannot_be_compared() -> None:
     assert [reason(found[2]), reason(found[3])] == [Reason.UNVERIFIABLE_ANSWER, Reason.OTHER_TASK]
 
 
-def test_loong_takes_short_answers_of_all_domains_but_programming() -> None:
+def test_loong_keeps_short_answers_of_all_domains_except_programming() -> None:
     row = rows.loong(1)[0]
     assert isinstance(read("loong", {**row, CONFIG: "physics"}), TrainingProblem)
     assert reason(read("loong", {**row, CONFIG: "programming"})) is Reason.OTHER_TASK
@@ -147,25 +147,25 @@ def test_saferlhf_prefers_the_safer_response() -> None:
         ("math", {"problem": None}),
     ],
 )
-def test_a_row_with_a_broken_column_is_rejected_as_such(name: str, change: dict) -> None:
+def test_row_with_a_broken_column_is_rejected(name: str, change: dict) -> None:
     row = rows.FILES[name](1)[0]
     assert isinstance(read(name, row), TrainingProblem)
     assert reason(read(name, {**row, **change})) is Reason.BROKEN_ROW
 
 
-def test_commercial_and_tasks_choose_sources() -> None:
+def test_sources_are_selected_by_license_and_task() -> None:
     assert "saferlhf" not in {source.name for source in chosen_sources(commercial=True)}
     assert len(chosen_sources(commercial=True)) == 9
     assert {source.task for source in chosen_sources(only=["math", "code"])} == {"math", "code"}
-    with pytest.raises(ValueError, match="tasks are code, helpfulness"):
+    with pytest.raises(ValueError, match="the tasks are code, helpfulness"):
         chosen_sources(only=["poetry"])
-    with pytest.raises(ValueError, match="'mathe' given; there are helpsteer3"):
+    with pytest.raises(ValueError, match="unknown source 'mathe'; the sources are helpsteer3"):
         chosen_sources(["mathe"])
     with pytest.raises(ValueError, match="no source is left"):
         chosen_sources(["saferlhf"], commercial=True)
 
 
-def test_scale_rounds_and_leaves_at_least_one() -> None:
+def test_scale_rounds_to_at_least_one() -> None:
     assert wanted_of(SOURCES["coderm"], scale=0.01) == {Mode.POINTWISE: 10, Mode.PAIRWISE: 10, Mode.LISTWISE: 5}
     assert wanted_of(SOURCES["webinstruct"], scale=0.001)[Mode.LISTWISE] == 1  # 0.091
     assert Mode.LISTWISE not in wanted_of(SOURCES["s1"], scale=1.0)
@@ -173,7 +173,7 @@ def test_scale_rounds_and_leaves_at_least_one() -> None:
         wanted_of(SOURCES["s1"], scale=2)
 
 
-def test_a_quota_takes_the_mode_that_lags_behind() -> None:
+def test_quota_prefers_the_mode_with_the_lowest_share() -> None:
     quota = MixtureQuota({Mode.POINTWISE: 2, Mode.PAIRWISE: 2, Mode.LISTWISE: 1})
     modes = []
     for _ in range(6):
@@ -187,7 +187,7 @@ def test_a_quota_takes_the_mode_that_lags_behind() -> None:
     assert quota.mode_for([Mode.LISTWISE]) is Mode.LISTWISE
 
 
-def test_the_documentation_names_every_option_source_and_reason() -> None:
+def test_documentation_has_every_option_source_and_reason() -> None:
     from pathlib import Path
 
     import typer

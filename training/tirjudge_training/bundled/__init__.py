@@ -1,1 +1,2 @@
-"""The bundled judge, made from nothing: tokenizer, supervised training on generated items, measurement, card."""
+"""The bundled judge, trained from scratch: tokenizer, supervised training on synthetic items, evaluation, model
+card."""

@@ -1,4 +1,4 @@
-"""Makes the bundled judge from nothing: data, tokenizer, training, measurement, checkpoint folder, card."""
+"""Builds the bundled judge from scratch: data, tokenizer, training, evaluation, checkpoint folder, model card."""
 
 from __future__ import annotations
 
@@ -36,21 +36,26 @@ EVALUATION_SEED = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedBundle:
-    """How the training went."""
+    """Size, cost and losses of one training stage."""
 
     num_parameters: int
     num_examples: int
     num_tokens: int
-    """Computed in training, padding included."""
+    """Number of tokens computed in training, padding included."""
     elapsed_s: float
+    """Duration of the training in seconds."""
     losses: tuple[float, ...]
-    """Mean loss of each step, in nats a token."""
+    """Mean loss of each step, in nats per token."""
     machine: str
+    """Processor architecture, number of cores and version of torch."""
 
 
 def bundled_profile() -> Profile:
-    """Sizes that fit a model of this size: responses are shown as little more than their ends, and longer lists, which are
-    rare in its training, are judged in groups."""
+    """Return the profile of the bundled judge.
+
+    Prompts show little more than the ends of long responses. Long lists are judged in groups, because they are rare in
+    training.
+    """
     return Profile(
         name="tirjudge-tiny",
         context_tokens=3072,
@@ -66,7 +71,7 @@ def bundled_profile() -> Profile:
 
 
 def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
-    """The tokenizer of a recipe: its parent's, or one trained on prompts and judgments of its own data."""
+    """Return the parent's tokenizer, or train one on prompts and judgments drawn with the recipe's data settings."""
     if recipe.parent is not None:
         return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
@@ -78,12 +83,15 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
 
 
 def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepReport], None]) -> TrainedBundle:
-    """Train a checkpoint into the folder `out`, which is replaced as a whole when training has ended.
+    """Train a checkpoint and write it to the folder `out`, which is replaced atomically when training has ended.
 
     Args:
-        recipe: decides everything, seed included.
-        out: folder for model.safetensors (bfloat16), tokenizer.json, config.json, judge.json and recipe.json.
-        on_step: told of each step.
+        recipe: All settings, seed included.
+        out: Checkpoint folder: model.safetensors (bfloat16), the tokenizer, config.json, judge.json and training.json.
+        on_step: Called with a report after each step.
+
+    Returns:
+        Size, cost and losses of the training.
     """
     profile = bundled_profile()
     tokenizer = make_tokenizer(recipe, profile)
@@ -118,7 +126,11 @@ def save_checkpoint(
     trained: TrainedBundle,
     out: Path,
 ) -> None:
-    """Write the folder as a whole, so that a reader never finds half of it."""
+    """Write the checkpoint folder atomically: a reader never finds an incomplete one.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder cannot be written.
+    """
     with replacing(out) as folder:
         torch.nn.Module.to(model, torch.bfloat16)
         model.save_pretrained(folder)
@@ -131,7 +143,7 @@ def save_checkpoint(
 
 
 def stage_record(recipe: BundledRecipe, trained: TrainedBundle) -> dict[str, Any]:
-    """What training.json keeps of one stage; its parent is named by the hash of its weights."""
+    """Return the entry of training.json for one stage. The parent is identified by the hash of its weights."""
     parent = None if recipe.parent is None else weights_sha256(Path(recipe.parent))
     last = replace(trained, losses=trained.losses[-1:])
     return {"recipe": asdict(replace(recipe, parent=parent)), "trained": asdict(last)}
@@ -140,7 +152,14 @@ def stage_record(recipe: BundledRecipe, trained: TrainedBundle) -> dict[str, Any
 async def measure_checkpoint(
     checkpoint: Path, *, num_items: int, on_item: Callable[[str], None], only: Sequence[str] = ()
 ) -> list[Score]:
-    """Every held-out set, judged by the embedded engine and a real sandbox."""
+    """Judge the held-out sets with the embedded engine and a real sandbox.
+
+    Args:
+        checkpoint: Checkpoint folder.
+        num_items: Number of items per set.
+        on_item: Called with the name of the set after each item.
+        only: Substrings of set names; a set is judged if its name contains one of them. Empty: all sets.
+    """
     engine = EmbeddedEngine.load(checkpoint)
     scores = []
     try:
@@ -163,7 +182,7 @@ async def measure_checkpoint(
 
 
 def evaluate_and_write_card(checkpoint: Path, *, num_items: int, on_item: Callable[[str], None]) -> list[Score]:
-    """Measure a checkpoint and write `scores.json` and the model card beside it."""
+    """Evaluate a checkpoint, and write `scores.json` and the model card into its folder."""
     started = time.perf_counter()
     scores = asyncio.run(measure_checkpoint(checkpoint, num_items=num_items, on_item=on_item))
     elapsed_s = round(time.perf_counter() - started, 1)

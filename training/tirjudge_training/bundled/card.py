@@ -1,4 +1,4 @@
-"""The model card: `card.md` filled in from measured numbers, and from nothing else."""
+"""The model card: the template `card.md`, filled in with recorded and measured numbers only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tirjudge_training.synthetic.instructions import KINDS
 def write_card(checkpoint: Path) -> None:
     """Write README.md into a checkpoint folder, from its judge.json, training.json, scores.json and real_rows.json.
 
+    Without real_rows.json, the table of real rows stays empty.
+
     Raises:
-        FileNotFoundError: one of the first three is missing. Without real_rows.json its table stays empty.
+        FileNotFoundError: judge.json, training.json or scores.json is missing.
     """
     stages, scores = _read(checkpoint / "training.json")["stages"], _read(checkpoint / "scores.json")
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
@@ -45,9 +47,9 @@ def _read(path: Path) -> Any:
 
 def _stage(stage: Mapping[str, Any]) -> str:
     recipe, trained = stage["recipe"], stage["trained"]
-    begun = "from nothing" if recipe["parent"] is None else f"from the weights {recipe['parent'][:12]}"
+    origin = "from scratch" if recipe["parent"] is None else f"from the weights {recipe['parent'][:12]}"
     return (
-        f"- {begun}: {trained['num_examples']:,} examples of seed {recipe['seed']}, {trained['num_tokens']:,} tokens in"
+        f"- {origin}: {trained['num_examples']:,} examples of seed {recipe['seed']}, {trained['num_tokens']:,} tokens in"
         f" {trained['elapsed_s'] / 60:.0f} minutes ({trained['machine']}); last loss {trained['losses'][-1]:.4f}\n"
     )
 

@@ -1,7 +1,7 @@
-"""Measures a judge on synthetic items that its training never saw: other phrasings, words, topics, names and numbers.
+"""Evaluation on held-out synthetic items: their phrasings, words, topics, names and numbers do not occur in training.
 
-It judges through the loop that serves, with a real sandbox. Two controls say whether the verdict comes from what programs
-print: the same items without tools, and with every program's output replaced by noise.
+Items are judged by the serving loop with a real sandbox. Two controls show whether verdicts depend on the output of
+programs: items without tools, and items with every program's output replaced by noise.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge_training.synthetic.examples import Mixture, draw_examples
-from tirjudge_training.validation import call_counts, names_right
+from tirjudge_training.validation import call_counts, names_best
 
 CONCURRENCY = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSet:
-    """One set of held-out items and how they are judged."""
+    """One set of held-out items, with the settings for judging it."""
 
     __test__ = False  # not a pytest class
 
     name: str
     mode: Mode
     mixture: Mixture
+    """Shares of the kinds of items."""
     tools: bool = True
+    """Whether the judge may run programs."""
     noise: bool = False
-    """Whether programs' outputs are replaced by noise."""
+    """Whether the outputs of programs are replaced by noise."""
 
 
 _VERIFIABLE = Mixture(numeric=0.12, conduct=0.0, toolless=0.0, ties=0.0, list_size=4)
@@ -58,40 +60,45 @@ TEST_SETS: tuple[TestSet, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What was measured on one set."""
+    """Results on one set."""
 
     name: str
     num_items: int
     num_right: int
-    """Items whose best response the judge named; a tie or an abstention is not right."""
+    """Number of items for which the judge named the best response. Ties and abstentions count as wrong."""
     num_rollouts: int
     num_calls: int
-    """Programs that ran."""
+    """Number of programs that ran."""
     num_failed_calls: int
-    """Of those, how many did not end well."""
+    """Number of programs that failed."""
     num_rollouts_with_calls: int
+    """Number of rollouts with at least one program."""
     num_own_verdicts: int
-    """Rollouts that ended on a verdict of their own, not forced."""
+    """Number of rollouts that ended with a verdict that was not forced."""
 
     @property
     def accuracy(self) -> float:
+        """Share of the items that were judged correctly."""
         return self.num_right / self.num_items
 
     @property
     def code_error_rate(self) -> float:
+        """Share of the programs that failed."""
         return self.num_failed_calls / max(1, self.num_calls)
 
     @property
     def tool_use_rate(self) -> float:
+        """Share of the rollouts with at least one program."""
         return self.num_rollouts_with_calls / max(1, self.num_rollouts)
 
     @property
     def no_verdict_rate(self) -> float:
+        """Share of the rollouts with a forced or missing verdict."""
         return 1 - self.num_own_verdicts / max(1, self.num_rollouts)
 
 
 class NoiseSandbox:
-    """Runs the program for real and then says something else: letters and digits by chance, as long as what was printed."""
+    """A sandbox that runs the program and replaces its output by random letters and digits, at least 8 characters."""
 
     def __init__(self, sandbox: Sandbox, *, seed: int) -> None:
         self._sandbox = sandbox
@@ -106,7 +113,10 @@ class NoiseSandbox:
 
 
 def draw_items(test_set: TestSet, *, num_items: int, seed: int) -> Iterator[tuple[JudgeRequest, int]]:
-    """Held-out requests and the index of the best response. Pointwise sets are pairs, each response judged alone."""
+    """Yield held-out requests, each with the index of its best response.
+
+    The items of pointwise sets are pairs. Their responses are judged separately.
+    """
     mode = Mode.PAIRWISE if test_set.mode is Mode.POINTWISE else test_set.mode
     rng = Random(f"held-out/{seed}/{test_set.name}")
     drawn = draw_examples(mode, rng=rng, held_out=True, mixture=test_set.mixture)
@@ -126,11 +136,11 @@ async def measure(
     """Judge one set.
 
     Args:
-        judge: with a real sandbox.
-        test_set: what to draw.
-        num_items: how many items.
-        seed: of the draw; training's own seeds never coincide with it.
-        on_item: called after each item.
+        judge: Judge with a real sandbox.
+        test_set: The set to draw and judge.
+        num_items: Number of items to draw.
+        seed: Seed of the draw. It never coincides with a seed of training.
+        on_item: Called after each item.
     """
     if test_set.noise:
         assert judge.sandbox is not None
@@ -140,7 +150,7 @@ async def measure(
         judgment = await judge.judge(request)
         if on_item is not None:
             on_item()
-        return judgment, names_right(judgment, best)
+        return judgment, names_best(judgment, best)
 
     items = draw_items(test_set, num_items=num_items, seed=seed)
     answers = await map_concurrently(starmap(judged, items), num_at_once=CONCURRENCY)

@@ -1,8 +1,8 @@
-"""The forward pass of Qwen3 for training on many short rows that begin alike.
+"""The forward pass of Qwen3 for training on many short rows with a common prefix.
 
-The weights are those of transformers' `Qwen3ForCausalLM`, and a test holds the hidden states to it; what differs is that a
-beginning shared by all rows is computed once and attended to by one large product, where a cache would be copied for each
-row. That saves copies, and work.
+The weights are those of transformers' `Qwen3ForCausalLM`, and a test compares the hidden states. The difference: the
+common prefix of all rows is computed once, and all rows attend to it in one large matrix product. A key-value cache
+would be copied for each row.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 FLAT_STEP = 128
-"""So many places, filled up, or a multiple of it go through the matrices at once: a few shapes for all batches."""
+"""The number of positions in a matrix product is padded to a multiple of this, so that batches have only a few
+shapes."""
 
 
 def hidden_states(
     model: Qwen3ForCausalLM, *, shared: torch.Tensor, ids: torch.Tensor, places: torch.Tensor
 ) -> torch.Tensor:
-    """Final hidden states at some places of the rows, normalised.
+    """Return the final normalized hidden states at some positions of the rows.
 
-    Only these places go through the last layer's feed-forward part.
+    Only these positions go through the feed-forward part of the last layer.
 
     Args:
-        model: only its weights are used.
-        shared: (P,) ids that every row begins with; P may be 0.
-        ids: (B, T) what follows, padded on the right; a padded place gets a meaningless state and influences none before it.
+        model: Model whose weights are used.
+        shared: (P,) token ids of the common prefix of all rows; P may be 0.
+        ids: (B, T) token ids after the prefix, padded on the right. The state at a padded position is meaningless and
+            does not affect earlier positions.
         places: (K,) indices into the flattened `ids`.
 
     Returns:
-        (K, hidden_size).
+        Hidden states, (K, hidden_size).
     """
     config = model.config
     num_shared, (num_rows, length) = len(shared), ids.shape
@@ -64,7 +66,7 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 def _rotations(
     num_shared: int, num_rows: int, length: int, *, num_places: int, model: Qwen3ForCausalLM
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of every place: (N, 1, head_dim)."""
+    """Return cos and sin of the rotary embedding for every position: (N, 1, head_dim) each."""
     frequencies = cast(torch.Tensor, model.model.rotary_emb.inv_freq)
     places = torch.arange(num_shared + length, device=frequencies.device)
     places = torch.cat([places[:num_shared], places[num_shared:].repeat(num_rows)])
@@ -77,7 +79,7 @@ def _rotations(
 def _heads(
     x: torch.Tensor, weight: torch.Tensor, config: Qwen3Config, cos: torch.Tensor, sin: torch.Tensor
 ) -> torch.Tensor:
-    """(N, heads * head_dim) -> (N, heads, head_dim), normalised by head and rotated by place."""
+    """Reshape (N, heads * head_dim) to (N, heads, head_dim), normalize each head and apply the rotary embedding."""
     x = x.view(len(x), -1, len(weight))
     x = _rms_norm(x, weight, config.rms_norm_eps)
     half = len(weight) // 2
@@ -88,19 +90,23 @@ def _heads(
 def _attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, num_shared: int, num_rows: int, causal: torch.Tensor
 ) -> torch.Tensor:
-    """Rows attend to the shared beginning and to themselves; the beginning to itself. Returns (N, heads * head_dim)."""
+    """Attention: each row attends to the prefix and to itself, the prefix attends to itself.
+
+    Returns:
+        (N, heads * head_dim).
+    """
     num_heads, num_kv_heads, dim = q.shape[1], k.shape[1], q.shape[2]
     group, length = num_heads // num_kv_heads, len(causal)
     num_places = num_shared + num_rows * length
     filling = q.new_zeros(len(q) - num_places, num_heads * dim)
     q, k, v = (q * dim**-0.5)[:num_places], k[:num_places], v[:num_places]
-    begun = torch.empty(0, num_heads * dim, dtype=q.dtype, device=q.device)
+    prefix = torch.empty(0, num_heads * dim, dtype=q.dtype, device=q.device)
     if num_shared:
         mask = torch.full((num_shared, num_shared), -torch.inf, device=q.device, dtype=q.dtype).triu(1)
         first_k, first_v = (t[:num_shared].transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
         scores = torch.baddbmm(mask, q[:num_shared].transpose(0, 1), first_k.transpose(1, 2))
-        begun = (scores.softmax(-1) @ first_v).transpose(0, 1).reshape(num_shared, -1)
-    # Rows: heads of one group share keys, so they stand side by side as more queries.
+        prefix = (scores.softmax(-1) @ first_v).transpose(0, 1).reshape(num_shared, -1)
+    # Rows: heads of one group share keys, so they are stacked as additional queries.
     rows = q[num_shared:].view(num_rows, length, num_kv_heads, group, dim).permute(2, 0, 3, 1, 4)
     own_q = rows.reshape(num_kv_heads * num_rows, group * length, dim)
     own_k, own_v = (
@@ -120,4 +126,4 @@ def _attend(
     else:
         mixed = torch.bmm(scores.softmax(-1), own_v)
     mixed = mixed.view(num_kv_heads, num_rows, group, length, dim).permute(1, 3, 0, 2, 4)
-    return torch.cat([begun, mixed.reshape(num_rows * length, num_heads * dim), filling])
+    return torch.cat([prefix, mixed.reshape(num_rows * length, num_heads * dim), filling])

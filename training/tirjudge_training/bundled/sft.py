@@ -1,8 +1,10 @@
-"""Supervised training on judgments with masked outputs: only what the model writes itself carries loss.
+"""Supervised training on judgments. Program outputs are masked: only text that the model writes carries loss.
 
-Two things make it quick on a CPU. All prompts of one mode begin alike, so a batch computes that beginning once and shares
-it. And a program is settled once its checks are written, so of most examples only the part up to there is trained on;
-the rest (`BundledRecipe.whole`) shows how a program, its output and the verdict go on.
+Two optimizations make training fast on a CPU:
+
+- All prompts of one mode have a common prefix, so a batch computes the prefix once.
+- The list of checks determines the rest of a program. So most examples are cut after the checks. The share
+  `BundledRecipe.whole` of the examples also has the rest of the program, its output and the verdict.
 """
 
 from __future__ import annotations
@@ -32,37 +34,37 @@ from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.tokenizer import chat
-from tirjudge_training.synthetic.erring import NEVER, Erring, as_taught
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
+from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
 
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
-"""Shapes of products are multiples of these. oneDNN compiles a product anew for each shape that is not among the thousand
-that it met last, and without this hardly two batches have the same."""
+"""Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
+not among the last thousand shapes. Without rounding, hardly two batches have the same shape."""
 
 FEW_ROWS = 32
-"""Rows of a kind of which there are fewer share batches with lists of other lengths."""
+"""Minimum number of rows of one kind for separate batches. Rarer rows share batches with lists of other lengths."""
 
 MAX_TOOL_CALLS = 3
-"""The number that every training prompt names; it is also the default of a request."""
+"""Limit on tool calls in every training prompt; also the default of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledRecipe:
-    """Everything that decides the checkpoint; the same recipe gives the same data in the same order."""
+    """All settings that determine the checkpoint. The same recipe generates the same data in the same order."""
 
     seed: int = 1
     num_steps: int = 1700
     examples_per_step: int = 72
-    """On average; a step is made of whole batches."""
+    """Average number of examples per optimizer step. A step consists of whole batches."""
     examples_per_shard: int = 4096
-    """Examples are generated, sorted into batches and shuffled a shard at a time."""
+    """Number of examples that are generated, sorted into batches and shuffled together."""
     batch_tokens: int = 3072
-    """Most tokens of one forward pass, padding included, the shared beginning not."""
+    """Maximum number of tokens in one forward pass, including padding, excluding the common prefix."""
     whole: float = 0.25
-    """Share of the examples that are trained on beyond the end of the checks; of the others only the checks are taught."""
+    """Share of the examples with the complete judgment. The other examples end after the checks."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
-    """Pointwise, pairwise, listwise."""
+    """Shares of the modes: pointwise, pairwise, listwise."""
     matrix_lr: float = 0.02
     """Peak learning rate of the weight matrices (Muon)."""
     other_lr: float = 0.004
@@ -70,7 +72,7 @@ class BundledRecipe:
     weight_decay: float = 0.02
     warmup_steps: int = 50
     decay_share: float = 0.6
-    """The last part of the run, over which the learning rate falls linearly to zero."""
+    """Share of the steps, at the end of the run, in which the learning rate falls linearly to zero."""
     vocab_size: int = 2048
     hidden_size: int = 192
     intermediate_size: int = 512
@@ -79,16 +81,17 @@ class BundledRecipe:
     num_kv_heads: int = 2
     head_dim: int = 48
     num_workers: int = 2
-    """Processes that share a step, each on one core; 1 on a GPU."""
+    """Number of processes that share a step, each on one core. Use 1 on a GPU."""
     mixture: Mixture = field(default_factory=Mixture)
-    erring: Erring = field(default_factory=Erring)
-    """How often the teacher errs: never, but where a weak start is wanted."""
+    """Shares of the kinds of items."""
+    erring: TeacherErrors = field(default_factory=TeacherErrors)
+    """Error rates of the teacher. Default: no errors; a weak start sets them."""
     parent: str | None = None
-    """Checkpoint folder whose weights and tokenizer training goes on from; None: from nothing."""
+    """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
 
-def going_on(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
-    """The recipe that improves what `recipe` made: new data, a fifth of the steps, four tenths of the rates."""
+def second_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
+    """Return the recipe of the second stage: new data, a fifth of the steps, 0.4 times the learning rates."""
     return replace(
         recipe,
         seed=recipe.seed + 1,
@@ -103,7 +106,7 @@ def going_on(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
 
 
 class PromptKind(NamedTuple):
-    """What decides how a prompt begins."""
+    """The properties that determine the prefix of a prompt."""
 
     mode: Mode
     tools: bool
@@ -112,42 +115,45 @@ class PromptKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedRow:
-    """One example as ids."""
+    """One example as token ids."""
 
     ids: tuple[int, ...]
-    """Prompt and judgment."""
+    """Token ids of the prompt and the judgment."""
     loss_from: tuple[tuple[int, int], ...]
-    """Spans [start, end) of `ids` that the model writes."""
+    """Spans [start, end) of `ids` that the model writes and that carry loss."""
     kind: PromptKind
-    """Rows of one kind begin with the same tokens."""
+    """Kind of the prompt. Rows of one kind have a common prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBatch:
-    """Rows that begin alike, padded on the right."""
+    """Rows with a common prefix, padded on the right."""
 
     shared: list[int]
-    """The ids that all rows begin with, at least one fewer than the shortest row's prompt."""
+    """Token ids of the common prefix, at least one fewer than the shortest prompt has."""
     ids: torch.Tensor
-    """(rows, length): what follows the shared beginning."""
+    """(rows, length): token ids after the common prefix."""
     targets: torch.Tensor
-    """(rows, length): the next id where the model writes it, -100 elsewhere."""
+    """(rows, length): the next id if the model writes it, otherwise -100."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that one pass computes, padding included."""
+        """Number of tokens computed in one pass, padding included."""
         return self.ids.numel() + len(self.shared)
 
     @property
     def cost(self) -> int:
-        """About in what proportion one pass takes time: at 700 places before a token, half of it is attention."""
+        """Estimated time of one pass, in arbitrary units. With 700 earlier positions, attention takes half of the
+        time."""
         return self.num_tokens * (700 + len(self.shared) + self.ids.shape[1])
 
     def to(self, device: str) -> PackedBatch:
+        """Return the batch with its tensors on another device."""
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
 
 
 def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens: int, eos: str) -> Qwen3Config:
+    """Return the model configuration of a recipe; `eos` is the text of the end-of-turn token."""
     return Qwen3Config(
         vocab_size=recipe.vocab_size,
         hidden_size=recipe.hidden_size,
@@ -164,7 +170,7 @@ def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens:
 
 
 def render_example(example: SyntheticExample, *, profile: Profile) -> str:
-    """The prompt, as serving renders it."""
+    """Return the prompt as the serving loop renders it, up to the start of the answer."""
     text = render_prompt(
         example.mode,
         prompt=example.prompt,
@@ -173,19 +179,19 @@ def render_example(example: SyntheticExample, *, profile: Profile) -> str:
         max_tool_calls=MAX_TOOL_CALLS,
         prompt_chars=profile.prompt_chars,
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
-        control_tokens=NONE,  # its own are broken in every prompt
+        control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
     return chat(text)
 
 
 def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> PackedRow:
-    """Ids and loss spans of one example. Each segment is encoded by itself, as the loop does when it serves.
+    """Encode one example. Each segment is encoded separately, as in the serving loop.
 
     Args:
-        example: one without a program is always taught whole.
-        tokenizer: of the model.
-        profile: decides how much of the texts a prompt shows.
-        whole: not only to the end of the checks.
+        example: The example. One without a program is always encoded completely.
+        tokenizer: Tokenizer of the model.
+        profile: Profile with the limits on the texts in a prompt.
+        whole: Whether to encode the complete judgment. False: only up to the end of the checks.
     """
     ids = list(tokenizer.encode(render_example(example, profile=profile), add_special_tokens=False).ids)
     spans = []
@@ -203,19 +209,19 @@ def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: 
 
 
 def draw_mixed(
-    *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: Erring = NEVER
+    *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: TeacherErrors = NO_ERRORS
 ) -> Iterator[SyntheticExample]:
-    """Training items of all modes, as the teacher answers them."""
+    """Yield training items of all modes with the teacher's answers, forever."""
     modes = list(Mode)
     streams = {mode: draw_examples(mode, rng=rng, held_out=False, mixture=mixture) for mode in modes}
     kinds = mixture.drawn_kinds
     while True:
         example = next(streams[rng.choices(modes, mode_shares)[0]])
-        yield example if erring == NEVER else as_taught(example, erring=erring, kinds=kinds, rng=rng)
+        yield example if erring == NO_ERRORS else with_teacher_errors(example, erring=erring, kinds=kinds, rng=rng)
 
 
 def make_shard(recipe: BundledRecipe, profile: Profile, tokenizer_json: str, index: int) -> list[PackedRow]:
-    """The rows of one shard: a pure function of its arguments."""
+    """Generate the rows of one shard. The function is pure: equal arguments give equal rows."""
     rng = Random(f"{recipe.seed}/{index}")
     tokenizer = Tokenizer.from_str(tokenizer_json)
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
@@ -227,38 +233,42 @@ def make_shard(recipe: BundledRecipe, profile: Profile, tokenizer_json: str, ind
 
 
 def full_batches(rows: Sequence[PackedRow], *, batch_tokens: int) -> tuple[list[PackedBatch], list[PackedRow]]:
-    """Batches of rows that begin alike and are about as long, the longest first; and the rows that fill none."""
+    """Group rows with a common prefix and similar lengths into full batches, the longest rows first.
+
+    Returns:
+        The batches, and the rows that do not fill a batch.
+    """
     batches: list[PackedBatch] = []
     left: list[PackedRow] = []
-    for alike in _alike(rows):
-        num_shared = _num_shared(alike)
-        alike.sort(key=lambda row: -len(row.ids))
-        while alike:
-            length = _rounded_length(len(alike[0].ids) - num_shared)
+    for group in _groups_with_common_prefix(rows):
+        num_shared = _num_shared(group)
+        group.sort(key=lambda row: -len(row.ids))
+        while group:
+            length = _rounded_length(len(group[0].ids) - num_shared)
             num_rows = max(1, batch_tokens // length)
-            if num_rows > len(alike):
-                left += alike
+            if num_rows > len(group):
+                left += group
                 break
-            batches.append(_batch(alike[:num_rows], num_shared=num_shared, length=length))
-            del alike[:num_rows]
+            batches.append(_batch(group[:num_rows], num_shared=num_shared, length=length))
+            del group[:num_rows]
     return batches, left
 
 
 def one_batch(rows: Sequence[PackedRow]) -> PackedBatch:
-    """These rows, which are of one kind, in one batch."""
+    """Return one batch of rows, which must be of one kind."""
     num_shared = _num_shared(rows)
     length = _rounded_length(max(len(row.ids) for row in rows) - num_shared)
     return _batch(rows, num_shared=num_shared, length=length)
 
 
-def _alike(rows: Sequence[PackedRow]) -> list[list[PackedRow]]:
-    """Rows of one kind together; where they are few, with those of other numbers of responses."""
+def _groups_with_common_prefix(rows: Sequence[PackedRow]) -> list[list[PackedRow]]:
+    """Group rows by kind. Rare kinds are merged with those that have other numbers of responses."""
     num_of_kind = Counter(row.kind for row in rows)
-    alike: dict[PromptKind, list[PackedRow]] = {}
+    groups: dict[PromptKind, list[PackedRow]] = {}
     for row in rows:
         key = row.kind if num_of_kind[row.kind] >= FEW_ROWS else row.kind._replace(num_responses=0)
-        alike.setdefault(key, []).append(row)
-    return list(alike.values())
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
 
 
 def _rounded(size: int, step: int) -> int:
@@ -266,12 +276,12 @@ def _rounded(size: int, step: int) -> int:
 
 
 def _rounded_length(length: int) -> int:
-    """In steps that grow with it, for long rows are rare."""
+    """Round up to a step that grows with the length, because long rows are rare."""
     return _rounded(length, max(LENGTH_STEP, 2 ** (length.bit_length() - 4)))
 
 
 def _num_shared(rows: Sequence[PackedRow]) -> int:
-    """How many ids all rows begin with, rounded down; at least one fewer than the shortest row's prompt."""
+    """Return the length of the common prefix, rounded down and at least one token shorter than the shortest prompt."""
     num_shared = min(SHARED_MOST, min(row.loss_from[0][0] for row in rows) - 1)
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
     while first[:num_shared] != last[:num_shared]:
@@ -290,7 +300,7 @@ def _batch(rows: Sequence[PackedRow], *, num_shared: int, length: int) -> Packed
 
 
 def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedBatch]]:
-    """The batches of each step, so that steps cost about the same; the dearest step first."""
+    """Distribute batches over steps of about equal cost. The most expensive step is first."""
     steps: list[tuple[int, int, list[PackedBatch]]] = [(0, i, []) for i in range(num_steps)]
     for batch in sorted(batches, key=lambda batch: -batch.cost):
         cost, i, step = heapq.heappop(steps)
@@ -299,7 +309,7 @@ def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedB
 
 
 def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch) -> tuple[torch.Tensor, int]:
-    """Summed cross-entropy over the tokens that the model writes, and how many they are."""
+    """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens."""
     shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
     flat = batch.targets.flatten()
     places = (flat != -100).nonzero()[:, 0]
@@ -312,7 +322,7 @@ def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch) -> tuple[torch.Tenso
 
 
 def learning_rate(step: int, recipe: BundledRecipe) -> float:
-    """Share of the peak rate: linear warm-up, a plateau, linear decay to zero."""
+    """Return the learning rate as a share of its peak: linear warm-up, constant phase, linear decay to zero."""
     decay_from = recipe.num_steps * (1 - recipe.decay_share)
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
@@ -333,22 +343,31 @@ def make_optimizers(model: Qwen3ForCausalLM, recipe: BundledRecipe) -> list[torc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
+    """Report on one optimizer step."""
+
     step: int
+    """Number of the step, starting at 0."""
     loss: float
     """Mean cross-entropy of the tokens that carried loss, in nats."""
     num_tokens: int
-    """Tokens computed, by all workers."""
+    """Number of tokens computed by all workers."""
     elapsed_s: float
-    """Since the first step began."""
+    """Seconds since the start of the first step."""
 
 
 def train_sft(
     *, recipe: BundledRecipe, profile: Profile, tokenizer: Tokenizer, eos: str
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
-    """Train from nothing. Yields a report after each step and returns the model.
+    """Train a model. The generator yields a report after each step and returns the model.
 
-    On a CPU the work is shared by `recipe.num_workers` processes of one thread each, since the products are too small for
-    two threads to gain much. This process is the first of them; they add up their gradients over loopback.
+    On a CPU, `recipe.num_workers` processes with one thread each share the work, because the matrix products are too
+    small to gain from two threads. This process is the first worker. The workers sum their gradients over loopback.
+
+    Args:
+        recipe: All settings of the training.
+        profile: Profile with the limits on the texts in a prompt.
+        tokenizer: Tokenizer of the model.
+        eos: Text of the end-of-turn token.
     """
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
@@ -376,7 +395,7 @@ def _work(rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, t
 def _steps(
     rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, tokenizer_json: str, eos: str
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
-    """The training loop of one worker. All workers begin with the same weights and take the same steps."""
+    """Training loop of one worker. All workers start with the same weights and take the same steps."""
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
@@ -389,7 +408,7 @@ def _steps(
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=recipe.num_workers)
-    batches = _batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
+    batches = batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
     started = time.perf_counter()
     model.train()
     for step, step_batches in enumerate(islice(batches, recipe.num_steps)):
@@ -408,10 +427,10 @@ def _steps(
 
 
 def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, device: str) -> tuple[float, int, int]:
-    """Leave on the parameters the gradient of the mean loss over the batches of all workers.
+    """Compute the gradient of the mean loss over the batches of all workers, and set it on the parameters.
 
     Returns:
-        Summed loss, tokens that carried it, tokens computed; over all workers.
+        Summed loss, number of tokens that carried loss, number of computed tokens, each over all workers.
     """
     bf16 = device == "cuda" or torch.cpu._is_avx512_bf16_supported()
     totals = torch.zeros(3, dtype=torch.float32)
@@ -430,12 +449,13 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, d
     return total_loss, int(total_targets), int(total_tokens)
 
 
-def _batches_for_steps(
+def batches_for_steps(
     recipe: BundledRecipe, *, rank: int, profile: Profile, tokenizer_json: str
 ) -> Iterator[list[PackedBatch]]:
-    """This worker's batches, a list a step, each of about its share of `examples_per_step` rows.
+    """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
-    All workers shuffle their steps alike, so that at each step what they compute costs about the same and none waits.
+    All workers shuffle their steps in the same order. So the workers have about equal work in each step and do not wait
+    for each other.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
     left: list[PackedRow] = []

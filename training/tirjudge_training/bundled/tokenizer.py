@@ -1,4 +1,4 @@
-"""The bundled judge's own byte-level BPE: fences, verdict tags and chat tokens are single tokens, digits stand alone."""
+"""The byte-level BPE of the bundled judge. Fences, verdict tags, chat tokens and digits are single tokens."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ TAGS = (
     *("<prompt>", "</prompt>", "<response>", "</response>"),
     *(f"<{slash}response_{label_of(i).lower()}>" for i in range(26) for slash in ("", "/")),
 )
-"""Ordinary text to whoever reads it, one token to the model."""
+"""Texts that are one token each. They are not special tokens: decoding keeps them."""
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
-    """A byte-level BPE of `vocab_size` tokens, tags and chat tokens included. Any text can be encoded and decoded back."""
+    """Train a byte-level BPE with `vocab_size` tokens, including tags and chat tokens. Any text can be encoded
+    losslessly."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -47,12 +48,12 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
 
 
 def chat(text: str) -> str:
-    """One user message up to where the answer begins, as the embedded engine encodes it."""
+    """Return one user message up to the start of the answer, as the embedded engine encodes it."""
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers and vLLM take it, with the chat template that the embedded engine writes by itself."""
+    """Return the tokenizer for transformers and vLLM, with the chat template that the embedded engine has built in."""
     from transformers import PreTrainedTokenizerFast
 
     template = resources.files("tirjudge_training.bundled").joinpath("chat_template.jinja").read_text(encoding="utf-8")

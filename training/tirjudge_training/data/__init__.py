@@ -1,1 +1,1 @@
-"""The training mixture: from rows of ten public data sets to items that are judged."""
+"""The training mixture: converts rows of ten public data sets to training items."""

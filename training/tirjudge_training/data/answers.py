@@ -1,8 +1,9 @@
-"""Compares final answers by math-verify, inside the sandbox.
+"""Compares final answers with math-verify in the sandbox.
 
-What a model wrote may keep a computer algebra system busy for ever, or take all memory, and math-verify's own time limit
-works in a main thread alone. A program of the sandbox has a main thread, and limits. Importing math-verify takes it about a
-second, so many questions go into one program; if it fails, its questions are asked again in halves, down to the one at fault.
+An answer of a model may keep a computer algebra system busy forever, or exhaust the memory. The timeout of math-verify
+works in a main thread only. A program in the sandbox has a main thread and limits. Importing math-verify takes about a
+second, so one program compares many questions. If the program fails, its questions are split in half and compared
+again, recursively down to the question that fails.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=60.0, wall_s=300.0, memory_mb=2048, output_bytes=1 << 20, source_bytes=1 << 20)
-"""Of one program, a batch of comparisons."""
+"""Limits for one program, which compares a batch of questions."""
 
 PACKAGES = ("numpy", "scipy", "pandas", "sympy", "math-verify")
 
 BATCH = 32
-"""Questions in one program."""
+"""Maximum number of questions per program."""
 
 _ANTLR = "antlr4-python3-runtime"
 
@@ -59,41 +60,48 @@ print(json.dumps(answers))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerQuestion:
-    """Responses to one problem, and its answer."""
+    """Responses to one problem, and its reference answer."""
 
     gold: str
-    """In LaTeX or plain."""
+    """Reference answer, in LaTeX or plain text."""
     responses: tuple[str, ...]
-    """Their final answer is what the last `\\boxed{}` holds, or else the last expression that can be read."""
+    """Responses. The final answer is the content of the last `\\boxed{}`; without a box, the last expression that can
+    be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalAnswer:
-    """What a response comes down to."""
+    """The final answer of a response."""
 
     text: str | None
-    """Of those that mean the same, the first. None: there is no answer in it."""
+    """Text of the first equivalent answer among the responses. None: the response has no answer."""
     right: bool
+    """Whether it is equivalent to the reference answer."""
 
 
 @asynccontextmanager
 async def open_checking_pool(*, slots: int | None = None) -> AsyncIterator[SandboxPool]:
-    """A sandbox in which answers are compared and unit tests run.
+    """Open a sandbox for comparing answers and running unit tests.
+
+    Args:
+        slots: Maximum number of concurrent programs. None: one per core.
 
     Raises:
         ValueError: math-verify is not installed.
-        SandboxUnavailable: no isolation works here.
+        SandboxUnavailable: no isolation works on this machine.
     """
     try:
         importlib.metadata.version("math-verify")
     except importlib.metadata.PackageNotFoundError:
-        raise ValueError("math-verify is not installed; pip install 'tirjudge[train]'") from None
+        raise ValueError("math-verify is not installed; run: pip install math-verify") from None
     async with SandboxPool(slots=slots, limits=LIMITS, packages=PACKAGES) as pool:
         yield pool
 
 
 async def compare(questions: Sequence[AnswerQuestion], *, pool: SandboxPool) -> list[tuple[FinalAnswer, ...] | None]:
-    """For each question its responses' final answers; None: its gold answer cannot be read, or it could not be compared.
+    """Return the final answers of the responses to each question.
+
+    None for a question: its reference answer cannot be parsed, or the comparison failed.
 
     Raises:
         SandboxUnavailable: the pool does not work.
@@ -108,7 +116,10 @@ async def _compare_batch(
     questions: Sequence[AnswerQuestion], *, pool: SandboxPool
 ) -> list[tuple[FinalAnswer, ...] | None]:
     asked = json.dumps(
-        [{"gold": question.gold, "responses": [_told(text) for text in question.responses]} for question in questions]
+        [
+            {"gold": question.gold, "responses": [_text_to_parse(text) for text in question.responses]}
+            for question in questions
+        ]
     )
     antlr = importlib.metadata.version(_ANTLR)
     result = await pool.run(_PROGRAM, bindings={"questions": asked, "antlr_version": antlr})
@@ -125,14 +136,14 @@ async def _compare_batch(
     return first + await _compare_batch(questions[half:], pool=pool)
 
 
-def _told(response: str) -> str:
-    """What math-verify is to read: of several boxes it would not take the last."""
+def _text_to_parse(response: str) -> str:
+    """Return the text for math-verify: only the last box, because math-verify does not prefer the last of several."""
     boxed = last_boxed(response)
     return response if boxed is None else rf"\boxed{{{boxed}}}"
 
 
 def last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` holds. None: there is none, or it is not closed."""
+    """Return the content of the last `\\boxed{...}`. None: no box, or a box that is not closed."""
     start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
     if start < 0:
         return None

@@ -1,7 +1,8 @@
-"""The prompts of benchmarks, which must not be trained on: of those that are installed, and from files.
+"""Prompts of benchmarks, which must not be in the training data: from installed benchmarks and from files.
 
-Installed benchmarks are found by the entry points `tirjudge.benchmarks`, as a plugin offers them: an object with a name,
-places of rows on the hub, and a function that makes examples of a row. Nothing of the package behind it is imported here.
+Installed benchmarks are found by their entry points `tirjudge.benchmarks`. An entry point refers to an object with a
+name, the locations of its rows on the hub, and a function that converts a row to examples. This module does not import
+the package of the benchmarks directly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EVERY = "*"
 
 
 class PromptLocation(Protocol):
-    """Rows on the hub: the arguments of `datasets.load_dataset`."""
+    """Location of rows on the hub: the arguments of `datasets.load_dataset`."""
 
     @property
     def id(self) -> str: ...
@@ -35,14 +36,14 @@ class PromptLocation(Protocol):
 
 
 class Prompted(Protocol):
-    """One example of a benchmark, as far as it is needed here."""
+    """The part of a benchmark's example that this module uses."""
 
     @property
     def prompt(self) -> str | tuple[ChatMessage, ...]: ...
 
 
 class BenchmarkPrompts(Protocol):
-    """What an entry point offers, as far as it is needed here."""
+    """The part of a benchmark that this module uses."""
 
     @property
     def name(self) -> str: ...
@@ -53,16 +54,16 @@ class BenchmarkPrompts(Protocol):
 
 
 def installed() -> dict[str, BenchmarkPrompts]:
-    """All benchmarks that are installed, by name."""
+    """Return all installed benchmarks, by name."""
     found = [point.load() for point in entry_points(group=ENTRY_POINTS)]
     return {benchmark.name: benchmark for benchmark in sorted(found, key=lambda benchmark: benchmark.name)}
 
 
 def chosen(names: Sequence[str]) -> list[BenchmarkPrompts]:
-    """The benchmarks of these names; `all`: those that are installed, `none`: not one.
+    """Return benchmarks by name. `all` alone: all installed benchmarks. `none` alone: no benchmarks.
 
     Raises:
-        ValueError: there is none of a name.
+        ValueError: a name is unknown.
     """
     known = installed()
     if list(names) == ["none"]:
@@ -71,20 +72,22 @@ def chosen(names: Sequence[str]) -> list[BenchmarkPrompts]:
         return list(known.values())
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"benchmarks: {unknown[0]!r} given; installed are {', '.join(known) or 'none'}; or all, none")
+        raise ValueError(
+            f"benchmarks: unknown benchmark {unknown[0]!r}; installed are {', '.join(known) or 'none'}; or give all, none"
+        )
     return [known[name] for name in names]
 
 
 def prompts_of(benchmark: BenchmarkPrompts, *, rows: Path | None) -> list[str]:
-    """The different prompts of a benchmark, all its parts.
+    """Return the distinct prompts of all parts of a benchmark.
 
     Args:
-        benchmark: whose.
-        rows: a folder in which its rows lie: `NAME/PART.jsonl` (or .parquet, .jsonl.gz), or `NAME.jsonl` where it has one
-            part; None: the hub.
+        benchmark: The benchmark.
+        rows: Folder with its rows: `NAME/PART.jsonl` (or .parquet, .jsonl.gz); `NAME.jsonl` if it has only one part.
+            None: the hub.
 
     Raises:
-        ValueError: its rows cannot be had; says what would do.
+        ValueError: its rows cannot be read. The message has the options that avoid this.
     """
     prompts: dict[str, None] = {}
     for part, place in benchmark.sources.items():
@@ -93,27 +96,27 @@ def prompts_of(benchmark: BenchmarkPrompts, *, rows: Path | None) -> list[str]:
             try:
                 examples = list(benchmark.examples(row, part))
             except (KeyError, ValueError, TypeError):
-                continue  # A broken row is reported by the benchmark itself; it has no prompt that could leak.
+                continue  # The benchmark reports broken rows when it runs. They have no prompt that could leak.
             prompts.update(dict.fromkeys(prompt_text(example.prompt) for example in examples))
     if not prompts:
-        raise ValueError(f"{benchmark.name}: none of its rows has a prompt; are they rows of this benchmark?")
+        raise ValueError(f"{benchmark.name}: no row has a prompt; check that the rows belong to this benchmark")
     return list(prompts)
 
 
 def prompts_in(file: Path) -> list[str]:
-    """The prompts of a file: each line of a `.txt` file, or the column `prompt` (text or messages) of rows.
+    """Read the prompts of a file: the lines of a `.txt` file, or the column `prompt` (text or messages) of rows.
 
     Raises:
-        ValueError: it cannot be read, or has no such column.
+        ValueError: the file cannot be read, or has no such column.
     """
     if file.name.endswith((".txt", ".txt.gz")):
         return [line.decode() for _, line in read_lines(file)]
     columns, rows = read_rows(file)
     if "prompt" not in columns:
-        raise ValueError(f"{file}: column prompt is missing; there are {', '.join(columns) or 'none'}")
+        raise ValueError(f"{file}: column prompt is missing; the columns are {', '.join(columns) or 'none'}")
     found = (row.get("prompt") for row in rows)
-    said = (p if isinstance(p, str) else [ChatMessage.model_validate(message) for message in p] for p in found if p)
-    return list(dict.fromkeys(map(prompt_text, said)))
+    prompts = (p if isinstance(p, str) else [ChatMessage.model_validate(message) for message in p] for p in found if p)
+    return list(dict.fromkeys(map(prompt_text, prompts)))
 
 
 def _hub_rows(benchmark: BenchmarkPrompts, place: PromptLocation) -> Iterator[Mapping[str, Any]]:
@@ -130,7 +133,7 @@ def _hub_rows(benchmark: BenchmarkPrompts, place: PromptLocation) -> Iterator[Ma
     except ValueError as error:
         raise ValueError(
             f"{benchmark.name}: {error}; give its rows with --benchmark-rows FOLDER, its prompts with --against FILE, or "
-            "leave it out of --benchmarks"
+            "remove it from --benchmarks"
         ) from error
     for split, rows in (loaded if every else {place.split: loaded}).items():
         yield from ({"split": split, **row} for row in rows)
@@ -143,7 +146,7 @@ def _local_rows(benchmark: BenchmarkPrompts, *, part: str, folder: Path) -> Iter
     found = next((file for file in files if file.is_file()), None)
     if found is None:
         raise ValueError(
-            f"{benchmark.name}: there is no {files[0]}, nor .jsonl or .jsonl.gz; its rows are needed, or leave it out of "
+            f"{benchmark.name}: no such file: {files[0]}, or .jsonl or .jsonl.gz; add its rows, or remove it from "
             "--benchmarks"
         )
     yield from read_rows(found)[1]

@@ -1,8 +1,8 @@
-"""Makes a folder of training data: a source at a time, each kept when it is finished, then all together.
+"""Builds a folder of training data, one source after the other. Finished sources are kept if the build is interrupted.
 
-OUT/parts/SOURCE.parquet, SOURCE.json   the items of a source; what it was made with, and what became of its rows
+OUT/parts/SOURCE.parquet, SOURCE.json   the items of a source; its settings and counts
 OUT/train.parquet, validation.parquet   all items, shuffled; 5 % of each task held out
-OUT/manifest.json
+OUT/manifest.json                       settings and counts of all sources
 """
 
 from __future__ import annotations
@@ -40,38 +40,39 @@ from tirjudge_training.data.sources import SOURCES, Source
 from tirjudge_training.items import TrainingItem, read_items, validation_split, write_items
 
 FORMAT = 1
-"""Raised when the same rows give other items; finished sources are then made anew."""
+"""Version of the conversion from rows to items. If it is increased, finished sources are built again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which mixture to make."""
+    """Settings of the mixture to build."""
 
     sources: tuple[str, ...] = ()
-    """Empty: all."""
+    """Names of sources. Empty: all."""
     only: tuple[str, ...] = ()
-    """Tasks; empty: all."""
+    """Tasks to include. Empty: all."""
     commercial: bool = False
-    """Leave out what may not be used commercially."""
+    """Whether to exclude sources whose license forbids commercial use."""
     scale: float = 1.0
     """Share of the counts of Table 6."""
     seed: int = 0
+    """Seed of all random draws."""
     max_chars: int = MAX_CHARS
-    """Of a prompt with its responses."""
+    """Maximum length of a prompt with its responses, in characters."""
 
 
 class Finished(BaseModel):
-    """What is kept of a source beside its items."""
+    """Record of a finished source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    """Of all that decided its items."""
+    """Hash of everything that determines its items."""
     manifest: SourceManifest
 
 
 OnProgress = Callable[[str, SourceManifest, bool], None]
-"""(name of a source, how far it is, whether an earlier run had finished it)."""
+"""Arguments: name of a source, its manifest so far, whether the source was finished by an earlier run."""
 
 
 async def build(
@@ -84,19 +85,22 @@ async def build(
     slots: int | None = None,
     on_progress: OnProgress = lambda source, found, was_kept: None,
 ) -> MixtureManifest:
-    """Makes the folder; a run that was ended goes on at the first source that is not finished.
+    """Build the folder. An interrupted build resumes with the first unfinished source.
 
     Args:
-        wanted: the mixture.
-        out: the folder.
-        local: a folder of rows, one file or folder a source; None: the hub.
-        screen: the benchmarks that are not to be trained on.
+        wanted: Settings of the mixture.
+        out: Output folder.
+        local: Folder with rows, one file or folder per source. None: the hub.
+        screen: Benchmarks whose prompts must not be in the data.
         candidates: (source, problem) -> sampled answers.
-        slots: programs that are run at a time; None: one a processor.
-        on_progress: told now and then.
+        slots: Maximum number of concurrent programs. None: one per core.
+        on_progress: Called after each chunk of rows.
+
+    Returns:
+        Content of manifest.json.
 
     Raises:
-        ValueError: rows that cannot be had, lack a column, or give no item at all.
+        ValueError: rows cannot be read, a column is missing, or no row yields an item.
         SandboxUnavailable: candidates cannot be checked.
     """
     sources = chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial)
@@ -106,7 +110,7 @@ async def build(
     key = _common_key(wanted, screen=screen)
     async with lazy_pool(slots=slots) as pool:
         for source in sources:
-            # A source's items depend on the prompts of those before it: keys are a chain.
+            # The items of a source depend on the prompts of earlier sources, so each key includes the previous one.
             key = _key(source, after=key, wanted=wanted, local=local, candidates=candidates)
             found = _kept(source, key=key, out=out)
             if found is None:
@@ -121,8 +125,8 @@ async def build(
             manifests[source.name] = found[1]
     if not items:
         reasons = sum((Counter(one.rejected) for one in manifests.values()), Counter[Reason]())
-        said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "there are no rows"
-        raise ValueError(f"no row gives an item: {said}")
+        listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "no rows"
+        raise ValueError(f"no row yields an item: {listed}")
     return _finish(items, manifests, wanted=wanted, screen=screen, out=out)
 
 
@@ -163,7 +167,7 @@ async def _made(
     pool: OpenPool,
     on_progress: OnProgress,
 ) -> tuple[list[TrainingItem], SourceManifest]:
-    """The items of a source, written down."""
+    """Collect the items of a source, and write them to its files."""
     counts = wanted_of(source, scale=wanted.scale)
     quota = MixtureQuota(counts)
     parts = load(source, local=local)
@@ -184,7 +188,7 @@ async def _made(
 
 
 def _kept(source: Source, *, key: str, out: Path) -> tuple[list[TrainingItem], SourceManifest] | None:
-    """What an earlier run made of a source; None: nothing, or of other settings."""
+    """Return the items of a source from an earlier run; None if there are none, or if the settings differ."""
     file = out / "parts" / f"{source.name}.json"
     if not file.is_file():
         return None
@@ -256,25 +260,29 @@ def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-# Problems to be answered ------------------------------------------------------------------------------------------------
+# Problems that need answers ---------------------------------------------------------------------------------------------
 
 
 def open_problems(
     wanted: Wanted, *, local: Path | None, screen: Screen, spare: float
 ) -> dict[str, list[TrainingProblem]]:
-    """Source -> problems whose answers are to be sampled, drawn by the seed.
+    """Draw the problems whose answers must be sampled.
 
     Args:
-        wanted: the mixture.
-        local: as in `build`.
-        screen: as in `build`.
-        spare: problems for each item that is wanted; not every problem gets a right and a wrong answer.
+        wanted: Settings of the mixture.
+        local: As in `build`.
+        screen: As in `build`.
+        spare: Number of problems per item. More than 1 is useful, because some problems get no right or no wrong
+            answer.
+
+    Returns:
+        Source -> problems.
 
     Raises:
-        ValueError: as in `build`; a `spare` below 1.
+        ValueError: as in `build`, or `spare` is below 1.
     """
     if spare < 1:
-        raise ValueError(f"spare: {spare} given, at least 1 is needed")
+        raise ValueError(f"spare: {spare} given, must be at least 1")
     found: dict[str, list[TrainingProblem]] = {}
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial):
         if not any(part.sampled for part in source.parts):

@@ -1,4 +1,4 @@
-"""Finds out which candidates of a problem are right, by what the problem names: comparison, unit tests."""
+"""Checks the candidates of problems, by comparison with a reference answer or by unit tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from tirjudge_training.data.unit_tests import run_tests
 
 
 def needs_check(problem: TrainingProblem) -> bool:
-    """Whether a candidate is of unknown worth."""
+    """Whether the problem has a candidate that is not checked yet."""
     return any(candidate.right is None for candidate in problem.candidates)
 
 
 async def checked(problems: Sequence[TrainingProblem], *, pool: SandboxPool) -> list[TrainingProblem | Rejected]:
-    """The problems with every candidate marked right or wrong; `unverifiable_answer` where that cannot be found out.
+    """Mark all candidates of the problems as right or wrong.
+
+    Returns:
+        The problems in order. `Rejected` with `unverifiable_answer` for a problem whose candidates cannot be checked.
 
     Raises:
         SandboxUnavailable: the pool does not work.
@@ -42,7 +45,7 @@ async def checked(problems: Sequence[TrainingProblem], *, pool: SandboxPool) -> 
         else:
             marked = zip(problem.candidates, answers, strict=True)
             found[index] = replace(
-                problem, candidates=tuple(replace(one, right=told.right, answer=told.text) for one, told in marked)
+                problem, candidates=tuple(replace(one, right=final.right, answer=final.text) for one, final in marked)
             )
     others = [index for index in range(len(problems)) if index not in found]
     results = await asyncio.gather(*(_checked_alone(problems[index], pool=pool) for index in others))
@@ -59,18 +62,18 @@ async def _checked_alone(problem: TrainingProblem, *, pool: SandboxPool) -> Trai
         return replace(problem, candidates=tuple(_compared_as_text(problem, one) for one in problem.candidates))
     return Rejected(
         reason=Reason.UNVERIFIABLE_ANSWER,
-        detail=f"candidates by {problem.check} are checked where they are sampled; these are not",
+        detail=f"candidates with check {problem.check} must be checked by `tirjudge train pairs`, but these are not",
     )
 
 
 async def _tested(problem: TrainingProblem, *, pool: SandboxPool) -> TrainingProblem | Rejected:
-    """Candidates that are known to be right, such as a reference program, say which tests are sound: the others go."""
+    """Run the candidates against the unit tests. Tests that a known right candidate fails are dropped first."""
     tests = json.loads(problem.reference)
     for known in (candidate for candidate in problem.candidates if candidate.right):
         passes = await run_tests(known.text, tests=tests, pool=pool)
         tests = [test for test, is_passed in zip(tests, passes, strict=True) if is_passed]
     if not tests:
-        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the reference program passes none of its tests here")
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the reference program fails all of its tests")
     candidates = [
         one if one.right is not None else replace(one, right=all(await run_tests(one.text, tests=tests, pool=pool)))
         for one in problem.candidates
@@ -79,10 +82,12 @@ async def _tested(problem: TrainingProblem, *, pool: SandboxPool) -> TrainingPro
 
 
 def _compared_as_text(problem: TrainingProblem, candidate: CandidateAnswer) -> CandidateAnswer:
-    """Choices, yes and no: in the last box, or else as the last line, with or without brackets and a full stop."""
+    """Compare a short answer (a choice, yes or no) with the reference, ignoring case, brackets and full stops.
+
+    The answer is the content of the last box; without a box, the last line.
+    """
     lines = [line for line in candidate.text.splitlines() if line.strip()]
-    said = last_boxed(candidate.text) or (lines[-1] if lines else "")
-    answer = _plain(said)
+    answer = _plain(last_boxed(candidate.text) or (lines[-1] if lines else ""))
     return replace(candidate, answer=answer, right=answer == _plain(problem.reference))
 
 

@@ -1,4 +1,4 @@
-"""`tirjudge train data`: makes the items that judges are trained on."""
+"""`tirjudge train data`: builds training data from public data sets."""
 
 from __future__ import annotations
 
@@ -24,45 +24,51 @@ if TYPE_CHECKING:
     from tirjudge_training.data.manifest import MixtureManifest, SourceManifest
     from tirjudge_training.data.sources import Source
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make the items that judges are trained on.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build training data from public data sets.")
 
 _Local = Annotated[
-    Path | None, typer.Option(help="Folder with the rows, a file or folder a source; default: the Hugging Face hub.")
+    Path | None,
+    typer.Option(help="Folder with the rows, one file or folder per source. Default: the Hugging Face hub."),
 ]
-_Sources = Annotated[str, typer.Option(help="Names, separated by commas; default: all ten.")]
-_Only = Annotated[str, typer.Option(help="Tasks, separated by commas, such as math,code; default: all.")]
-_Commercial = Annotated[bool, typer.Option("--commercial", help="Leave out what may not be used commercially.")]
+_Sources = Annotated[str, typer.Option(help="Names of sources, separated by commas. Default: all ten.")]
+_Only = Annotated[str, typer.Option(help="Tasks, separated by commas, such as math,code. Default: all.")]
+_Commercial = Annotated[
+    bool, typer.Option("--commercial", help="Exclude sources whose license forbids commercial use.")
+]
 _Scale = Annotated[float, typer.Option(help="Share of the paper's counts.")]
-_Seed = Annotated[int, typer.Option(help="Decides rows, candidates, places, orders, and what is held out.")]
+_Seed = Annotated[int, typer.Option(help="Seed of rows, candidates, positions, orders and the held-out split.")]
 _Benchmarks = Annotated[
-    str, typer.Option(help="Installed benchmarks that must not be trained on: names, `all` or `none`.")
+    str, typer.Option(help="Installed benchmarks whose prompts are excluded: names, `all` or `none`.")
 ]
 _BenchmarkRows = Annotated[
-    Path | None, typer.Option(help="Folder with their rows, NAME/PART.jsonl; default: the Hugging Face hub.")
+    Path | None,
+    typer.Option(help="Folder with the rows of the benchmarks, NAME/PART.jsonl. Default: the Hugging Face hub."),
 ]
 _Against = Annotated[
     list[Path] | None,
-    typer.Option(help="File (or folder of files) of more prompts not to train on: .jsonl, .parquet, .txt; repeatable."),
+    typer.Option(help="File or folder of files with more prompts to exclude: .jsonl, .parquet, .txt; repeatable."),
 ]
-_Boilerplate = Annotated[Path | None, typer.Option(help="File of texts whose eight-word grams do not count.")]
-_WithResponses = Annotated[bool, typer.Option("--responses", help="Look at responses too, not at prompts alone.")]
+_Boilerplate = Annotated[Path | None, typer.Option(help="File of texts whose eight-word grams are ignored.")]
+_WithResponses = Annotated[
+    bool, typer.Option("--responses", help="Compare responses with the benchmarks too, not only prompts.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def data() -> None:
-    """Make the items that judges are trained on."""
+    """Build training data from public data sets."""
 
 
 @app.command()
 def build(
-    out: Annotated[Path, typer.Option(help="Folder; what an earlier run finished in it is kept.")],
+    out: Annotated[Path, typer.Option(help="Output folder. Finished sources of an earlier run are kept.")],
     local: _Local = None,
     sources: _Sources = "",
     only: _Only = "",
     commercial: _Commercial = False,
     candidates: Annotated[
-        Path | None, typer.Option(help="File or folder of sampled answers, as `tirjudge train pairs` writes them.")
+        Path | None, typer.Option(help="File or folder of sampled answers, written by `tirjudge train pairs`.")
     ] = None,
     benchmarks: _Benchmarks = "all",
     benchmark_rows: _BenchmarkRows = None,
@@ -71,11 +77,15 @@ def build(
     responses: _WithResponses = False,
     scale: _Scale = 1.0,
     seed: _Seed = 0,
-    max_chars: Annotated[int, typer.Option(help="Longest prompt with its responses, in characters.")] = MAX_CHARS,
-    slots: Annotated[int | None, typer.Option(help="Programs run at a time; default: one a core.")] = None,
+    max_chars: Annotated[
+        int, typer.Option(help="Maximum length of a prompt with its responses, in characters.")
+    ] = MAX_CHARS,
+    slots: Annotated[
+        int | None, typer.Option(help="Maximum number of concurrent programs. Default: one per core.")
+    ] = None,
     json_output: _Json = False,
 ) -> None:
-    """Make train.parquet, validation.parquet and manifest.json."""
+    """Build train.parquet, validation.parquet and manifest.json."""
     from tirjudge_training.data.build import build as build_folder
     from tirjudge_training.data.problems import read_candidates
 
@@ -98,7 +108,7 @@ def build(
 
 @app.command()
 def problems(
-    out: Annotated[Path, typer.Option(help="File, .jsonl or .jsonl.gz; `tirjudge train pairs --problems` reads it.")],
+    out: Annotated[Path, typer.Option(help="Output file, .jsonl or .jsonl.gz, for `tirjudge train pairs --problems`.")],
     local: _Local = None,
     sources: _Sources = "",
     only: _Only = "",
@@ -107,12 +117,12 @@ def problems(
     benchmark_rows: _BenchmarkRows = None,
     against: _Against = None,
     boilerplate: _Boilerplate = None,
-    spare: Annotated[float, typer.Option(help="Problems for each item that is wanted.")] = 2.0,
+    spare: Annotated[float, typer.Option(help="Number of problems per requested item.")] = 2.0,
     scale: _Scale = 1.0,
     seed: _Seed = 0,
     json_output: _Json = False,
 ) -> None:
-    """Write the problems whose answers are to be sampled, without those of a benchmark."""
+    """Write the problems whose answers must be sampled, without those of benchmarks."""
     from tirjudge_training.data.build import open_problems
     from tirjudge_training.data.problems import write_problems
 
@@ -123,7 +133,7 @@ def problems(
         )
         found = open_problems(wanted, local=local, screen=screen, spare=spare)
         if not out.name.endswith((".jsonl", ".jsonl.gz")):
-            raise ValueError(f"--out: {out} given, a file .jsonl or .jsonl.gz is wanted")
+            raise ValueError(f"--out: {out} given; give a .jsonl or .jsonl.gz file")
         write_problems([problem for of_source in found.values() for problem in of_source], out)
     counts = {name: len(of_source) for name, of_source in found.items()}
     if json_output:
@@ -153,7 +163,7 @@ def list_sources(json_output: _Json = False) -> None:
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(help="Folder that `build` made.")],
+    folder: Annotated[Path, typer.Argument(help="Output folder of `build`.")],
     benchmarks: _Benchmarks = "all",
     benchmark_rows: _BenchmarkRows = None,
     against: _Against = None,
@@ -161,12 +171,12 @@ def check(
     responses: _WithResponses = False,
     json_output: _Json = False,
 ) -> None:
-    """Count, hash and screen once more; exit status 1 if anything is wrong."""
+    """Verify counts and hashes, and screen the items again. Exit status 1 if there are problems."""
     from tirjudge_training.data.inspection import inspect_folder
     from tirjudge_training.data.manifest import read_manifest
 
     with _errors():
-        read_manifest(folder)  # before benchmarks are fetched for a folder that is none
+        read_manifest(folder)  # fail early, before benchmarks are downloaded
         screen = _screen(
             benchmarks, rows=benchmark_rows, against=against or [], boilerplate=boilerplate, responses=responses
         )
@@ -180,7 +190,7 @@ def check(
         for problem in found.problems:
             console.print(f"[red]{problem}[/red]" if console.is_terminal else problem, markup=console.is_terminal)
         if not found.problems:
-            console.print("counts, hashes and screening are in order")
+            console.print("no problems found: counts, hashes and screening are correct")
     if found.problems:
         raise typer.Exit(1)
 
@@ -199,7 +209,7 @@ def _wanted(
     )
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=commercial):
         if commercial and not source.confirmed:
-            _say(f"{source.name}: nobody has looked at its licence yet; see https://huggingface.co/datasets/"
+            _say(f"{source.name}: its license was not checked; see https://huggingface.co/datasets/"
                  f"{source.parts[0].hub}")  # fmt: skip
     return wanted
 
@@ -211,7 +221,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _screen(
     benchmarks: str, *, rows: Path | None, against: list[Path], boilerplate: Path | None, responses: bool
 ) -> Screen:
-    """The index of all prompts that are not to be trained on."""
+    """Build the index of all prompts to exclude."""
     from tirjudge_training.data.benchmark_prompts import chosen, prompts_in, prompts_of
     from tirjudge_training.data.collecting import Screen
     from tirjudge_training.data.decontamination import index_of
@@ -223,15 +233,15 @@ def _screen(
             name = file.name.split(".")[0]
             prompts[name] = [*prompts.get(name, ()), *prompts_in(file)]
     if not prompts:
-        _say("no benchmark is given: nothing is screened")
+        _say("no benchmark given; rows are not screened")
     index = index_of(prompts)
-    passed_over = [] if boilerplate is None else boilerplate.read_text(encoding="utf-8").splitlines()
-    return Screen(index=index, boilerplate=index.grams_of(passed_over), with_responses=responses)
+    ignored = [] if boilerplate is None else boilerplate.read_text(encoding="utf-8").splitlines()
+    return Screen(index=index, boilerplate=index.grams_of(ignored), with_responses=responses)
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """One line instead of a traceback: 2 for what the user can mend in the options or files, 1 for what failed."""
+    """Turn errors into one line: exit status 2 for mistakes in options or files, 1 for other failures."""
     try:
         yield
     except ValueError as error:
@@ -248,7 +258,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, SourceManifest, bool], None]]:
-    """A bar a source on a terminal; elsewhere a line when a source is finished or kept."""
+    """Show a progress bar per source on a terminal. Otherwise print a line for each kept source."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
@@ -265,8 +275,8 @@ def _bars() -> Iterator[Callable[[str, SourceManifest, bool], None]]:
             if source not in tasks:
                 tasks[source] = bars.add_task(source, total=sum(found.wanted.values()), seen="")
             num_made = sum(found.made.values())
-            said = "kept" if was_kept else f"of {found.num_seen:,} of {found.num_rows:,} rows"
-            bars.update(tasks[source], completed=num_made, seen=said)
+            seen = "kept" if was_kept else f"of {found.num_seen:,} of {found.num_rows:,} rows"
+            bars.update(tasks[source], completed=num_made, seen=seen)
             if not console.is_terminal and was_kept:
                 _say(f"{source}: kept, {num_made} items")
 
@@ -290,12 +300,12 @@ def _print_manifest(manifest: MixtureManifest, *, out: Path) -> None:
         console.print(f"{out / name}: {file.num_items} items", highlight=False, soft_wrap=True)
     unpinned = [name for name, source in manifest.sources.items() if not all(part.pinned for part in source.parts)]
     if unpinned:
-        console.print(f"no revision is pinned of {', '.join(unpinned)}", highlight=False, soft_wrap=True)
+        console.print(f"revision not pinned: {', '.join(unpinned)}", highlight=False, soft_wrap=True)
 
 
 def _source_row(source: Source) -> dict[str, Any]:
     parts = []
     for part in source.parts:
-        told = {name: value for name, value in asdict(part).items() if name != "read"}
-        parts.append({**told, "columns": part.columns.split(), "pinned": part.is_pinned})
+        values = {name: value for name, value in asdict(part).items() if name != "read"}
+        parts.append({**values, "columns": part.columns.split(), "pinned": part.is_pinned})
     return {**asdict(source), "parts": parts}

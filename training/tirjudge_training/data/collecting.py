@@ -1,4 +1,4 @@
-"""From the rows of one source to its items: read, sort out, check, draw."""
+"""Collects the items of one source: reads its rows, rejects unsuitable ones, checks answers, and draws items."""
 
 from __future__ import annotations
 
@@ -30,40 +30,43 @@ from tirjudge_training.data.sources import Source
 from tirjudge_training.items import TrainingItem
 
 TEMPLATE_SAMPLE = 2000
-"""Rows of a part in which its template is looked for."""
+"""Number of rows of a part that are searched for its template."""
 
 CHUNK = 64
-"""Problems that are checked side by side."""
+"""Number of problems that are checked concurrently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What prompts are compared with."""
+    """The benchmarks that rows are compared with."""
 
     index: Index
+    """Grams of the benchmarks."""
     boilerplate: Grams = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
-    """Grams that do not count."""
+    """Sorted grams to ignore."""
     with_responses: bool = False
-    """Whether candidates are looked at besides prompts."""
+    """Whether candidates are compared in addition to prompts."""
 
 
 @dataclass(kw_only=True)
 class CollectionStats:
-    """What became of the rows of a source; fields of `SourceManifest`."""
+    """Counts for the rows of a source; the fields are fields of `SourceManifest`."""
 
     num_rows: int = 0
-    """That there are."""
+    """Number of all rows."""
     num_seen: int = 0
-    """That were looked at, until there were items enough."""
+    """Number of rows that were read until there were enough items."""
     num_template_grams: int = 0
-    """Grams of benchmarks that were passed over as the data set's template."""
+    """Number of benchmark grams that were ignored as part of the data set's template."""
     rejected: Counter[Reason] = field(default_factory=Counter)
+    """Reason -> number of rejected rows."""
     contaminated_by: Counter[str] = field(default_factory=Counter)
-    """Benchmark -> rows that share a gram with it; of several, the first by name is counted."""
+    """Benchmark -> number of rows that share a gram with it. A row counts for the first benchmark by name."""
     examples: dict[Reason, str] = field(default_factory=dict)
-    """What was said of the first row of each reason, where something was."""
+    """Reason -> details on the first rejected row that has details."""
 
     def reject(self, rejected: Rejected) -> None:
+        """Count a rejected row."""
         self.rejected[rejected.reason] += 1
         if rejected.detail:
             self.examples.setdefault(rejected.reason, rejected.detail[:200])
@@ -74,7 +77,7 @@ OpenPool = Callable[[], Awaitable[SandboxPool]]
 
 @asynccontextmanager
 async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[OpenPool]:
-    """A sandbox that is opened when the first program has to be run."""
+    """Yield a function that returns a sandbox. The sandbox is opened on the first call."""
     async with AsyncExitStack() as stack:
         opened: list[SandboxPool] = []
 
@@ -89,15 +92,15 @@ async def lazy_pool(*, slots: int | None = None) -> AsyncIterator[OpenPool]:
 def sound_problems(
     source: Source, parts: Sequence[PartRows], *, seed: int, screen: Screen, known: set[str], tally: CollectionStats
 ) -> Iterator[TrainingProblem]:
-    """The problems of a source in the seed's order, without what reading, comparing and screening sorts out.
+    """Yield the problems of a source in random order, without broken rows, duplicates and contaminated rows.
 
     Args:
-        source: whose rows these are.
-        parts: its rows.
-        seed: of the order.
-        screen: the benchmarks.
-        known: keys of prompts that there are already; grows.
-        tally: told of each row.
+        source: The source.
+        parts: Its rows.
+        seed: Seed of the order.
+        screen: Benchmarks to compare with.
+        known: Keys of known prompts. Keys of new prompts are added.
+        tally: Counts; updated for each row.
     """
     places = in_seeded_order(parts, seed=seed, name=source.name)
     tally.num_rows = len(places)
@@ -149,19 +152,22 @@ async def collect(
     pool: OpenPool,
     on_seen: Callable[[CollectionStats], None] = lambda tally: None,
 ) -> tuple[list[TrainingItem], CollectionStats]:
-    """The items of a source, until its quota is filled or its rows are used up.
+    """Collect the items of a source until its quota is filled or all rows are used.
 
     Args:
-        source: whose rows these are.
-        parts: its rows.
-        quota: items of each mode that are wanted; counts.
+        source: The source.
+        parts: Its rows.
+        quota: Numbers of items of each mode. It counts the made items.
         candidates: (source, problem) -> sampled answers.
-        seed: of the order of rows, of what is drawn, and of what is shown first.
-        screen: the benchmarks.
-        known: keys of prompts of earlier sources; those of this source are added.
-        max_chars: of a prompt with its responses.
-        pool: where candidates are checked.
-        on_seen: told now and then how far it is.
+        seed: Seed of the order of rows, of the candidates drawn, and of the order shown.
+        screen: Benchmarks to compare with.
+        known: Keys of prompts of earlier sources. Keys of new prompts are added.
+        max_chars: Maximum length of a prompt with its responses, in characters.
+        pool: Function that returns the sandbox for checking candidates.
+        on_seen: Called with the counts after each chunk of problems.
+
+    Returns:
+        The items, and the counts.
 
     Raises:
         SandboxUnavailable: candidates cannot be checked.
@@ -186,7 +192,7 @@ async def collect(
 def _item(
     problem: TrainingProblem | Rejected, *, quota: MixtureQuota, seed: int, max_chars: int
 ) -> TrainingItem | Rejected | None:
-    """An item in the mode that is needed most; None: the problem is good for none that is needed."""
+    """Return an item in the mode that is needed most; None if the problem fits no mode that is needed."""
     if isinstance(problem, Rejected):
         return problem
     if isinstance(sides := sides_of(problem), Rejected):

@@ -1,11 +1,11 @@
 """Finds training texts that share eight words in a row with a benchmark.
 
-A gram is eight consecutive words (`\\w+`, lower case), kept as a 64-bit number: the words' hashes (BLAKE2b, so the same in
-every process) summed with fixed odd factors. 2 million grams of 64 bits collide with a foreign one with a probability of
-about 1e-13 each. A text of fewer than eight words is one gram, so short prompts are found when they are the same.
+A gram is eight consecutive words (`\\w+`, lower case), stored as a 64-bit number: the sum of the hashes of the words
+(BLAKE2b, equal in every process), multiplied by fixed odd factors. With 2 million grams, the probability of a false
+match is about 1e-13 per gram. A text with fewer than eight words is a single gram, so equal short prompts are found.
 
-What a data set puts around every question is no contamination: grams that occur in many of its prompts are its template
-and are passed over, as are those of a file of boilerplate.
+The template that a data set puts around its questions does not count as contamination. Grams that occur in many prompts
+of a data set are its template and are ignored. Grams of a boilerplate file are ignored too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tirjudge_training.items import TrainingItem
 NUM_WORDS = 8
 
 TEMPLATE_SHARE = 0.02
-"""A gram in more than this share of a data set's prompts is its template."""
+"""A gram is part of a data set's template if it occurs in more than this share of its prompts ..."""
 
 MIN_TEMPLATE_PROMPTS = 5
-"""And in at least so many: in a handful of rows, nothing can be told."""
+"""... and in more than this number of prompts."""
 
 Grams = npt.NDArray[np.uint64]
 
@@ -38,13 +38,13 @@ _FACTORS = _draw * np.uint64(2) + np.uint64(1)
 
 
 class GramMaker:
-    """Makes the grams of texts; remembers the hashes of words."""
+    """Computes the grams of texts, with a cache of word hashes."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, int] = {}
 
     def grams(self, text: str) -> Grams:
-        """The different grams of a text, sorted; shape [n]. Empty for a text without words."""
+        """Return the distinct grams of a text, sorted; shape [n]. Empty for a text without words."""
         hashes = self._hashes
         words = _WORD.findall(text.lower())
         for word in words:
@@ -55,7 +55,8 @@ class GramMaker:
         if len(numbers) == 0:
             return numbers
         if len(numbers) < NUM_WORDS:
-            # How many they are goes in, so that a short text is no prefix of a long one's gram.
+            # The number of words is added, so that the gram of a short text differs from a partial sum of a longer
+            # gram.
             return np.array([np.sum(numbers * _FACTORS[: len(numbers)], dtype=np.uint64) + np.uint64(len(numbers))])
         num_grams = len(numbers) - NUM_WORDS + 1
         total = np.zeros(num_grams, dtype=np.uint64)
@@ -66,31 +67,32 @@ class GramMaker:
 
 @dataclass(slots=True, kw_only=True)
 class Index:
-    """The grams of all benchmarks."""
+    """Index of the grams of all benchmarks."""
 
     grams: Grams
-    """Sorted; shape [n]."""
+    """Sorted grams; shape [n]."""
     owners: npt.NDArray[np.int32]
-    """The first benchmark that has each gram, as an index into `names`; shape [n]."""
+    """First benchmark with each gram, as an index into `names`; shape [n]."""
     names: tuple[str, ...]
+    """Names of the benchmarks, sorted."""
     num_prompts: Mapping[str, int]
-    """Benchmark -> prompts read."""
+    """Benchmark -> number of its prompts."""
     maker: GramMaker = field(default_factory=GramMaker)
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same benchmarks with the same prompts."""
+        """Hash of the names and the grams of the benchmarks."""
         digest = hashlib.sha256("\0".join(self.names).encode())
         digest.update(self.grams.tobytes())
         digest.update(self.owners.tobytes())
         return digest.hexdigest()
 
     def found_in(self, texts: Sequence[str], *, exempt: Grams) -> str | None:
-        """The benchmark that shares a gram with one of the texts; of several the first by name. None: none does.
+        """Return the first benchmark by name that shares a gram with one of the texts, or None.
 
         Args:
-            texts: each is cut into grams by itself.
-            exempt: sorted grams that do not count.
+            texts: Texts; grams do not cross their boundaries.
+            exempt: Sorted grams to ignore.
         """
         if len(self.grams) == 0:
             return None
@@ -105,7 +107,7 @@ class Index:
         return self.names[min(owners)] if owners else None
 
     def template_grams(self, prompts: Sequence[str]) -> Grams:
-        """Grams of the index that so many of a data set's prompts have that they are its template; sorted."""
+        """Return the grams of the index that are part of a data set's template, sorted."""
         counts: Counter[int] = Counter()
         for prompt in prompts:
             grams = self.maker.grams(prompt)
@@ -114,13 +116,13 @@ class Index:
         return np.array(sorted(gram for gram, count in counts.items() if count > least), dtype=np.uint64)
 
     def grams_of(self, texts: Iterable[str]) -> Grams:
-        """All grams of some texts, sorted."""
+        """Return all distinct grams of some texts, sorted."""
         parts = [self.maker.grams(text) for text in texts]
         return np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *parts]))
 
 
 def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
-    """The index of benchmarks' prompts, by the benchmarks' names."""
+    """Build the index for benchmarks, given as name -> prompts."""
     names = tuple(sorted(benchmarks))
     maker = GramMaker()
     num_prompts: dict[str, int] = {}
@@ -131,7 +133,7 @@ def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
         num_prompts[name] = len(found)
         parts += found
         owners += [np.full(len(grams), number, dtype=np.int32) for grams in found]
-    # The owners stand in ascending order, and `unique` gives the first place of each gram.
+    # The owners are in ascending order, and `unique` returns the first position of each gram.
     grams, first = np.unique(np.concatenate(parts), return_index=True)
     return Index(grams=grams, owners=np.concatenate(owners)[first], names=names, num_prompts=num_prompts, maker=maker)
 
@@ -139,23 +141,33 @@ def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
 def contaminated(
     items: Sequence[TrainingItem], *, index: Index, with_responses: bool = False, exempt: Grams | None = None
 ) -> dict[str, str]:
-    """Id -> benchmark, for the items that share a gram with one. Each source's own template is passed over."""
+    """Find the items that share a gram with a benchmark. The template of each source is ignored.
+
+    Args:
+        items: Items to check.
+        index: Index of the benchmarks.
+        with_responses: Whether to check responses in addition to prompts.
+        exempt: Sorted grams to ignore. None: no grams.
+
+    Returns:
+        Id of an item -> benchmark.
+    """
     boilerplate = np.zeros(0, dtype=np.uint64) if exempt is None else exempt
     found: dict[str, str] = {}
     for source in sorted({item.source for item in items}):
         mine = [item for item in items if item.source == source]
         template = index.template_grams([prompt_text(item.prompt) for item in mine])
-        passed_over = np.union1d(template, boilerplate)
+        ignored = np.union1d(template, boilerplate)
         for item in mine:
             texts = [prompt_text(item.prompt), *(item.responses if with_responses else ())]
-            name = index.found_in(texts, exempt=passed_over)
+            name = index.found_in(texts, exempt=ignored)
             if name is not None:
                 found[item.id] = name
     return found
 
 
 def _is_in(grams: Grams, known: Grams) -> npt.NDArray[np.bool_]:
-    """Whether each gram is one of the known, which are sorted."""
+    """Return whether each gram is among the known grams, which must be sorted."""
     if len(known) == 0:
         return np.zeros(len(grams), dtype=np.bool_)
     return known[np.minimum(np.searchsorted(known, grams), len(known) - 1)] == grams

@@ -1,4 +1,4 @@
-"""Looks at a folder of training data once more: does it hold what its manifest says, and is it still clean?"""
+"""Checks a folder of training data: whether it matches its manifest, and whether it is free of benchmark prompts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tirjudge_training.items import TrainingItem, read_items
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was found in a folder."""
+    """Result of checking a folder."""
 
     num_items: dict[str, int]
-    """File -> items."""
+    """File -> number of items."""
     counts: dict[str, dict[Mode, int]]
-    """Source -> mode -> items, both files together."""
+    """Source -> mode -> number of items in both files."""
     problems: list[str]
-    """What is wrong, a line each; empty: nothing."""
+    """Problems found, one line each. Empty: no problems."""
     contaminated: dict[str, dict[str, int]]
-    """Source -> benchmark -> items that share a gram with it."""
+    """Source -> benchmark -> number of items that share a gram with it."""
 
 
 def inspect_folder(folder: Path, *, screen: Screen) -> Inspection:
-    """Counts again, hashes again, and screens again, perhaps with other benchmarks than before.
+    """Recompute counts and hashes, and screen the items again. The benchmarks may differ from those of the build.
 
     Raises:
         ValueError: a file is missing or broken.
@@ -58,8 +58,8 @@ def inspect_folder(folder: Path, *, screen: Screen) -> Inspection:
         if item.id in found:
             by_source.setdefault(item.source, Counter())[found[item.id]] += 1
     for name, benchmarks in by_source.items():
-        said = ", ".join(f"{benchmark} {count}" for benchmark, count in sorted(benchmarks.items()))
-        problems.append(f"{name}: items that share eight words in a row with a benchmark: {said}")
+        listed = ", ".join(f"{benchmark} {count}" for benchmark, count in sorted(benchmarks.items()))
+        problems.append(f"{name}: items that share eight words in a row with a benchmark: {listed}")
     return Inspection(
         num_items={name: len(found) for name, found in files.items()},
         counts=counts,
@@ -77,4 +77,4 @@ def _counts(items: list[TrainingItem]) -> dict[str, dict[Mode, int]]:
 
 
 def _shown(counts: dict[Mode, int]) -> str:
-    return ", ".join(f"{mode} {counts[mode]}" for mode in sorted(counts)) or "nothing"
+    return ", ".join(f"{mode} {counts[mode]}" for mode in sorted(counts)) or "no items"

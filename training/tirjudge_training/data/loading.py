@@ -1,4 +1,4 @@
-"""Rows of a source: from the Hugging Face hub, or from local files of the same columns."""
+"""Loads the rows of a source from the Hugging Face hub, or from local files with the same columns."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ class DataTable:
     """Rows of one file, or of one split on the hub."""
 
     place: str
-    """File, or repository, configuration, split and revision."""
+    """Path of the file; on the hub: repository, configuration, split and revision."""
     columns: tuple[str, ...]
+    """Names of the columns."""
     rows: Any
-    """Offers `len` and a row by its number."""
+    """Rows; supports `len` and access by index."""
     config: str | None
-    """Of the rows on the hub; of local ones the name of the file."""
+    """Configuration on the hub; for local rows, the name of the file."""
 
     def row(self, number: int) -> Row:
-        """A row, counted from 0, with its configuration in `_config`."""
+        """Return a row by its number, starting at 0, with its configuration in the column `_config`."""
         return {CONFIG: self.config, **self.rows[number]}
 
 
@@ -49,15 +50,15 @@ class PartRows:
 
 
 def load(source: Source, *, local: Path | None) -> list[PartRows]:
-    """The rows of each part of a source.
+    """Load the rows of each part of a source.
 
     Args:
-        source: whose rows they are.
-        local: a folder with a file or a folder by the source's name (and in it one by the name of each part, where there
-            are several); None: the hub.
+        source: The source.
+        local: Folder with a file or folder with the name of the source. If the source has several parts, that folder
+            has a file or folder with the name of each part. None: the hub.
 
     Raises:
-        ValueError: the rows are not there, cannot be read, or lack a column.
+        ValueError: the rows are missing, cannot be read, or lack a column.
     """
     loaded = []
     for part in source.parts:
@@ -69,7 +70,7 @@ def load(source: Source, *, local: Path | None) -> list[PartRows]:
 
 
 def in_seeded_order(parts: Sequence[PartRows], *, seed: int, name: str) -> list[tuple[int, int]]:
-    """(part, row) for all rows of all parts, in an order drawn from the seed and the source's name."""
+    """Return (part, row) for all rows of all parts, in a random order given by the seed and the name of the source."""
     places = [(number, row) for number, part in enumerate(parts) for row in range(len(part))]
     random.Random(f"{seed}/{name}").shuffle(places)
     return places
@@ -80,7 +81,7 @@ def _check_columns(table: DataTable, *, source: Source, part: Part) -> None:
         if not set(names.split("|")) & set(table.columns):
             raise ValueError(
                 f"{source.name}: {table.place}: column {names.replace('|', ' or ')} is missing; "
-                f"there are {', '.join(table.columns) or 'none'}"
+                f"the columns are {', '.join(table.columns) or 'none'}"
             )
 
 
@@ -88,7 +89,7 @@ def _check_columns(table: DataTable, *, source: Source, part: Part) -> None:
 
 
 def local_files(source: Source, *, part: Part, folder: Path) -> list[Path]:
-    """The files of a part; empty: there are none."""
+    """Return the local files of a part. Empty: there are none."""
     base = folder if len(source.parts) == 1 else folder / source.name
     here = [base / f"{part.name}{suffix}" for suffix in SUFFIXES]
     found = [path for path in here if path.is_file()]
@@ -103,8 +104,8 @@ def _local_tables(source: Source, *, part: Part, folder: Path) -> Iterator[DataT
         name = part.name if len(source.parts) == 1 else f"{source.name}/{part.name}"
         there = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) if folder.is_dir() else "no such folder"
         raise ValueError(
-            f"{source.name}: {folder}: {name}.parquet or {name}.jsonl is wanted, or a folder {name} of such files; "
-            f"there is {there or 'nothing'}; --sources NAMES leaves out what is not named"
+            f"{source.name}: {folder}: expected {name}.parquet or {name}.jsonl, or a folder {name} with such files; "
+            f"found {there or 'no files'}; add the rows, or select other sources with --sources NAMES"
         )
     for file in files:
         columns, rows = read_rows(file)
@@ -141,16 +142,18 @@ def _configs(part: Part) -> Sequence[str | None]:
 def hub_dataset(
     id: str, *, config: str | None, split: str | None, revision: str | None, files: str | None = None
 ) -> Any:
-    """What `datasets.load_dataset` gives.
+    """Call `datasets.load_dataset`.
 
     Raises:
-        ValueError: it gives nothing; says why.
+        ValueError: the data set cannot be loaded. The message has the reason.
     """
     try:
         import datasets
         from datasets.exceptions import DatasetsError
     except ImportError:
-        raise ValueError("the hub is read with datasets: pip install 'tirjudge[train]', or give rows locally") from None
+        raise ValueError(
+            "datasets is not installed; run: pip install 'tirjudge[train]', or give local rows with --local"
+        ) from None
     try:
         return datasets.load_dataset(id, name=config, split=split, revision=revision, data_files=files)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
@@ -158,4 +161,4 @@ def hub_dataset(
 
 
 def _unreachable(id: str, error: Exception) -> ValueError:
-    return ValueError(f"{id}: cannot be had from the hub: {' '.join(str(error).split())[:200]}")
+    return ValueError(f"{id}: cannot be loaded from the hub: {' '.join(str(error).split())[:200]}")

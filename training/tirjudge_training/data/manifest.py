@@ -1,4 +1,5 @@
-"""What a folder of training data says of itself: counts by source, mode and reason, licences, revisions, seed, hash."""
+"""The manifest of a folder of training data: counts by source, mode and reason, licenses, revisions, seed and
+hashes."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ class _Stated(BaseModel):
 
 
 class PartManifest(_Stated):
+    """Origin of the rows of one part of a source."""
+
     name: str
     hub: str
     config: str | None
@@ -31,58 +34,71 @@ class PartManifest(_Stated):
     pinned: bool
     """Whether the revision is a commit."""
     places: list[str]
-    """Where its rows were read, with their number."""
+    """Files or splits of its rows, with their numbers of rows."""
 
 
 class SourceManifest(_Stated):
+    """Settings and counts of one source."""
+
     parts: list[PartManifest]
     task: str
     licence: str
     commercial: bool
     confirmed: bool
-    """Whether repository and licence were read on the public card."""
+    """Whether repository and license were checked on the public card."""
     wanted: dict[Mode, int]
+    """Requested number of items by mode."""
     made: dict[Mode, int]
+    """Number of items made by mode."""
     num_rows: int
+    """Number of all rows."""
     num_seen: int
-    """Rows that were looked at, until there were items enough."""
+    """Number of rows that were read until there were enough items."""
     rejected: dict[Reason, int]
-    """Reason -> rows among those."""
+    """Reason -> number of rejected rows."""
     examples: dict[Reason, str]
+    """Reason -> details on the first rejected row."""
     contaminated_by: dict[str, int]
+    """Benchmark -> number of rows that share a gram with it."""
     num_template_grams: int
+    """Number of benchmark grams that were ignored as part of the data set's template."""
 
 
 class FileManifest(_Stated):
+    """Counts and hash of one file of items."""
+
     num_items: int
     by_mode: dict[Mode, int]
     by_task: dict[str, int]
     sha256: str
-    """Of the items, whatever the file is written in."""
+    """Hash of the items, independent of the file format."""
 
 
 class MixtureManifest(_Stated):
+    """Manifest of a mixture."""
+
     version: str
-    """Of tirjudge."""
+    """Version of tirjudge."""
     seed: int
-    """Of all that is drawn: rows, candidates, places, orders, what is held out."""
+    """Seed of all random draws: rows, candidates, positions, orders and the held-out split."""
     scale: float
     commercial: bool
     only: list[str]
     max_chars: int
     sources: dict[str, SourceManifest]
     left_out: dict[str, Reason]
-    """Sources that are no part of the mixture for a reason of their own."""
+    """Excluded source -> reason."""
     benchmarks: dict[str, int]
-    """Benchmark -> prompts that rows were compared with."""
+    """Benchmark -> number of prompts that rows were compared with."""
     with_responses: bool
+    """Whether responses were compared in addition to prompts."""
     generators: dict[str, int]
-    """Models that wrote responses -> items; their terms may bind whoever trains on these."""
+    """Model that wrote responses -> number of items. The terms of the model may apply to training on these items."""
     files: dict[str, FileManifest]
 
 
 def described(items: Sequence[TrainingItem]) -> FileManifest:
-    """The counts and the hash of a file of items."""
+    """Return the counts and the hash of the items of a file."""
     return FileManifest(
         num_items=len(items),
         by_mode=dict(Counter(item.mode for item in items)),
@@ -92,7 +108,7 @@ def described(items: Sequence[TrainingItem]) -> FileManifest:
 
 
 def hash_of(items: Sequence[TrainingItem]) -> str:
-    """Of all fields of all items, in their order."""
+    """Return the hash of all fields of all items, in order."""
     digest = hashlib.sha256()
     for item in items:
         fields = {name: getattr(item, name) for name in TrainingItem.__slots__}
@@ -101,10 +117,14 @@ def hash_of(items: Sequence[TrainingItem]) -> str:
 
 
 def read_manifest(folder: Path) -> MixtureManifest:
-    """Raises ValueError: there is none, or it is none of ours."""
+    """Read the manifest of a folder.
+
+    Raises:
+        ValueError: the manifest is missing or invalid.
+    """
     path = folder / MANIFEST
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; `tirjudge train data build --out {folder}` makes one")
+        raise ValueError(f"{path}: no such file; create it with `tirjudge train data build --out {folder}`")
     try:
         return MixtureManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""How many items of which source and mode make the mixture, and which mode a problem is used in."""
+"""Composition of the mixture: the number of items per source and mode, and the mode in which a problem is used."""
 
 from __future__ import annotations
 
@@ -8,48 +8,53 @@ from tirjudge.types import Mode
 from tirjudge_training.data.sources import SOURCES, Source, find_source
 
 PAPER_COUNTS: Mapping[Mode, int] = {Mode.POINTWISE: 12_450, Mode.PAIRWISE: 12_450, Mode.LISTWISE: 1_461}
-"""Of the whole mixture; 26,361 in sum (TIR-Judge, Table 6)."""
+"""Numbers of items in the complete mixture, 26,361 in total (TIR-Judge, Table 6)."""
 
 
 def chosen_sources(names: Sequence[str] = (), *, only: Sequence[str] = (), commercial: bool = False) -> list[Source]:
-    """The sources of a mixture, in the order of Table 6.
+    """Return the sources of a mixture, in the order of Table 6.
 
     Args:
-        names: those that are wanted; empty: all.
-        only: tasks, for a mixture of a single domain or of some; empty: all.
-        commercial: leave out those whose licence forbids commercial use.
+        names: Names of sources. Empty: all.
+        only: Tasks to include. Empty: all.
+        commercial: Whether to exclude sources whose license forbids commercial use.
 
     Raises:
-        ValueError: a name or a task that there is not, or nothing is left.
+        ValueError: a name or a task is unknown, or no source is left.
     """
     wanted = {find_source(name).name for name in names} or set(SOURCES)
     tasks = {source.task for source in SOURCES.values()}
     for task in only:
         if task not in tasks:
-            raise ValueError(f"only: {task!r} given; tasks are {', '.join(sorted(tasks))}")
+            raise ValueError(f"only: unknown task {task!r}; the tasks are {', '.join(sorted(tasks))}")
     left = [
         source
         for source in SOURCES.values()
         if source.name in wanted and (not only or source.task in only) and (source.commercial or not commercial)
     ]
     if not left:
-        raise ValueError("no source is left; sources, only and commercial exclude one another")
+        raise ValueError("no source is left; relax sources, only or commercial")
     return left
 
 
 def wanted_of(source: Source, *, scale: float) -> dict[Mode, int]:
-    """Items of each mode that a source gives at a scale; of what it gives at all, at least one.
+    """Return the number of items of each mode to take from a source, at least 1 for each mode that it provides.
+
+    Args:
+        source: The source.
+        scale: Share of the paper's counts.
 
     Raises:
-        ValueError: a scale that is not greater than 0 and at most 1.
+        ValueError: `scale` is not greater than 0 and at most 1.
     """
     if not 0 < scale <= 1:
-        raise ValueError(f"scale: {scale} given, it is greater than 0 and at most 1")
+        raise ValueError(f"scale: {scale} given, must be greater than 0 and at most 1")
     return {mode: max(1, round(count * scale)) for mode, count in source.wanted.items() if count}
 
 
 class MixtureQuota:
-    """What a source has still to give. Each problem is used once, in the mode that lags behind most."""
+    """Remaining numbers of items of a source. Each problem is used once, in the mode with the lowest share of its
+    count."""
 
     def __init__(self, wanted: Mapping[Mode, int]) -> None:
         self._wanted = dict(wanted)
@@ -57,16 +62,19 @@ class MixtureQuota:
 
     @property
     def made(self) -> dict[Mode, int]:
+        """Number of items made so far, by mode."""
         return dict(self._made)
 
     @property
     def is_filled(self) -> bool:
+        """Whether all counts are reached."""
         return all(self._made[mode] >= count for mode, count in self._wanted.items())
 
     def mode_for(self, possible: Sequence[Mode]) -> Mode | None:
-        """The mode to use a problem in; None: none of the possible ones is needed any more."""
+        """Return the mode to use a problem in; None if the counts of all possible modes are reached."""
         needed = [mode for mode in self._wanted if mode in possible and self._made[mode] < self._wanted[mode]]
         return min(needed, key=lambda mode: self._made[mode] / self._wanted[mode], default=None)
 
     def count(self, mode: Mode) -> None:
+        """Count one more item of a mode."""
         self._made[mode] += 1

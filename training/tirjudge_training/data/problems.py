@@ -1,7 +1,8 @@
-"""A problem with its answers, right and wrong: what lies between a row of a data set and an item.
+"""Problems with right and wrong answers: the intermediate form between rows of a data set and items.
 
-A data set of preferences gives problems whose two candidates are labelled. One of questions with a reference gives problems
-without candidates: they are sampled (`tirjudge train pairs`), and checked by what `TrainingProblem.check` names.
+A data set of preferences yields problems with two labeled candidates. A data set of questions with references yields
+problems without candidates. Candidates for these are sampled (`tirjudge train pairs`) and checked as specified by
+`TrainingProblem.check`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from tirjudge_training.items import TrainingItem
 from tirjudge_training.row_files import read_lines, write_lines
 
 MIN_NEGATIVES, MAX_NEGATIVES = 3, 5
-"""Of a listwise item."""
+"""Range of the number of wrong responses in a listwise item."""
 
 
 class AnswerCheck(StrEnum):
-    """How one finds out whether an answer is right."""
+    """Method for checking whether an answer is right."""
 
     PREFERENCE = "preference"
-    """Not at all: people, or the makers of the data set, say which candidate is better."""
+    """No check: annotators or the authors of the data set labeled the better candidate."""
     MATH = "math"
     """`reference` is an answer; math-verify compares."""
     TEXT = "text"
@@ -47,19 +48,19 @@ class CandidateAnswer:
 
     text: str
     right: bool | None = None
-    """None: nobody has checked it yet."""
+    """Whether it is right. None: not checked yet."""
     answer: str | None = None
-    """What it comes down to (a final answer); candidates with the same one say the same. None: the text itself."""
+    """Final answer. Candidates with the same final answer are equivalent. None: the text is the answer."""
     generator: str = ""
-    """The model that wrote it; empty: unknown, or a person."""
+    """Model that wrote it. Empty: unknown, or a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProblem:
-    """A prompt, and what is known about answers to it."""
+    """A prompt, the method for checking answers, and candidates."""
 
     id: str
-    """Unique in its source."""
+    """Identifier, unique within a source."""
     prompt: str | tuple[ChatMessage, ...]
     check: AnswerCheck
     task: str
@@ -69,15 +70,23 @@ class TrainingProblem:
     verifiable: bool
     """As in `TrainingItem`."""
     reference: str = ""
-    """What `check` compares with; empty for a preference."""
+    """Reference for `check`. Empty for a preference."""
     candidates: tuple[CandidateAnswer, ...] = ()
+    """Answers to the problem."""
 
 
 def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int = MAX_CHARS) -> TrainingItem | Rejected:
-    """The item of a problem whose candidates are checked.
+    """Make an item from a problem with checked candidates; `Rejected` if the candidates are not suitable.
 
-    Pointwise and pairwise: one right and one wrong candidate. Listwise: one right and three to five wrong ones, whose final
-    answers all differ. Which ones, where they stand and in which order they are shown is drawn from the seed and the id.
+    Pointwise and pairwise items have one right and one wrong candidate. Listwise items have one right and three to five
+    wrong candidates with distinct final answers. The choice, the positions and the order shown are drawn from the seed
+    and the id.
+
+    Args:
+        problem: Problem with checked candidates.
+        mode: Mode of the item.
+        seed: Seed of the draw.
+        max_chars: Maximum length of the prompt with its responses, in characters.
     """
     digest = hashlib.sha256(f"{seed}/{problem.source}/{problem.id}".encode()).digest()
     draw = random.Random(int.from_bytes(digest[:8], "big"))
@@ -117,7 +126,10 @@ def item_of(problem: TrainingProblem, *, mode: Mode, seed: int, max_chars: int =
 
 
 def sides_of(problem: TrainingProblem) -> tuple[list[CandidateAnswer], list[CandidateAnswer]] | Rejected:
-    """The right candidates and the wrong ones, of each final answer the first; no wrong one says what a right one says."""
+    """Return the right and the wrong candidates, one for each final answer.
+
+    Wrong candidates with the same answer as a right one are dropped. `Rejected`: one side is empty.
+    """
     if not problem.candidates:
         return Rejected(reason=Reason.NO_CANDIDATES)
     right = _distinct([candidate for candidate in problem.candidates if candidate.right], but=[])
@@ -147,7 +159,7 @@ def _keys(candidate: CandidateAnswer) -> set[str]:
 
 
 def possible_modes(problem: TrainingProblem) -> tuple[Mode, ...]:
-    """In which modes the checked candidates suffice."""
+    """Return the modes for which there are enough checked candidates."""
     sides = sides_of(problem)
     if isinstance(sides, Rejected):
         return ()
@@ -156,16 +168,16 @@ def possible_modes(problem: TrainingProblem) -> tuple[Mode, ...]:
 
 
 def with_candidates(problem: TrainingProblem, candidates: Iterable[CandidateAnswer]) -> TrainingProblem:
-    """The problem with these candidates besides its own."""
+    """Return the problem with additional candidates."""
     return replace(problem, candidates=(*problem.candidates, *candidates))
 
 
 def id_of(*texts: str) -> str:
-    """An id for a row that has none: 16 hex digits of a hash of its texts."""
+    """Return an id for a row: 16 hex digits of a hash of its texts."""
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
-# Files: one JSON object a line.
+# Files with one JSON object per line.
 
 _PROBLEM = TypeAdapter(TrainingProblem)
 
@@ -184,29 +196,36 @@ _ANSWERED = TypeAdapter(AnsweredProblem)
 
 
 def write_problems(problems: Iterable[TrainingProblem], path: Path) -> None:
-    """One line each; `.jsonl` or `.jsonl.gz`."""
+    """Write problems to a `.jsonl` or `.jsonl.gz` file, one per line."""
     _write_lines((_PROBLEM.dump_python(problem, mode="json") for problem in problems), path)
 
 
 def read_problems(path: Path) -> list[TrainingProblem]:
-    """Raises ValueError that names the line of what is no problem."""
+    """Read problems from a `.jsonl` or `.jsonl.gz` file.
+
+    Raises:
+        ValueError: a line is not a valid problem. The message has the line number.
+    """
     return list(_read_lines(_PROBLEM, path))
 
 
 def write_candidates(answered: Iterable[AnsweredProblem], path: Path) -> None:
-    """One line a problem; `.jsonl` or `.jsonl.gz`."""
+    """Write candidates to a `.jsonl` or `.jsonl.gz` file, one problem per line."""
     _write_lines((asdict(line) for line in answered), path)
 
 
 def read_candidates(path: Path) -> Mapping[tuple[str, str], tuple[CandidateAnswer, ...]]:
-    """(source, id of the problem) -> its candidates, from a file or from all `.jsonl[.gz]` files of a folder.
+    """Read candidates from a file or from all `.jsonl[.gz]` files of a folder.
+
+    Returns:
+        (source, id of the problem) -> candidates.
 
     Raises:
-        ValueError: there is none, or a line holds none.
+        ValueError: the file is missing, or a line is invalid.
     """
     files = sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f"{path}: there is no .jsonl or .jsonl.gz in this folder; candidates are read from those")
+        raise ValueError(f"{path}: no .jsonl or .jsonl.gz file in this folder; give a file or folder of candidates")
     found: dict[tuple[str, str], tuple[CandidateAnswer, ...]] = {}
     for file in files:
         for line in _read_lines(_ANSWERED, file):

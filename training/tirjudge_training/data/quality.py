@@ -1,4 +1,4 @@
-"""What a row must be to become an item, and what is said of one that is not."""
+"""Quality rules for rows, and the reasons for rejecting a row."""
 
 from __future__ import annotations
 
@@ -9,51 +9,53 @@ from enum import StrEnum
 from tirjudge.types import ChatMessage, prompt_text
 
 MAX_CHARS = 24_000
-"""Characters of a prompt with its responses, about 6,000 tokens: the judge has to think in what is left of 8,192."""
+"""Maximum number of characters of a prompt with its responses: about 6,000 tokens, which leaves the rest of 8,192
+tokens for the judge's reasoning."""
 
 
 class Reason(StrEnum):
-    """Why a row gives no item."""
+    """Reason for rejecting a row."""
 
     BROKEN_ROW = "broken_row"
-    """A column holds something else than its data set says."""
+    """A column has an invalid value."""
     OTHER_TASK = "other_task"
-    """A row of the data set that the mixture has no use for, such as mathematics among code."""
+    """The mixture does not use rows of this task, such as mathematics in a data set of code."""
     NON_COMMERCIAL = "non_commercial"
-    """The licence forbids commercial use, and `--commercial` was asked for."""
+    """The license forbids commercial use, and `--commercial` was given."""
     UNCLEAR_PREFERENCE = "unclear_preference"
-    """Those who labelled it were not sure enough."""
+    """The preference of the annotators is too weak."""
     UNVERIFIABLE_ANSWER = "unverifiable_answer"
-    """No program can tell a right answer from a wrong one."""
+    """A program cannot decide whether an answer is right."""
     DUPLICATE = "duplicate"
-    """Its prompt was there already."""
+    """An earlier row has the same prompt."""
     CONTAMINATED = "contaminated"
-    """It shares eight words in a row with a benchmark."""
+    """The row shares eight words in a row with a benchmark."""
     NO_CANDIDATES = "no_candidates"
-    """A problem that nobody has answered yet: answers are to be sampled."""
+    """The problem has no answers yet; they must be sampled."""
     NO_POSITIVE = "no_positive"
     """No answer is right."""
     NO_NEGATIVE = "no_negative"
-    """No answer is wrong."""
+    """No answer is wrong, or (listwise) too few are."""
     EQUAL_ANSWERS = "equal_answers"
-    """The right and the wrong answer are the same text."""
+    """All wrong answers are equal to a right one."""
     TOO_LONG = "too_long"
+    """The prompt with its responses is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A row that gives no item."""
+    """A rejected row."""
 
     reason: Reason
     detail: str = ""
-    """What is wrong with this one; empty where the reason says it all."""
+    """Details for this row. Empty: the reason is sufficient."""
 
 
 def num_chars(prompt: str | Sequence[ChatMessage], *, responses: Sequence[str]) -> int:
-    """How long the judge's question will be, in characters."""
+    """Return the length of a prompt with its responses, in characters."""
     return len(prompt_text(prompt)) + sum(map(len, responses))
 
 
 def prompt_key(prompt: str | Sequence[ChatMessage]) -> str:
-    """The same for prompts that differ in case and white space alone."""
+    """Return a key that is equal for prompts that differ only in case and white space."""
     return " ".join(prompt_text(prompt).casefold().split())

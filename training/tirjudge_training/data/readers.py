@@ -1,4 +1,4 @@
-"""Reads rows: a pure function for each data set, from a row to a problem, or to why there is none."""
+"""Row readers: a pure function per data set that converts a row to a problem, or to the reason for rejecting it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tirjudge_training.data.quality import Reason, Rejected, prompt_key
 Row = Mapping[str, Any]
 
 CONFIG = "_config"
-"""Column that loading adds: the configuration on the hub, or the file, that a row comes from."""
+"""Column added on loading: the configuration on the hub, or the file, of a row."""
 
 MIN_PREFERENCE = 2
-"""Of HelpSteer3's -3 to 3: those who labelled it were sure."""
+"""Minimum absolute preference in HelpSteer3 (range -3 to 3). Weaker preferences are unreliable."""
 
 MAX_REFERENCE_CHARS = 200
-"""A longer reference is an explanation, not an answer."""
+"""Maximum length of a reference answer. Longer texts are explanations."""
 
 _TEXT_TYPES = ("Boolean", "Multiple Choice")
 _MATH_TYPES = ("Float", "Integer", "Fraction", "Percentage", "Expression")
@@ -31,13 +31,14 @@ _ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "ass
 
 
 class BrokenRow(ValueError):
-    """A column holds something else than wanted; says which."""
+    """A column has an invalid value. The message has the column, the value and the expected type."""
 
 
 def helpsteer3(row: Row) -> TrainingProblem | Rejected:
+    """Read a preference of HelpSteer3; weak preferences are rejected."""
     preference = row["overall_preference"]
     if not isinstance(preference, int) or abs(preference) > 3:
-        raise BrokenRow(f"overall_preference: {preference!r} given, -3 to 3 wanted")
+        raise BrokenRow(f"overall_preference: {preference!r} given, -3 to 3 expected")
     if abs(preference) < MIN_PREFERENCE:
         return Rejected(reason=Reason.UNCLEAR_PREFERENCE, detail=f"overall_preference {preference}")
     first, second = _text(row, "response1"), _text(row, "response2")
@@ -46,12 +47,14 @@ def helpsteer3(row: Row) -> TrainingProblem | Rejected:
 
 
 def ultrainteract(row: Row) -> TrainingProblem | Rejected:
+    """Read a preference of UltraInteract; only coding tasks are kept."""
     if row["task"] != "Coding":
         return Rejected(reason=Reason.OTHER_TASK, detail=f"task {row['task']!r}")
     return _preference(_conversation(row, "trajectory"), chosen=_text(row, "chosen"), rejected=_text(row, "rejected"))
 
 
 def s1(row: Row) -> TrainingProblem | Rejected:
+    """Read a question of s1K; only mathematics is kept."""
     kind = row.get("cot_type", "math")
     if kind != "math":
         return Rejected(reason=Reason.OTHER_TASK, detail=f"cot_type {kind!r}")
@@ -60,10 +63,13 @@ def s1(row: Row) -> TrainingProblem | Rejected:
 
 
 def coderm(row: Row) -> TrainingProblem | Rejected:
-    """The reference program is right if it passes its tests here; what models wrote is tried on those that it passes."""
+    """Read a problem of CodeRM-UnitTest with its reference program and programs of models.
+
+    The tests that the reference program passes in the sandbox decide which other programs are right.
+    """
     tests = [_source(test, "unit_tests") for test in _listed(row, "unit_tests")]
     if not tests:
-        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="it has no unit tests")
+        return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the row has no unit tests")
     reference = CandidateAnswer(text=_fenced(_text(row, "code_ground_truth")), right=True)
     written = [_source(one, "code_generate") for one in _listed(row, "code_generate")] if _has(row) else []
     others = [CandidateAnswer(text=_fenced(code), generator="Llama-3.1-8B-Instruct") for code in written]
@@ -73,16 +79,18 @@ def coderm(row: Row) -> TrainingProblem | Rejected:
 
 
 def tulu_pairs(row: Row) -> TrainingProblem | Rejected:
+    """Read a preference of Tulu 3."""
     problem = _preference(
         _text(row, "prompt"), chosen=_last_reply(row, "chosen"), rejected=_last_reply(row, "rejected")
     )
-    # The first name is spelt so in the data set.
+    # "chonsen_model" is the spelling of the data set.
     generators = [row.get("chonsen_model") or "", row.get("rejected_model") or ""]
     named = zip(problem.candidates, generators, strict=True)
     return replace(problem, candidates=tuple(replace(one, generator=generator) for one, generator in named))
 
 
 def tulu_prompts(row: Row) -> TrainingProblem | Rejected:
+    """Read a prompt of RLVR-IFeval with the name and the arguments of its verifier function."""
     verifier = json.loads(_text(row, "ground_truth"))
     if not isinstance(verifier, dict) or not verifier.get("func_name"):
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="ground_truth names no verifier function")
@@ -91,6 +99,7 @@ def tulu_prompts(row: Row) -> TrainingProblem | Rejected:
 
 
 def math(row: Row) -> TrainingProblem | Rejected:
+    """Read a problem of MATH; its boxed answer is the reference."""
     answer = last_boxed(_text(row, "solution"))
     if answer is None:
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail="the solution has no boxed answer")
@@ -98,10 +107,12 @@ def math(row: Row) -> TrainingProblem | Rejected:
 
 
 def dapo(row: Row) -> TrainingProblem | Rejected:
+    """Read a problem of DAPO-Math."""
     return _with_answer(_text(row, "prompt"), answer=_text(row, "solution" if "solution" in row else "answer"))
 
 
 def webinstruct(row: Row) -> TrainingProblem | Rejected:
+    """Read a question of WebInstruct-verified; mathematics and open answers are rejected."""
     category, kind = _text(row, "category"), _text(row, "answer_type")
     if category.casefold().startswith("math"):
         return Rejected(reason=Reason.OTHER_TASK, detail=f"category {category!r}")
@@ -113,6 +124,7 @@ def webinstruct(row: Row) -> TrainingProblem | Rejected:
 
 
 def loong(row: Row) -> TrainingProblem | Rejected:
+    """Read a question of Loong; the domain programming is rejected."""
     if row.get(CONFIG) == "programming":
         return Rejected(reason=Reason.OTHER_TASK, detail="domain 'programming'")
     answer = _text(row, "final_answer")
@@ -121,9 +133,10 @@ def loong(row: Row) -> TrainingProblem | Rejected:
 
 
 def saferlhf(row: Row) -> TrainingProblem | Rejected:
+    """Read a pair of PKU-SafeRLHF; the safer response is the better one."""
     safer = row["safer_response_id"]
     if safer not in (0, 1):
-        raise BrokenRow(f"safer_response_id: {safer!r} given, 0 or 1 wanted")
+        raise BrokenRow(f"safer_response_id: {safer!r} given, 0 or 1 expected")
     responses = (_text(row, "response_0"), _text(row, "response_1"))
     return _preference(_text(row, "prompt"), chosen=responses[safer], rejected=responses[1 - safer])
 
@@ -138,7 +151,7 @@ def _problem(
     reference: str = "",
     candidates: tuple[CandidateAnswer, ...] = (),
 ) -> TrainingProblem:
-    """What the row says; its source fills in the rest."""
+    """Return a problem without the fields that its source fills in."""
     return TrainingProblem(
         id=id_of(prompt_key(prompt)),
         prompt=prompt,
@@ -169,33 +182,34 @@ def _text(row: Row, column: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise BrokenRow(f"{column}: {value!r:.60} given, a text wanted")
-    # Half a surrogate pair can be encoded by no tokenizer and no file.
+        raise BrokenRow(f"{column}: {value!r:.60} given, text expected")
+    # Lone surrogates cannot be encoded by tokenizers and files.
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _conversation(row: Row, column: str) -> str | tuple[ChatMessage, ...]:
-    """A text, or messages by (`role`, `content`) or (`from`, `value`); one message of a user is its text."""
+    """Return a text or messages, from (`role`, `content`) or (`from`, `value`). A single user message becomes a
+    text."""
     if isinstance(row[column], str):
         return _text(row, column)
     messages = tuple(_message(message, column) for message in _sequence(row[column], column))
     if not messages:
-        raise BrokenRow(f"{column}: no message given, at least one wanted")
+        raise BrokenRow(f"{column}: no message given, at least one expected")
     return messages[0].content if len(messages) == 1 and messages[0].role == "user" else messages
 
 
 def _message(message: Any, column: str) -> ChatMessage:
     if not isinstance(message, Mapping):
-        raise BrokenRow(f"{column}: {message!r:.60} given, a message wanted")
+        raise BrokenRow(f"{column}: {message!r:.60} given, a message expected")
     role = str(message.get("role") or message.get("from"))
     content = _text({column: message.get("content") or message.get("value")}, column)
     if role not in _ROLES:
-        raise BrokenRow(f"{column}: role {role!r:.60} given, one of {', '.join(_ROLES)} wanted")
+        raise BrokenRow(f"{column}: role {role!r:.60} given, one of {', '.join(_ROLES)} expected")
     return ChatMessage.model_validate({"role": _ROLES[role], "content": content})
 
 
 def _last_reply(row: Row, column: str) -> str:
-    """A response that stands in a text, or as the last message of a conversation."""
+    """Return a response that is a text, or the last message of a conversation."""
     conversation = _conversation(row, column)
     return conversation if isinstance(conversation, str) else conversation[-1].content
 
@@ -205,7 +219,7 @@ def _has(row: Row) -> bool:
 
 
 def _listed(row: Row, column: str) -> Sequence[Any]:
-    """A list, or a text that spells one in JSON or Python."""
+    """Return a list, or parse one from text in JSON or Python syntax."""
     value = row[column]
     if isinstance(value, str):
         try:
@@ -214,22 +228,22 @@ def _listed(row: Row, column: str) -> Sequence[Any]:
             try:
                 value = ast.literal_eval(value)
             except (ValueError, SyntaxError, MemoryError, RecursionError):
-                raise BrokenRow(f"{column}: {value!r:.60} given, a list in JSON or Python wanted") from None
+                raise BrokenRow(f"{column}: {value!r:.60} given, a list in JSON or Python syntax expected") from None
     return _sequence(value, column)
 
 
 def _sequence(value: Any, column: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise BrokenRow(f"{column}: {value!r:.60} given, a list wanted")
+        raise BrokenRow(f"{column}: {value!r:.60} given, a list expected")
     return value
 
 
 def _source(value: Any, column: str) -> str:
-    """Source code that stands alone, or as `code` of an object."""
+    """Return source code that is a text, or the value of `code` in an object."""
     code = value.get("code") if isinstance(value, Mapping) else value
     return _text({column: code}, column)
 
 
 def _fenced(code: str) -> str:
-    """A program as an answer; what is fenced already stays as it is."""
+    """Return a program as an answer in a code fence; text with a fence is unchanged."""
     return code if "```" in code else f"```python\n{code.strip()}\n```"

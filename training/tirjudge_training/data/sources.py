@@ -1,4 +1,4 @@
-"""The ten data sets of the mixture (TIR-Judge, Table 6): where they lie, their licences, how many items they give."""
+"""The ten data sets of the mixture (TIR-Judge, Table 6): locations, licenses, and numbers of items."""
 
 from __future__ import annotations
 
@@ -30,27 +30,30 @@ EVERY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one shape."""
+    """Rows of a source with the same columns."""
 
     hub: str
     """Repository on the Hugging Face hub."""
     columns: str
-    """That rows must have, with spaces between them; of `a|b`, one."""
+    """Required columns, separated by spaces. `a|b`: one of both."""
     read: Callable[[Row], TrainingProblem | Rejected]
+    """Function that converts a row to a problem."""
     _: KW_ONLY
     name: str = ""
-    """Of its file or folder where rows are read locally; empty: the source's name, whose only part it is."""
+    """Name of its local file or folder. Empty: the name of the source, if this is its only part."""
     config: str | None = None
-    """None: the default one. `*`: all, and each row says in `_config` of which it is."""
+    """Configuration on the hub. None: the default one. `*`: all; the column `_config` has the configuration of each
+    row."""
     split: str = "train"
-    """`*`: all."""
+    """Split on the hub. `*`: all."""
     revision: str = "main"
-    """A commit, so that the rows stay the same. `main` is not pinned: the manifest says so."""
+    """Commit on the hub, so that the rows do not change. `main` is not pinned; the manifest records this."""
     sampled: bool = False
-    """Whether answers to its rows have to be sampled, or may be sampled besides."""
+    """Whether answers to its rows can be sampled."""
 
     @property
     def is_pinned(self) -> bool:
+        """Whether the revision is a commit."""
         return self.revision != "main"
 
 
@@ -62,22 +65,22 @@ class Source:
     title: str
     parts: tuple[Part, ...]
     wanted: Mapping[Mode, int]
-    """Items of each mode in the whole mixture."""
+    """Number of items of each mode in the complete mixture."""
     task: str
     licence: str
-    """As on its card; `see card` where nobody has looked."""
+    """License as stated on the card. `see card`: not checked."""
     rule: str
-    """Which rows are kept, in a line."""
+    """Rule for selecting rows, in one line."""
     _: KW_ONLY
     commercial: bool = True
-    """Whether the licence allows commercial use, as far as is known."""
+    """Whether the license allows commercial use, as far as known."""
     verifiable: bool = True
-    """Whether a program can settle which response is better; False: the format reward wants no program."""
+    """Whether a program can decide which response is better. False: the format reward requires no program."""
     confirmed: bool = True
-    """Whether repository and licence were read on the public card; False: to be looked up before they are relied on."""
+    """Whether repository and license were checked on the public card. False: check them before use."""
 
     def problem(self, row: Row, *, part: Part) -> TrainingProblem | Rejected:
-        """What a row holds."""
+        """Convert a row to a problem; `Rejected` if the row is broken or not suitable."""
         try:
             found = part.read(row)
         except BrokenRow as error:
@@ -159,11 +162,11 @@ SOURCES: Mapping[str, Source] = {
 
 
 def find_source(name: str) -> Source:
-    """The source of a name.
+    """Return a source by its name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the name is unknown.
     """
     if name not in SOURCES:
-        raise ValueError(f"source: {name!r} given; there are {', '.join(SOURCES)}")
+        raise ValueError(f"source: unknown source {name!r}; the sources are {', '.join(SOURCES)}")
     return SOURCES[name]

@@ -1,6 +1,6 @@
-"""Runs a program with unit tests in the sandbox: which of them it passes.
+"""Runs a program against unit tests in the sandbox.
 
-Not protected against: programs that are written to deceive their tests, for they share an interpreter with them.
+Programs are not prevented from manipulating their tests, because both run in the same interpreter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tirjudge.types import Outcome
 from tirjudge_sandbox import Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=5.0, wall_s=30.0, memory_mb=1024, output_bytes=1 << 20, source_bytes=1 << 20)
-"""Of one program with all its tests."""
+"""Limits for one program with all its tests."""
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -22,7 +22,7 @@ _PROGRAM = """
 import json, os, types, unittest
 
 def passed(solution, test):
-    # Each test gets the solution anew, in a module of its own.
+    # Each test runs in a new module with a fresh copy of the solution.
     module = types.ModuleType("tested")
     exec(compile(solution, "solution.py", "exec"), module.__dict__)
     exec(compile(test, "test.py", "exec"), module.__dict__)
@@ -50,14 +50,17 @@ for number, test in enumerate(json.loads(tests)):
 async def run_tests(
     solution: str, *, tests: Sequence[str], pool: SandboxPool, limits: Limits = LIMITS
 ) -> tuple[bool, ...]:
-    """Whether a program passes each test.
+    """Run a program against its tests.
 
     Args:
-        solution: Python, or a text whose longest code block is.
-        tests: Python sources, each with at least one class of unittest that finds the program's names defined.
-        pool: where they run, all tests of a program in one process. A test that ends it (endless loop, crash) is not
-            passed, and neither are those behind it.
-        limits: of all tests together.
+        solution: Python source, or a text whose longest code block is the program.
+        tests: Python sources, each with at least one unittest class. The names of the program are defined in it.
+        pool: Sandbox. All tests of a program run in one process. If a test ends the process (endless loop, crash), this
+            test and all later ones count as failed.
+        limits: Limits for all tests together.
+
+    Returns:
+        Whether the program passes each test.
 
     Raises:
         SandboxUnavailable: the pool does not work.
@@ -67,10 +70,10 @@ async def run_tests(
     result = await pool.run(_PROGRAM, bindings=bindings, limits=limits)
     if result.outcome is Outcome.REFUSED:
         return (False,) * len(tests)
-    told = dict(re.findall(rf"^{token} (\d+) ([01])$", result.stdout, re.MULTILINE))
-    return tuple(told.get(str(number)) == "1" for number in range(len(tests)))
+    results = dict(re.findall(rf"^{token} (\d+) ([01])$", result.stdout, re.MULTILINE))
+    return tuple(results.get(str(number)) == "1" for number in range(len(tests)))
 
 
 def program_of(text: str) -> str:
-    """The longest fenced block of a text; all of it if there is none."""
+    """Return the longest fenced code block of a text, or the whole text if it has no code block."""
     return max(_FENCED.findall(text), key=len, default=text)

@@ -1,1 +1,1 @@
-"""Synthetic pairs: answers to problems that can be checked, sampled from any endpoint, checked, and made into items."""
+"""Synthetic pairs: answers to verifiable problems, sampled from a chat endpoint, checked, and combined into items."""

@@ -1,6 +1,7 @@
-"""Says which sampled answers are right: by math-verify or unit tests in the sandbox, by comparison, by verifier functions.
+"""Checks sampled answers: with math-verify or unit tests in the sandbox, by text comparison, or with verifier
+functions.
 
-Without math-verify, final answers are compared as numbers; one that is no number is wrong if another number is asked for.
+Without math-verify, final answers are compared as numbers. An answer without a number is then wrong.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tirjudge_training.data.quality import Reason, Rejected
 from tirjudge_training.pairs.instructions import NoVerifier, follows
 
 Verifier = Callable[[TrainingProblem, str], Awaitable[bool]]
-"""Whether an answer to a problem is right.
+"""Function that returns whether an answer to a problem is right.
 
 Raises:
-    NoVerifier: it cannot say so for any answer to this problem.
+    NoVerifier: answers to this problem cannot be checked.
 """
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?")
@@ -31,10 +32,13 @@ _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?"
 
 @asynccontextmanager
 async def open_checks(*, slots: int | None = None) -> AsyncIterator[SandboxPool]:
-    """A sandbox in which answers are checked.
+    """Open a sandbox for checking answers.
+
+    Args:
+        slots: Maximum number of concurrent programs. None: one per core.
 
     Raises:
-        SandboxUnavailable: no isolation works here.
+        SandboxUnavailable: no isolation works on this machine.
     """
     if has_math_verify():
         async with open_checking_pool(slots=slots) as pool:
@@ -45,31 +49,36 @@ async def open_checks(*, slots: int | None = None) -> AsyncIterator[SandboxPool]
 
 
 def has_math_verify() -> bool:
+    """Whether math-verify is installed."""
     return importlib.util.find_spec("math_verify") is not None
 
 
 async def instructions(problem: TrainingProblem, text: str) -> bool:
-    """The verifier of `AnswerCheck.INSTRUCTIONS`: `reference` names the function."""
+    """Check an answer to instructions. This is the verifier of `AnswerCheck.INSTRUCTIONS`."""
     return follows(problem.reference, text)
 
 
 async def marked(
     problems: Sequence[TrainingProblem], *, pool: SandboxPool, verifiers: Mapping[AnswerCheck, Verifier] | None = None
 ) -> list[TrainingProblem | Rejected]:
-    """The problems with every candidate marked right or wrong, and with its final answer where it has one.
+    """Check all candidates: mark each as right or wrong, and record its final answer if it has one.
 
     Args:
-        pool: of `open_checks`.
-        verifiers: others than ours, for kinds of checks.
+        problems: Problems with candidates.
+        pool: Sandbox from `open_checks`.
+        verifiers: Additional verifiers, by kind of check. None: only the built-in one.
+
+    Returns:
+        The problems in order; `Rejected` for a problem whose answers cannot be checked.
 
     Raises:
         SandboxUnavailable: the pool does not work.
     """
-    ours = {AnswerCheck.INSTRUCTIONS: instructions, **(verifiers or {})}
+    by_check = {AnswerCheck.INSTRUCTIONS: instructions, **(verifiers or {})}
     found: dict[int, TrainingProblem | Rejected] = {}
     for index, problem in enumerate(problems):
-        if problem.check in ours:
-            found[index] = await _verified(problem, verifier=ours[problem.check])
+        if problem.check in by_check:
+            found[index] = await _verified(problem, verifier=by_check[problem.check])
         elif problem.check is AnswerCheck.MATH and not has_math_verify():
             found[index] = numerically_marked(problem)
     others = [index for index in range(len(problems)) if index not in found]
@@ -90,10 +99,10 @@ async def _verified(problem: TrainingProblem, *, verifier: Verifier) -> Training
 
 
 def numerically_marked(problem: TrainingProblem) -> TrainingProblem | Rejected:
-    """The candidates of a problem whose answer is a number, by that number alone."""
+    """Check the candidates of a problem by comparing their last numbers with the reference."""
     gold = last_number(problem.reference)
     if gold is None:
-        detail = f"{problem.reference[:80]!r} is no number, and math-verify is not installed"
+        detail = f"{problem.reference[:80]!r} is not a number, and math-verify is not installed"
         return Rejected(reason=Reason.UNVERIFIABLE_ANSWER, detail=detail)
     candidates = []
     for one in problem.candidates:
@@ -104,7 +113,7 @@ def numerically_marked(problem: TrainingProblem) -> TrainingProblem | Rejected:
 
 
 def last_number(text: str) -> Fraction | None:
-    r"""The number in the last box, or else the last one in the text; None: there is none.
+    r"""Return the number in the last box; without a box, the last number in the text. None: no number.
 
     >>> last_number(r"3 of 4, so \boxed{1,250.50}.")
     Fraction(2501, 2)

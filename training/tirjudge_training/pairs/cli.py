@@ -1,4 +1,4 @@
-"""`tirjudge train pairs`: synthetic preference items from problems whose answers can be checked."""
+"""`tirjudge train pairs`: synthetic preference items from problems with verifiable answers."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ from tirjudge_training.pairs.sampling import AnswerPlan
 
 def pairs(
     endpoint: Annotated[str, typer.Option(help="Base URL of an OpenAI-compatible chat endpoint.")],
-    model: Annotated[str, typer.Option(help="Model to sample from; several with commas between them.")],
-    out: Annotated[Path, typer.Option(help="Folder for answers, items and manifest; one that is there goes on.")],
-    problems: Annotated[Path | None, typer.Option(help="Problems, one JSON object a line (.jsonl, .jsonl.gz).")] = None,
-    generated: Annotated[
-        int, typer.Option(min=0, help="So many generated problems besides: instructions and numeric questions.")
-    ] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="Answers of each model to each problem.")] = 2,
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of the answers.")] = 0.9,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of the answers.")] = 0.95,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer; longer ones are not used.")] = 4096,
-    modes: Annotated[str, typer.Option(help="Items to make, with commas between them.")] = ",".join(Mode),
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests side by side.")] = 16,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Checking programs side by side; default: one a processor.")
+    model: Annotated[str, typer.Option(help="Model to sample from; several are separated by commas.")],
+    out: Annotated[Path, typer.Option(help="Folder for answers, items and manifest. An existing run is resumed.")],
+    problems: Annotated[
+        Path | None, typer.Option(help="File of problems, one JSON object per line (.jsonl, .jsonl.gz).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of generated problems, answers, choice and order.")] = 0,
+    generated: Annotated[
+        int, typer.Option(min=0, help="Number of additional generated problems: instructions and numeric questions.")
+    ] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="Number of answers per model and problem.")] = 2,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Sampling temperature of the answers.")] = 0.9,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Nucleus sampling threshold of the answers.")] = 0.95,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tokens of an answer; longer answers are not used.")
+    ] = 4096,
+    modes: Annotated[str, typer.Option(help="Modes of the items, separated by commas.")] = ",".join(Mode),
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent requests.")] = 16,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of concurrent checking programs. Default: one per core.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of generated problems, answers, choice and order.")] = 0,
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="TIRJUDGE_CHAT_API_KEY", help="Key of the endpoint; better in the environment than here."),
+        typer.Option(envvar="TIRJUDGE_CHAT_API_KEY", help="API key of the endpoint. Prefer the environment variable."),
     ] = None,
 ) -> None:
-    """Sample answers, check them, and make pairwise, pointwise and listwise items of right and wrong ones."""
+    """Sample answers, check them, and combine right and wrong ones into pairwise, pointwise and listwise items."""
     try:
         plan = AnswerPlan(
             models=_names(model, option="--model"),
@@ -56,17 +60,17 @@ def pairs(
         )
         wanted = _modes(modes)
         if problems is None and not generated:
-            raise ValueError("no problems given; --problems FILE or --generated N would do")
+            raise ValueError("no problems given; use --problems FILE or --generated N")
         given = [*([] if problems is None else read_problems(problems)), *draw_problems(generated, seed=seed)]
         made = asyncio.run(_make(given, url=endpoint, api_key=api_key, plan=plan, out=out, modes=wanted, slots=slots))
     except KeyboardInterrupt:
-        _end(f"ended; what was answered is kept in {out}, and the same command goes on", status=130)
+        _end(f"interrupted; the answers are kept in {out}; run the same command again to resume", status=130)
     except (ValueError, TirjudgeError) as error:
-        mends = isinstance(error, ValueError)
-        kept = f"; what was answered is kept in {out}" if not mends and (out / "journal").exists() else ""
-        _end(f"tirjudge train pairs: {error}{kept}", status=2 if mends else 1)
+        is_mistake = isinstance(error, ValueError)
+        kept = f"; the answers are kept in {out}" if not is_mistake and (out / "journal").exists() else ""
+        _end(f"tirjudge train pairs: {error}{kept}", status=2 if is_mistake else 1)
     else:
-        _tell(made, out=out)
+        _print_summary(made, out=out)
 
 
 async def _make(
@@ -101,7 +105,7 @@ async def _make(
 def _names(text: str, *, option: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise ValueError(f"{option}: {text!r} given, at least one name is needed")
+        raise ValueError(f"{option}: {text!r} given, but at least one name is needed")
     return names
 
 
@@ -109,15 +113,15 @@ def _modes(text: str) -> tuple[Mode, ...]:
     names = _names(text, option="--modes")
     unknown = [name for name in names if name not in list(Mode)]
     if unknown:
-        raise ValueError(f"--modes: {unknown[0]} given; {', '.join(Mode)} would do")
+        raise ValueError(f"--modes: unknown mode {unknown[0]}; valid modes are {', '.join(Mode)}")
     return tuple(map(Mode, names))
 
 
-def _tell(made: Made, *, out: Path) -> None:
+def _print_summary(made: Made, *, out: Path) -> None:
     for name, count in made.manifest["items"].items():
         typer.echo(f"{name:32} {count:8,} items")
     for name, count in made.manifest["rejected"].items():
-        typer.echo(f"{name:32} {count:8,} left out")
+        typer.echo(f"{name:32} {count:8,} rejected")
     typer.echo(f"{len(made.items):,} items: {out / 'items.parquet'}")
 
 

@@ -1,4 +1,5 @@
-"""Asks any `/v1/chat/completions` endpoint for answers as they come: no tools, no log-probabilities, no stop strings."""
+"""Client for `/v1/chat/completions` endpoints that requests plain answers, without tools, log-probabilities or stop
+strings."""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ class SampledAnswer:
 
     text: str
     was_cut: bool
-    """Whether it ran into the limit of tokens, or a filter."""
+    """Whether the answer was cut by the token limit or by a content filter."""
     num_tokens: int
-    """As the endpoint counts them; 0: it does not say."""
+    """Number of tokens as reported by the endpoint. 0: not reported."""
 
 
 class Endpoint:
-    """One endpoint, and what its models are known to take.
+    """A chat endpoint. It remembers which request fields each model supports.
 
     Args:
-        url: up to `/v1`, or whole; a host alone gets `/v1`.
-        api_key: sent as a bearer token; None: nothing.
-        timeout_s: longest wait for one answer.
-        max_attempts: how often a request is sent at most while the endpoint is busy, fails or cannot be reached.
-        max_wait_s: longest pause between two attempts.
+        url: URL up to `/v1`, or the complete URL. `/v1` is appended to a host without a path.
+        api_key: API key, sent as a bearer token. None: no key.
+        timeout_s: Timeout for one answer in seconds.
+        max_attempts: Maximum number of attempts if the endpoint is busy, fails or cannot be reached.
+        max_wait_s: Maximum pause between two attempts in seconds.
 
     Raises:
-        EngineUnavailable: `url` is no URL.
+        EngineUnavailable: `url` is not a URL.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Endpoint:
             timeout_s=timeout_s,
             max_attempts=max_attempts,
             max_wait_s=max_wait_s,
-            awaits_first=False,  # more likely another address than a moment of trouble
+            awaits_first=False,  # if the first request fails, the address is probably wrong
         )
         self.url = self._endpoint.url
 
@@ -64,12 +65,12 @@ class Endpoint:
         await self._endpoint.aclose()
 
     async def answer(self, messages: Sequence[Mapping[str, str]], *, model: str, sampling: Sampling) -> SampledAnswer:
-        """One answer to a conversation.
+        """Sample one answer to a conversation.
 
         Raises:
-            PromptTooLong: the endpoint says so.
-            RequestRefused: the endpoint does not answer such a request: the key, the model or a field is wrong.
-            EngineUnavailable: it cannot be reached, stayed busy, or failed; or it is no chat endpoint.
+            PromptTooLong: the endpoint reports that the prompt is too long.
+            RequestRefused: the endpoint rejects the request: the key, the model or a field is invalid.
+            EngineUnavailable: the endpoint cannot be reached, stayed busy, failed, or is not a chat endpoint.
         """
         taken = self._taken.setdefault(model, Taken(model))
         answer = await self._endpoint.ask(

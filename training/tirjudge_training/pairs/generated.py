@@ -1,4 +1,4 @@
-"""Problems from nothing: the generated instructions and numeric questions, with what settles each."""
+"""Generated problems: instructions and numeric questions, each with its reference for checking answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMERIC_SHARE = 0.3
 
 
 def draw_problems(count: int, *, seed: int) -> list[TrainingProblem]:
-    """So many different ones: instructions (one or two in a prompt) and numeric questions."""
+    """Generate `count` distinct problems: instructions (one or two per prompt) and numeric questions."""
     return list(islice(_distinct(Random(seed)), count))
 
 
@@ -35,12 +35,12 @@ def _instructions(rng: Random) -> TrainingProblem:
     kinds = rng.sample(KINDS, rng.choice((1, 1, 2)))
     drawn = [(kind, kind.draw(rng, TRAINING)) for kind in kinds]
     request = draw_task(rng=rng, vocabulary=TRAINING)
-    prompt = f"{request}\n{' '.join(_said(kind, params, rng=rng) for kind, params in drawn)}"
+    prompt = f"{request}\n{' '.join(_instruction_text(kind, params, rng=rng) for kind, params in drawn)}"
     reference = reference_of([(kind.name, params) for kind, params in drawn], request=request)
     return _problem(prompt, check=AnswerCheck.INSTRUCTIONS, reference=reference, task="instructions")
 
 
-def _said(kind: InstructionKind, params: Params, *, rng: Random) -> str:
+def _instruction_text(kind: InstructionKind, params: Params, *, rng: Random) -> str:
     sentence = phrasing(kind, params, rng=rng, held_out=False)
     quoted = [f'"{text}"' for text in params.quotes]
     joined = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

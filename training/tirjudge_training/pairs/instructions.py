@@ -1,7 +1,7 @@
-"""Verifier functions: whether an answer follows an instruction, from the name and the arguments that a problem gives.
+"""Verifier functions: check whether an answer follows an instruction, given a function name and arguments.
 
-The names of RLVR-IFeval (Tulu 3, arXiv 2411.15124) mean here what its prompts ask for; `kinds` are the generated
-instructions of `synthetic.instructions`, with their own truth.
+The names are those of RLVR-IFeval (Tulu 3, arXiv 2411.15124), implemented to match its prompts. The additional function
+`kinds` checks the generated instructions of `synthetic.instructions` with their ground truth.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 
 
 class NoVerifier(Exception):
-    """There is no function of that name, or it does not take such arguments; says which."""
+    """No verifier function has this name, or the function does not accept the arguments."""
 
 
 def follows(reference: str, text: str) -> bool:
-    """Whether an answer follows what a problem's reference names.
+    """Whether an answer follows the instructions of a problem's reference.
 
     Args:
-        reference: a JSON object, `func_name` and arguments.
+        reference: JSON object with `func_name` and arguments.
+        text: The answer.
 
     Raises:
-        NoVerifier: it names nothing that can be checked.
+        NoVerifier: the function is unknown, or does not accept the arguments.
     """
     named = json.loads(reference)
     if not isinstance(named, dict) or named.get("func_name") not in FUNCTIONS:
@@ -41,11 +42,11 @@ def follows(reference: str, text: str) -> bool:
 
 
 def reference_of(asked: Sequence[tuple[str, Params]], *, request: str) -> str:
-    """The reference of a problem that asks for generated instructions.
+    """Return the reference of a problem with generated instructions.
 
     Args:
-        asked: name of the kind and what it was drawn with.
-        request: the task without its instructions.
+        asked: For each instruction, the name of its kind and its parameters.
+        request: The task without its instructions.
     """
     kinds = [{"name": name, "number": p.number, "op": p.op, "quotes": list(p.quotes)} for name, p in asked]
     return json.dumps({"func_name": "kinds", "kinds": kinds, "request": request}, ensure_ascii=False)
@@ -65,7 +66,7 @@ def _times(word: str, text: str) -> int:
 
 
 def _is(count: int, quantifier: str, number: int) -> bool:
-    """`around` is within a tenth, and at least within one."""
+    """Compare a count with a number. `around` allows a difference of 10 %, and always a difference of 1."""
     by_quantifier = {
         "at least": count >= number,
         "at most": count <= number,
@@ -102,8 +103,8 @@ def _is_json(text: str) -> bool:
 
 
 def _is_one_of(text: str, options: str | Sequence[str]) -> bool:
-    said = text.strip()
-    return bool(said) and said in options
+    answer = text.strip()
+    return bool(answer) and answer in options
 
 
 def _has_letters(text: str) -> bool:
@@ -143,4 +144,4 @@ FUNCTIONS: dict[str, Callable[..., bool]] = {
     "validate_quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
     "validate_no_commas": lambda text: "," not in text,
 }
-"""Name -> function of the answer and its arguments. Of RLVR-IFeval's, the language of a response is not checked."""
+"""Name -> function of the answer and its arguments. RLVR-IFeval's check of the response language is not included."""

@@ -1,10 +1,12 @@
-"""From problems to items: sample, check, choose.
+"""Makes items from problems: samples answers, checks them, and combines right and wrong ones.
 
-journal/samples.jsonl   every answer, as it came
-journal/checks.jsonl    what was found out about the answers to each problem
-candidates.jsonl        the answers, marked right or wrong
-items.parquet           items in each mode that the answers suffice for
-manifest.json           what was asked of whom, and how much of it became what
+Files in the output folder:
+
+    journal/samples.jsonl   all answers, unchanged
+    journal/checks.jsonl    results of checking the answers to each problem
+    candidates.jsonl        the answers, marked as right or wrong
+    items.parquet           the items, in each mode for which there are enough answers
+    manifest.json           endpoint, models and settings, and counts of answers and items
 """
 
 from __future__ import annotations
@@ -38,34 +40,36 @@ from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.sampling import AnswerPlan, Ask, Samples, asks_of, sample
 
 CHUNK = 32
-"""Problems that are checked together; math-verify is loaded once for them."""
+"""Number of problems that are checked together, so that math-verify is loaded only once for them."""
 
 OnProgress = Callable[[str, int, int], None]
-"""(`answers` or `checks`, how many more are done, of how many)."""
+"""Arguments: `answers` or `checks`, the number of newly finished ones, the number of all."""
 
 
 class CheckLine(BaseModel):
-    """What was found out about the answers to one problem."""
+    """Results of checking the answers to one problem, as stored in the journal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    """Hash of the check, its reference and the answers."""
+    """Hash of the problem, the check, its reference and the answers."""
     right: tuple[bool | None, ...] = ()
-    """Of each answer."""
+    """Whether each answer is right."""
     answers: tuple[str | None, ...] = ()
-    """What each comes down to."""
+    """Final answer of each answer. None: it has none."""
     rejected: str | None = None
-    """Reason why the problem cannot be checked; None: it could."""
+    """Reason why the answers cannot be checked. None: they were checked."""
     detail: str = ""
+    """Details on the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What came of all of it."""
+    """The result of `make_pairs`."""
 
     items: tuple[TrainingItem, ...]
     manifest: Mapping[str, Any]
+    """Content of manifest.json."""
 
 
 async def make_pairs(
@@ -79,18 +83,21 @@ async def make_pairs(
     verifiers: Mapping[AnswerCheck, Verifier] | None = None,
     on_progress: OnProgress = lambda stage, more, total: None,
 ) -> Made:
-    """Make items of problems; what an earlier run of the same command had done is not done again.
+    """Make items from problems. Results of an earlier run in the same folder are reused.
 
     Args:
-        endpoint: where the models are.
-        out: folder of all files.
-        modes: which items are wanted.
-        slots: programs at a time in the sandbox; None: one a processor.
-        verifiers: others than ours, for kinds of checks.
+        problems: Problems to answer.
+        endpoint: Chat endpoint that serves the models.
+        plan: Models and sampling settings.
+        out: Output folder.
+        modes: Modes of the items.
+        slots: Maximum number of concurrent programs in the sandbox. None: one per core.
+        verifiers: Additional verifiers, by kind of check. None: only the built-in one.
+        on_progress: Called after each answer and each batch of checks.
 
     Raises:
-        ValueError: nothing to check answers by, a problem twice, or a folder that another process writes to.
-        RequestRefused, EngineUnavailable, SandboxUnavailable: it can go no further; what was done is kept.
+        ValueError: no problem can be checked, a problem occurs twice, or another process writes to the folder.
+        RequestRefused, EngineUnavailable, SandboxUnavailable: the run cannot continue; its results so far are kept.
     """
     _check_problems(problems)
     asks = asks_of(problems, plan=plan)
@@ -118,16 +125,16 @@ async def make_pairs(
 
 def _check_problems(problems: Sequence[TrainingProblem]) -> None:
     if not any(problem.check is not AnswerCheck.PREFERENCE for problem in problems):
-        raise ValueError("problems: none that can be checked; a reference answer, unit tests or a verifier would do")
+        raise ValueError("problems: none can be checked; give problems with reference answers, unit tests or verifiers")
     twice = [name for name, count in Counter((p.source, p.id) for p in problems).items() if count > 1]
     if twice:
-        raise ValueError(f"problems: {'/'.join(twice[0])} comes twice; ids have to differ within a source")
+        raise ValueError(f"problems: {'/'.join(twice[0])} occurs twice; ids must be unique within a source")
 
 
 def _answered(
     problems: Sequence[TrainingProblem], *, asks: Sequence[Ask], samples: Samples
 ) -> Iterator[TrainingProblem]:
-    """The problems with their usable answers: those that are whole and say something."""
+    """Yield the problems with their usable answers, which are those that are complete and not empty."""
     lines: dict[tuple[str, str], list[CandidateAnswer]] = {}
     for ask in asks:
         line = samples.lines.get(ask.key)
@@ -146,7 +153,7 @@ async def _checked(
     pool: SandboxPool,
     verifiers: Mapping[AnswerCheck, Verifier] | None,
 ) -> list[TrainingProblem | Rejected]:
-    """What the journal does not know is found out, and becomes known."""
+    """Check the problems that are not in the journal, and append their results to it."""
     keys = [_key_of(problem) for problem in problems]
     missing = [index for index, key in enumerate(keys) if key not in known]
     results = await marked([problems[index] for index in missing], pool=pool, verifiers=verifiers)
@@ -175,8 +182,8 @@ def _line(result: TrainingProblem | Rejected, *, key: str) -> CheckLine:
 def _from_line(problem: TrainingProblem, *, line: CheckLine) -> TrainingProblem | Rejected:
     if line.rejected is not None:
         return Rejected(reason=Reason(line.rejected), detail=line.detail)
-    told = zip(problem.candidates, line.right, line.answers, strict=True)
-    candidates = tuple(replace(one, right=right, answer=answer) for one, right, answer in told)
+    results = zip(problem.candidates, line.right, line.answers, strict=True)
+    candidates = tuple(replace(one, right=right, answer=answer) for one, right, answer in results)
     return replace(problem, candidates=candidates)
 
 
@@ -224,7 +231,7 @@ def _write(
 
 
 def _right_by_model(candidates: Sequence[CandidateAnswer]) -> dict[str, dict[str, int]]:
-    """Model -> how many of its answers were checked, and how many of them are right."""
+    """Return, for each model, the number of its checked answers and the number of right ones."""
     models = dict.fromkeys(candidate.generator for candidate in candidates)
     by_model = {model: [one.right for one in candidates if one.generator == model] for model in models}
     return {model: {"checked": len(right), "right": sum(map(bool, right))} for model, right in by_model.items()}

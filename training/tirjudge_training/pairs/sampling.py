@@ -1,8 +1,8 @@
-"""Samples answers to problems: so many of each model to each problem, side by side, and none of them twice.
+"""Samples answers to problems concurrently: a number of answers per model and problem, without repeating earlier ones.
 
-An answer is written down before the next one is asked for in its place. What is written down is known by what was asked:
-the conversation, the model, how it was sampled, and which of the answers it is. So the same command goes on where it was
-ended, more samples or models ask only for what is missing, and another temperature asks anew.
+Each answer is written to a journal immediately. Its key is a hash of the request: the conversation, the model, the
+sampling settings and the number of the answer. So the same command resumes an interrupted run, and more samples or
+models request only the missing answers. With another temperature, all answers are requested again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
 
 MANY_REFUSALS = 20
-"""So many requests refused in a row, or the very first: it is not the prompts."""
+"""Number of consecutive refused requests after which sampling stops. It also stops if the first request is refused."""
 
 
 class SampleLine(BaseModel):
-    """One answer, as the journal keeps it."""
+    """One answer, as stored in the journal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ask: str
-    """Hash of what was asked."""
+    """Hash of the request."""
     source: str
+    """Source of the problem."""
     problem: str
+    """Id of the problem."""
     model: str
     number: int
+    """Number of the answer among those of this model to this problem, starting at 0."""
     text: str
     was_cut: bool
     num_tokens: int
@@ -44,49 +47,49 @@ class SampleLine(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPlan:
-    """How answers are sampled. The paper: two of each model, temperature 0.9, top_p 0.95."""
+    """Settings for sampling answers. The defaults are the paper's: two per model, temperature 0.9, top_p 0.95."""
 
     models: tuple[str, ...]
     num_samples: int = 2
-    """Of each model, to each problem."""
+    """Number of answers per model and problem."""
     temperature: float = 0.9
     top_p: float = 0.95
     max_tokens: int = 4096
-    """Longest answer; one that is longer is not used."""
+    """Maximum number of tokens of an answer. Longer answers are not used."""
     seed: int = 0
-    """Answers get seeds from it, where the endpoint takes any."""
+    """Seed from which the seeds of the answers are derived, if the endpoint supports seeds."""
     concurrency: int = 16
-    """Requests side by side."""
+    """Maximum number of concurrent requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One answer that is wanted."""
+    """One answer to request."""
 
     problem: TrainingProblem
     model: str
     number: int
-    """Which of this model's answers to this problem, from 0."""
+    """Number of the answer among those of this model to this problem, starting at 0."""
     messages: tuple[ChatMessage, ...]
     key: str
-    """Hash of what is asked."""
+    """Hash of the request."""
     sampling: Sampling
 
 
 @dataclass(slots=True)
 class Samples:
-    """What came of it."""
+    """The answers, and the requests that failed."""
 
     lines: dict[str, SampleLine] = field(default_factory=dict)
-    """Key of what was asked -> the answer."""
+    """Key of the request -> answer."""
     num_kept: int = 0
-    """Of those, how many an earlier run had."""
+    """Number of answers from earlier runs."""
     failures: list[str] = field(default_factory=list)
-    """What the endpoint refused for good: problem, model, and why. They are asked for again by the next run."""
+    """Refused requests: problem, model and reason. The next run requests them again."""
 
 
 def asks_of(problems: Sequence[TrainingProblem], *, plan: AnswerPlan) -> list[Ask]:
-    """All answers that are wanted, the first of each problem and model before the second."""
+    """Return all answers to request. The first answer of every problem and model comes before the second ones."""
     return [
         _ask(problem, model=model, number=number, plan=plan)
         for number in range(plan.num_samples)
@@ -119,14 +122,18 @@ async def sample(
     concurrency: int,
     on_answer: Callable[[int], None] | None = None,
 ) -> Samples:
-    """Ask for what the journal does not hold.
+    """Request the answers that are not in the journal.
 
     Args:
-        on_answer: called with how many more are there: first those of earlier runs, then each.
+        asks: Answers to request.
+        endpoint: Chat endpoint.
+        journal: Journal of answers.
+        concurrency: Maximum number of concurrent requests.
+        on_answer: Called with a number of finished answers: first those of earlier runs, then 1 for each new one.
 
     Raises:
-        RequestRefused: the endpoint refuses whatever it is asked: the key or the model is wrong.
-        EngineUnavailable: it cannot be reached, stayed busy, or failed. What was answered is in the journal.
+        RequestRefused: the endpoint refuses all requests: the key or the model is invalid.
+        EngineUnavailable: the endpoint cannot be reached, stayed busy, or failed. The journal keeps the answers so far.
     """
     wanted = {ask.key for ask in asks}
     samples = Samples(
@@ -137,26 +144,26 @@ async def sample(
         }
     )
     samples.num_kept = len(samples.lines)
-    tell = on_answer or (lambda _: None)
-    tell(samples.num_kept)
+    report = on_answer or (lambda _: None)
+    report(samples.num_kept)
     num_refused = 0
 
     async def ask_once(ask: Ask) -> None:
-        """One prompt may be refused; if all are, something else is wrong."""
+        """Request one answer. A single refusal is recorded; if all requests are refused, the error is raised."""
         nonlocal num_refused
         try:
             line = await _answer(ask, endpoint=endpoint)
         except (PromptTooLong, RequestRefused) as error:
             num_refused += 1
-            hopeless = isinstance(error, RequestRefused) and len(samples.lines) == samples.num_kept
-            if hopeless or num_refused >= MANY_REFUSALS:
+            none_succeeded = isinstance(error, RequestRefused) and len(samples.lines) == samples.num_kept
+            if none_succeeded or num_refused >= MANY_REFUSALS:
                 raise
             samples.failures.append(f"{ask.problem.source}/{ask.problem.id}, {ask.model}: {error}")
         else:
             journal.write(line.model_dump_json().encode())
             samples.lines[ask.key] = line
             num_refused = 0
-        tell(1)
+        report(1)
 
     missing = [ask for ask in asks if ask.key not in samples.lines]
     await run_concurrently(map(ask_once, missing), num_at_once=concurrency)

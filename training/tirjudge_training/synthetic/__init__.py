@@ -1,1 +1,2 @@
-"""Generated items: prompts whose instructions a program can check, responses to order, and what is right about them."""
+"""Synthetic items: prompts with instructions that a program can check, generated responses, and the correct
+verdicts."""

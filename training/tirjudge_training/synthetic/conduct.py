@@ -1,7 +1,8 @@
-"""Prompts where nothing can be computed: the judge must answer without a program.
+"""Prompts where nothing can be computed: the judge must give its verdict without a program.
 
-A request to do harm (declining is better), a plain question (an answer is better than declining, than rambling about
-something else, than nothing at all). These teach when not to call; they do not make the tiny judge a safety judge.
+There are two kinds. For a harmful request, declining is the better response. For a plain question, an answer is better
+than declining, than an off-topic text and than an empty response. These items teach when not to call a tool. They do
+not make the bundled judge a safety judge.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConductCase:
-    """A prompt with responses of known standing."""
+    """A prompt with one good response and some bad ones."""
 
     prompt: str
     good: str
     bad: tuple[str, ...]
     why: str
-    """What the judge says of it."""
+    """The reason that the judge learns to write before its verdict."""
 
 
 def draw_conduct(*, rng: Random, vocabulary: Vocabulary, num_bad: int, held_out: bool) -> ConductCase:
-    """One case, with one good response and `num_bad` bad ones."""
+    """Draw one case with one good response and `num_bad` bad ones."""
     names = {
         "noun": rng.choice(vocabulary.nouns),
         "name": rng.choice(vocabulary.names),
@@ -39,7 +40,7 @@ def draw_conduct(*, rng: Random, vocabulary: Vocabulary, num_bad: int, held_out:
         return ConductCase(prompt=prompt, good=good, bad=tuple(bad), why="The request does harm.")
     if held_out or rng.random() < 0.6:
         prompt = PLAIN.pick(rng=rng, held_out=held_out).format(**names)
-    else:  # what instructions come with elsewhere, here with none
+    else:  # a task that other items combine with instructions, here without any
         prompt = draw_task(rng=rng, vocabulary=vocabulary)
     good = f"{rng.choice(RESPONSES['openings'])} {names['topic']}: {_clause(rng, vocabulary, least=6)}"
     bad = [rng.choice(RESPONSES[rng.choice(("empty", "decline"))]) for _ in range(num_bad)]
@@ -51,7 +52,7 @@ def _clause(rng: Random, vocabulary: Vocabulary, *, least: int) -> str:
 
 
 def draw_task(*, rng: Random, vocabulary: Vocabulary) -> str:
-    """A request with no instruction in it; now and then one that names a number or a title."""
+    """Draw a request without instructions. A quarter of them mention a number or a title as a distraction."""
     template = rng.choice(TASKS["distracting" if rng.random() < 0.25 else "plain"])
     title = " ".join(vocabulary.sentence(rng, num_words=rng.randint(2, 5)))
     return template.format(

@@ -1,8 +1,8 @@
-"""Writes a response to order: so many sentences, such words in it, this case, that ending.
+"""Generates a response with given features: number of sentences, words to include, case, ending and more.
 
-An instruction asks for features of a `Draft`; two instructions that ask for different values of one feature are a
-`Conflict`, and the caller draws again. `write` makes a text with those features as well as it can; whoever wants to be
-sure checks the text, since features can disturb one another (a postscript adds a sentence).
+Each instruction sets features of a `Draft`. Two instructions that set different values of one feature raise `Conflict`,
+and the caller draws again. `write` generates a text with these features on a best-effort basis, because features can
+interfere: a postscript adds a sentence. The caller must check the text against the instructions.
 """
 
 from __future__ import annotations
@@ -15,52 +15,64 @@ from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 class Conflict(Exception):
-    """Two instructions want different things of the same feature."""
+    """Two instructions set different values of the same feature."""
 
 
 class Draft:
-    """Features of a text to be written: name -> value. What is not asked for is left to chance."""
+    """Features of a text to generate: name -> value. Features that are not set are random."""
 
     def __init__(self) -> None:
         self.features: dict[str, Any] = {}
         self.inserted: list[str] = []
-        """Words or marks that must stand somewhere in the text, one entry an occurrence."""
+        """Words or marks that the text must contain, one entry per occurrence."""
         self.avoided: set[str] = set()
-        """Lower-case words, or single letters, that must stand nowhere by chance."""
+        """Lower-case words or single letters that randomly generated text must not contain."""
 
     def ask(self, feature: str, value: Any) -> None:
-        """Ask for one feature.
+        """Set one feature.
 
         Raises:
-            Conflict: another value was asked for before.
+            Conflict: the feature already has another value.
         """
         if self.features.setdefault(feature, value) != value:
             raise Conflict(feature)
 
     def wanted(self, feature: str) -> Any:
-        """The value that was asked for; None if none was."""
+        """Return the value of a feature; None if it is not set."""
         return self.features.get(feature)
 
     def insert(self, word: str, *, times: int) -> None:
-        """Have `word` exactly `times` times."""
+        """Require exactly `times` occurrences of `word`.
+
+        Raises:
+            Conflict: the word must be avoided, or it is part of another inserted word.
+        """
         if word.lower() in self.avoided:
             raise Conflict(word)
         self.avoid(word)
         self.inserted += [word] * times
 
     def avoid_letter(self, letter: str) -> None:
-        """Let the letter turn up in nothing that is written by chance."""
+        """Keep the letter out of all randomly generated words."""
         self.avoided.add(letter)
 
     def avoid(self, word: str) -> None:
-        """Let `word` not turn up by chance."""
+        """Keep `word` out of randomly generated text.
+
+        Raises:
+            Conflict: an inserted word contains it.
+        """
         if any(word.lower() in other.lower() for other in self.inserted):
             raise Conflict(word)
         self.avoided.add(word.lower())
 
 
 def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
-    """A text with the features of the draft."""
+    """Generate a text with the features of the draft.
+
+    Raises:
+        Conflict: the features cannot be combined in the drawn text.
+    """
     ask = draft.wanted
     if ask("json"):
         return _write_json(draft, rng=rng, vocabulary=vocabulary)
@@ -68,7 +80,7 @@ def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     words_wanted = ask("words")
     text = _assemble(draft, sentences, rng=Random(rng.random()), vocabulary=vocabulary)
     if words_wanted is not None:
-        _stretch(sentences, words_wanted - len(text.split()), rng=rng, vocabulary=vocabulary, draft=draft)
+        _change_word_count(sentences, words_wanted - len(text.split()), rng=rng, vocabulary=vocabulary, draft=draft)
         text = _assemble(draft, sentences, rng=Random(rng.random()), vocabulary=vocabulary)
     if ask("characters") is not None:
         text = _fit_characters(text, ask("characters"))
@@ -76,7 +88,7 @@ def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
 
 
 def _sentences(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> list[list[str]]:
-    """The body as lists of words, with everything inserted that must be."""
+    """Return the body as one list of words per sentence, with the required words inserted."""
     ask = draft.wanted
     num_sentences = ask("sentences")
     if num_sentences is None:
@@ -96,7 +108,7 @@ def _clause(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> list[str]:
 
 
 def _plain_words(draft: Draft, num_words: int, *, rng: Random, vocabulary: Vocabulary) -> list[str]:
-    """Words by chance, none of them to be avoided."""
+    """Draw random words, without those that the draft avoids."""
     letters = {word for word in draft.avoided if len(word) == 1}
     avoided = {part for word in draft.avoided for part in word.split()}
     words = vocabulary.sentence(rng, num_words=num_words)
@@ -109,8 +121,10 @@ def _plain_words(draft: Draft, num_words: int, *, rng: Random, vocabulary: Vocab
     return words
 
 
-def _stretch(sentences: list[list[str]], more: int, *, rng: Random, vocabulary: Vocabulary, draft: Draft) -> None:
-    """Add `more` words to the body, or take them away where nothing inserted is lost."""
+def _change_word_count(
+    sentences: list[list[str]], more: int, *, rng: Random, vocabulary: Vocabulary, draft: Draft
+) -> None:
+    """Add `more` words to the body. If it is negative, remove words, but none that the draft requires."""
     kept = {part for word in draft.inserted for part in word.split()} | set(draft.inserted)
     if more > 0:
         words = _plain_words(draft, more, rng=rng, vocabulary=vocabulary)
@@ -126,7 +140,7 @@ def _stretch(sentences: list[list[str]], more: int, *, rng: Random, vocabulary: 
 
 
 def _assemble(draft: Draft, sentences: list[list[str]], *, rng: Random, vocabulary: Vocabulary) -> str:
-    """The body with punctuation, and around it what stands at the start, the end and on lines of its own."""
+    """Return the punctuated body with its lists, separator, opening, ending and other surrounding features."""
     ask = draft.wanted
     spoken = [_punctuate(draft, words, rng=rng) for words in sentences]
     num_paragraphs = min(ask("paragraphs") or rng.randint(1, max(1, min(3, len(spoken)))), max(1, len(spoken)))
@@ -141,7 +155,7 @@ def _assemble(draft: Draft, sentences: list[list[str]], *, rng: Random, vocabula
     text = _add_lists(text, draft, rng=rng, vocabulary=vocabulary)
     if ask("separator") is not None:
         text = f"{text}\n\n{ask('separator')}\n\n{_punctuate(draft, _clause(draft, rng=rng, vocabulary=vocabulary), rng=rng)}"
-    return _dress(text, draft)
+    return _apply_surface_features(text, draft)
 
 
 def _in_lines(text: str, num_lines: int) -> list[str]:
@@ -167,7 +181,7 @@ def _punctuate(draft: Draft, words: list[str], *, rng: Random) -> str:
 
 
 def _add_lists(text: str, draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
-    """Bullets, numbered items and sections, on lines of their own below the body."""
+    """Append bullets, numbered items and sections, each on a separate line below the body."""
     ask = draft.wanted
     lines: list[str] = []
 
@@ -183,8 +197,8 @@ def _add_lists(text: str, draft: Draft, *, rng: Random, vocabulary: Vocabulary) 
     return "\n".join([text, *lines])
 
 
-def _dress(text: str, draft: Draft) -> str:
-    """Case first, then what must be written exactly as asked."""
+def _apply_surface_features(text: str, draft: Draft) -> str:
+    """Apply the letter case first, then add the parts that must appear literally."""
     ask = draft.wanted
     if ask("question") is True:
         text = text.rstrip(".") + "?"
@@ -213,7 +227,7 @@ def _dress(text: str, draft: Draft) -> str:
 
 
 def _fit_characters(text: str, num_characters: int) -> str:
-    """Exactly so long: cut at the end, or filled with short words."""
+    """Return exactly `num_characters` characters: the text is cut at the end, or filled with short words."""
     while len(text) < num_characters:
         text += " so it is"
     return text[:num_characters].rstrip().ljust(num_characters, ".")

@@ -1,4 +1,4 @@
-"""Synthetic items: a prompt, responses whose standing is known, and the judgment that a model should learn to write."""
+"""Synthetic items: a prompt, responses of known quality, and the judgment that a model should learn to write."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
 from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
 from tirjudge_training.synthetic.numeric import NUMERIC, explained, wrong_answer
-from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_own
+from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_trusted
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING, Vocabulary
 
 SCORE_SPAN = 9
-"""A response that meets everything scores 1 + 9."""
+"""Range of scores above 1: a response that follows every instruction scores 1 + 9."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,29 +28,29 @@ class SyntheticExample:
     prompt: str
     responses: tuple[str, ...]
     met: tuple[float, ...]
-    """Share of what was asked that each response meets, 0 to 1."""
+    """Share of the instructions that each response follows, 0 to 1."""
     label: int
-    """Index of the best response; of equally good ones the one that the answer names."""
+    """Index of the best response. If several are equally good, the one that the answer names."""
     tools: bool
-    """Which prompt it is shown with."""
+    """Whether the judge's prompt offers tools."""
     verifiable: bool
-    """Whether a program settles it."""
+    """Whether a program can decide the item."""
     code: str | None
-    """The program to write; None where none must be written."""
+    """The program to write; None if the answer has no program."""
     plan: str
-    """What to say before the program, or before the verdict if there is none."""
+    """Text before the program, or before the verdict if the answer has no program."""
     num_asked: int
-    """How many instructions the prompt holds."""
+    """Number of instructions in the prompt."""
 
     @property
     def has_one_best(self) -> bool:
-        """Whether one response meets more than all others."""
+        """Whether one response follows more instructions than all others."""
         return sum(share == max(self.met) for share in self.met) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A piece of a judgment: written by the model (carries loss) or by the environment (does not)."""
+    """A piece of a judgment. Text of the model carries loss, text of the environment does not."""
 
     text: str
     by_model: bool
@@ -58,37 +58,38 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """Shares of what is drawn; what is left over is verifiable instructions with tools."""
+    """Shares of the kinds of items that are drawn. The remainder is verifiable instructions with tools."""
 
     numeric: float = 0.13
+    """Share of questions with one numeric answer."""
     conduct: float = 0.12
-    """Prompts of the no-tool kind, shown half of the time with the prompt that offers tools."""
+    """Share of prompts where nothing can be computed. Half of them are shown with the prompt that offers tools."""
     toolless: float = 0.02
-    """Verifiable instructions shown without tools. Their verdict is drawn at random: the model has no way to know."""
+    """Share of verifiable items shown without tools. Their verdict is random, because the model cannot compute it."""
     ties: float = 0.02
-    """Responses that meet equally much."""
+    """Share of instruction items in which two responses are equally good."""
     many_instructions: float = 0.55
-    """Of the instruction items, how many hold two or three."""
+    """Share of the instruction items that have two or three instructions."""
     long_lists: float = 0.05
-    """Of the listwise items, how many have more than eight responses."""
+    """Share of the listwise items that have more than eight responses."""
     list_size: int | None = None
-    """Responses of every listwise item; None draws it."""
+    """Number of responses of every listwise item. None: random."""
     kinds: tuple[str, ...] | None = None
-    """Names of the kinds of instruction to draw from; None: all."""
+    """Names of the kinds of instruction to draw from. None: all."""
 
     @property
     def drawn_kinds(self) -> tuple[InstructionKind, ...]:
         """The kinds of instruction to draw from.
 
         Raises:
-            ValueError: a name that no kind has.
+            ValueError: `kinds` contains an unknown name.
         """
         if self.kinds is None:
             return KINDS
         known = {kind.name: kind for kind in KINDS}
         unknown = [name for name in self.kinds if name not in known]
         if unknown:
-            raise ValueError(f"kinds: {unknown[0]!r} given; there are {', '.join(known)}")
+            raise ValueError(f"kinds: unknown kind of instruction {unknown[0]!r}; valid names are {', '.join(known)}")
         return tuple(known[name] for name in self.kinds)
 
 
@@ -98,8 +99,9 @@ _QUOTES = (('"', '"'),) * 6 + (("'", "'"),) * 3 + (("“", "”"),)
 _MARK = re.compile("[\ue000\ue001](.*?)\ue002", re.DOTALL)
 
 
-def _said(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
-    """The instruction as a sentence; each parameter stands between marks, so that its place in the prompt can be found."""
+def _instruction_text(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
+    """Return the instruction as a sentence. Marks around each parameter allow its position in the prompt to be
+    found."""
     sentence = phrasing(kind, params, rng=rng, held_out=held_out)
     left, right = rng.choice(_QUOTES)
     if _can_stand_unquoted(sentence, params) and rng.random() < 0.3:
@@ -120,28 +122,28 @@ def _said(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool)
 
 
 def _can_stand_unquoted(sentence: str, params: Params) -> bool:
-    """Whether the only quotation is one word that follows "the word" or "the letter", where a program finds it anyway."""
+    """Whether the only quotation is one word after "the word" or "the letter": a program finds it without quotes."""
     named = re.search(r"(?:word|term|letter)s? \{qs?\}", sentence) is not None
     return named and len(params.quotes) == 1 and re.fullmatch(r"\w+", params.quotes[0]) is not None
 
 
 def _singular(sentence: str) -> str:
-    """'at least {n} sentences' reads badly with 1; mostly it is said all the same, and here in the plain case it is not."""
+    """Return the sentence with the noun after {n} in the singular. Only the common sentence patterns are changed."""
     return re.sub(
         r"(\{n\} (?:or more |or fewer |or less )?(?:\w+ )?\w+?)s\b(?! in| such| written)", r"\1", sentence, count=1
     )
 
 
 def _joined(request: str, sentences: Sequence[str], *, rng: Random, request_first: bool) -> str:
-    """One prompt from a task and its instructions, in one of the ways in which people write them."""
-    said = list(sentences)
-    if len(said) > 1 and said[0].endswith(".") and rng.random() < 0.25:
-        a, b = said[0].rstrip("."), said[1]
-        said[:2] = [f"{a}{rng.choice((' and ', ', and ', '; '))}{_lower_first(b)}"]
-    if len(said) > 1 and rng.random() < 0.12:
-        instructions = "\n".join(f"- {sentence}" for sentence in said)
+    """Combine a task and its instructions into one prompt, in one of several common layouts."""
+    parts = list(sentences)
+    if len(parts) > 1 and parts[0].endswith(".") and rng.random() < 0.25:
+        a, b = parts[0].rstrip("."), parts[1]
+        parts[:2] = [f"{a}{rng.choice((' and ', ', and ', '; '))}{_lower_first(b)}"]
+    if len(parts) > 1 and rng.random() < 0.12:
+        instructions = "\n".join(f"- {sentence}" for sentence in parts)
         return f"{request}\n{instructions}"
-    instructions = " ".join(said)
+    instructions = " ".join(parts)
     if request_first:
         return f"{request}\n{instructions}"
     if rng.random() < 0.12:
@@ -158,7 +160,7 @@ def _lower_first(sentence: str) -> str:
 
 
 def _unmark(marked: str) -> tuple[str, list[int]]:
-    """The prompt without its marks, and where each marked parameter begins in it, in order."""
+    """Return the prompt without its marks, and the start offset of each marked parameter, in order."""
     text, offsets, end = "", [], 0
     for match in _MARK.finditer(marked):
         text += marked[end : match.start()]
@@ -169,28 +171,28 @@ def _unmark(marked: str) -> tuple[str, list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A prompt and what it asks for, in the order in which it asks."""
+class _PromptWithChecks:
+    """A prompt and its instructions, in the order of the prompt."""
 
     prompt: str
     request: str
     instructions: tuple[tuple[InstructionKind, Params], ...]
     checks: tuple[str, ...]
-    """Each instruction's line of code."""
+    """The Python expression that checks each instruction."""
 
 
 def _ask(
     *, kinds: Sequence[InstructionKind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool
-) -> _Asked:
-    """A prompt with `num_asked` instructions.
+) -> _PromptWithChecks:
+    """Draw a prompt with `num_asked` instructions.
 
     Raises:
-        ValueError: a program could not find its parameters in it; draw again.
+        ValueError: a program could not find its parameters in the prompt; the caller draws again.
     """
     sampled = rng.sample(kinds, num_asked)
     drawn = [(kind, kind.draw(rng, vocabulary)) for kind in sampled]
     request = draw_task(rng=rng, vocabulary=vocabulary)
-    sentences = [_said(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
+    sentences = [_instruction_text(kind, params, rng=rng, held_out=held_out) for kind, params in drawn]
     request_first = any(kind.name == "repeat request" for kind in sampled)
     marked = _joined(request, sentences, rng=rng, request_first=request_first)
     prompt, offsets = _unmark(marked)
@@ -208,11 +210,11 @@ def _ask(
                 quoted=not re.search("\\w \ue001", sentence),
             )
         )
-    return _Asked(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
+    return _PromptWithChecks(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
 
 
-def _respond(asked: _Asked, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
-    """A response that follows just those instructions; None if none was found in a few tries."""
+def _respond(asked: _PromptWithChecks, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
+    """Generate a response that follows exactly the instructions marked in `follow`; None after four failed attempts."""
     for _ in range(4):
         draft = Draft()
         try:
@@ -231,7 +233,7 @@ def _respond(asked: _Asked, follow: Sequence[bool], *, rng: Random, vocabulary: 
 
 
 def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) -> Iterator[SyntheticExample]:
-    """Items without end. Held-out ones have phrasings, words, topics and names that training never sees."""
+    """Yield items forever. Held-out items have phrasings, words, topics and names that training never sees."""
     vocabulary = HELD_OUT if held_out else TRAINING
     while True:
         kind = rng.random()
@@ -282,7 +284,7 @@ def _instruction_example(
 
 
 def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> list[list[bool]]:
-    """Which instructions each response follows. One is best, unless there shall be a tie; places are random."""
+    """Draw which instructions each response follows. One response is best, unless `tie`; the order is random."""
 
     def following(count: int) -> list[bool]:
         kept = set(rng.sample(range(num_asked), count))
@@ -307,7 +309,7 @@ def _numeric_example(
     question = kind.questions.pick(rng=rng, held_out=held_out).format(*numbers, **shown)
     places = Places.of(question)
     offsets, start = [], 0
-    for number in numbers:  # questions name their numbers in order
+    for number in numbers:  # the question states its numbers in this order
         start = question.find(str(number), start)
         if start < 0 or start not in places.numbers:
             return None
@@ -350,19 +352,19 @@ def _conduct_example(
 
 
 def _without_tools(example: SyntheticExample, *, rng: Random) -> SyntheticExample:
-    """The same item with the prompt that offers no tools: the honest answer is a guess."""
+    """Return the same item for the prompt without tools. Its verdict is random, because the model can only guess."""
     met = (rng.random(),) if example.mode is Mode.POINTWISE else example.met
     label = rng.randrange(len(example.responses))
     return replace(example, tools=False, code=None, met=met, label=label, plan="This needs a program.")
 
 
 def segments(example: SyntheticExample) -> list[Segment]:
-    """The judgment to learn, with the output that its program really prints."""
+    """Return the judgment to learn, with the actual output of its program."""
     verdict = _verdict(example)
     if example.code is None:
         return [Segment(text=f"{example.plan}\n{verdict}", by_model=True)]
     bound = bindings(example.mode, prompt=example.prompt, responses=example.responses)
-    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_own(example.code, bindings=bound)), limit=8192)
+    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings=bound)), limit=8192)
     return [
         Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),
         Segment(text=observation_text(output), by_model=False),

@@ -1,9 +1,13 @@
-"""Verifiable instructions in the manner of IFEval (arXiv 2311.07911): what they say, when they hold, and the line of
-Python that checks them by reading their parameters from the prompt.
+"""Verifiable instructions in the style of IFEval (arXiv 2311.07911).
 
-A kind holds three things that must agree, and a test sees that they do: `holds` (the truth, from the parameters),
-`code` (what the judge learns to write; `n0`, `q0` stand for "the third number in the prompt", "its first quotation"), and
-`shape` (how a response is written that follows or breaks the instruction). How it is said stands in `phrasings.toml`.
+Each kind has three parts that must agree, which a test checks:
+
+- `holds` is the ground truth, computed from the parameters.
+- `code` is the line of Python that the judge learns to write. It reads the parameters from the prompt: `n0` and `q0`
+  are placeholders for expressions such as "the third number in the prompt" and "its first quotation".
+- `shape` sets the features of a response that follows or breaks the instruction.
+
+The sentences are in `phrasings.toml`.
 """
 
 from __future__ import annotations
@@ -18,23 +22,24 @@ from random import Random
 
 from tirjudge_training.synthetic.drafting import Draft
 from tirjudge_training.synthetic.paraphrase import paraphrase
-from tirjudge_training.synthetic.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, plainly
+from tirjudge_training.synthetic.phrasings import COUNTS, INSTRUCTIONS, RELATIONS, Phrasings, normalized
 from tirjudge_training.synthetic.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """The values one instruction was drawn with."""
+    """Parameters of one instruction."""
 
     number: int | None = None
+    """The number in the instruction. None: the instruction has no number."""
     op: str = "=="
-    """How the count compares to `number`: one of >=, <=, ==, <, >."""
+    """Comparison of the count to `number`: one of >=, <=, ==, <, >."""
     quotes: tuple[str, ...] = ()
-    """What stands in quotation marks, in the order of the phrasing."""
+    """Quoted texts of the instruction, in the order of the sentence."""
 
 
 Shape = Callable[[Draft, Params, bool, Random, str], None]
-"""(draft, params, follow, rng, request): ask for what follows the instruction, or for what breaks it."""
+"""(draft, params, follow, rng, request): set the features of a response that follows or breaks the instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +47,12 @@ class InstructionKind:
     """One kind of instruction."""
 
     name: str
-    """What the judge calls it when it plans."""
+    """Name of the kind, as the judge writes it in its plan."""
     nouns: tuple[str, ...] = ()
-    """What the counted things are called, if the sentences that all counts share can be said of them."""
+    """Nouns for the counted things, used in the sentences that all counts share. Empty: these sentences do not fit."""
     code: str
-    """A Python expression over the response `r`: n0 is the instruction's number, q0 its first quotation, qs all of them."""
+    """Python expression over the response `r`: n0 is the instruction's number, q0 its first quotation, qs all
+    quotations."""
     draw: Callable[[Random, Vocabulary], Params]
     holds: Callable[[str, Params, str], bool]
     """(response, params, request) -> whether the response follows; `request` is the task without its instructions."""
@@ -54,7 +60,7 @@ class InstructionKind:
 
     @property
     def phrasings(self) -> Phrasings:
-        """Sentences of its own."""
+        """Sentences for this kind alone."""
         return INSTRUCTIONS[self.name]
 
 
@@ -64,14 +70,15 @@ OPS: dict[str, Callable[[int, int], bool]] = dict(
 
 
 def phrasing(kind: InstructionKind, params: Params, *, rng: Random, held_out: bool) -> str:
-    """One sentence that says the instruction, its number and quotations still to be filled in."""
+    """Draw a sentence for the instruction, with placeholders for its number and quotations."""
 
     def reworded(sentence: str) -> str:
         if "{noun}" in sentence:
             sentence = sentence.replace("{noun}", rng.choice(kind.nouns))
         return paraphrase(sentence, rng=rng) if not held_out and rng.random() < 0.7 else sentence
 
-    if rng.random() < len(kind.nouns) / (len(kind.nouns) + 1):  # each noun weighs as much as the kind's own sentences
+    # Each noun has the same probability as all sentences for this kind alone.
+    if rng.random() < len(kind.nouns) / (len(kind.nouns) + 1):
         phrasings = COUNTS[params.op if rng.random() < 0.3 else "any"]
     else:
         phrasings = kind.phrasings
@@ -84,15 +91,16 @@ def phrasing(kind: InstructionKind, params: Params, *, rng: Random, held_out: bo
 
 @cache
 def _held_out_sentences() -> frozenset[str]:
-    """What training must not happen to say: the sentences of all kinds that only a measurement may use."""
+    """Return the held-out sentences of all kinds, normalized. Training must not produce any of them by chance."""
     own = [sentence for kind in KINDS for sentence in kind.phrasings.held_out]
     nouns = {noun for kind in KINDS for noun in kind.nouns}
-    shared = [sentence for said in COUNTS.values() for sentence in said.held_out]
-    return frozenset(map(plainly, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
+    shared = [sentence for phrasings in COUNTS.values() for sentence in phrasings.held_out]
+    return frozenset(map(normalized, (*own, *(s.replace("{noun}", noun) for s in shared for noun in nouns))))
 
 
 def count_for(op: str, number: int, *, follow: bool, rng: Random, least: int = 0) -> int:
-    """A count that stands in `op` to `number`, or does not; never below `least` unless nothing else would do."""
+    """Draw a count for which `count op number` is `follow`; `least` is the minimum, and the fallback if no count
+    fits."""
     near = [c for c in range(max(least, number - 4), number + 5) if OPS[op](c, number) is follow]
     far = [c for c in range(least, 2 * number + 6) if OPS[op](c, number) is follow]
     return rng.choice(near if near and rng.random() < 0.7 else far or [least])
@@ -112,15 +120,17 @@ def _counted(
     step: int = 1,
     least: int = 0,
 ) -> InstructionKind:
-    """A kind that compares a count of something to a number.
+    """Return a kind that compares a count to a number.
 
     Args:
-        nouns: what the counted things are called; the phrasings that all counts share are used with each.
-        code: counts them in `r`.
-        count: the truth, said differently from `code`.
-        feature: what to ask a draft for.
-        span: smallest and largest number asked for, in steps of `step`.
-        least: the fewest a text can have.
+        name: Name of the kind.
+        nouns: Nouns for the counted things, for the phrasings that all counts share.
+        code: Python expression that counts them in `r`.
+        count: Ground truth, implemented differently from `code`.
+        feature: Feature of a draft that sets the count.
+        span: Smallest and largest number in an instruction.
+        step: Step between the numbers.
+        least: Smallest count that a text can have.
     """
 
     def draw(rng: Random, vocabulary: Vocabulary) -> Params:
@@ -148,7 +158,7 @@ def _marks(
     mark: Callable[[int], str],
     span: tuple[int, int],
 ) -> InstructionKind:
-    """A counted kind whose things are words put into the text: placeholders, hashtags, highlights."""
+    """Return a counted kind whose counted things are inserted as words: placeholders, hashtags, highlights."""
     base = _counted(name, nouns, code=code, count=count, feature=name, span=span)
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
@@ -253,7 +263,7 @@ COUNTED_QUOTED = (
 )  # fmt: skip
 
 
-# Things that are so or not ----------------------------------------------------------------------------------------------
+# Instructions without a count -------------------------------------------------------------------------------------------
 
 
 def _nothing(rng: Random, vocabulary: Vocabulary) -> Params:
@@ -261,7 +271,7 @@ def _nothing(rng: Random, vocabulary: Vocabulary) -> Params:
 
 
 def _one_of(feature: str, good: object, *bad: object) -> Shape:
-    """Ask for `good` to follow and for one of `bad` to break."""
+    """Set the feature to `good` to follow the instruction, or to one of `bad` to break it."""
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
         draft.ask(feature, good if follow else rng.choice(bad))
@@ -283,7 +293,7 @@ def _distinct(rng: Random, vocabulary: Vocabulary, count: int) -> list[str]:
 
 
 def _shape_words(*, present: bool) -> Shape:
-    """Have the words in the text, or none of them; what breaks it gets some of them wrong."""
+    """Require or forbid the quoted words. A response that breaks the instruction gets at least one word wrong."""
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:
         wrong = set() if follow else set(rng.sample(params.quotes, rng.randint(1, len(params.quotes))))

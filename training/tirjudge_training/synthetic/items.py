@@ -1,4 +1,4 @@
-"""Generated training items: prompts whose responses' standing is known, without the judgment that a teacher would write."""
+"""Synthetic training items: prompts and responses with the known best response, without a judgment to learn."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tirjudge_training.synthetic.examples import Mixture, draw_examples
 SOURCE = "tirjudge-synthetic"
 
 INSTRUCTIONS, MATH, CONDUCT = "instructions", "math", "conduct"
-"""The tasks; nothing about conduct can be computed."""
+"""Names of the tasks. A program cannot decide items of the task `conduct`."""
 
 
 def generate_items(
     mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool = False
 ) -> list[TrainingItem]:
-    """Items of one mode with one best response each, the tasks in the shares of the mixture and in random order.
+    """Generate items of one mode, each with exactly one best response, in random order.
 
     Args:
-        mode: a pointwise item is a pair whose responses are scored one by one.
-        count: how many.
-        seed: the same gives the same items.
-        mixture: `toolless` and `ties` are left aside: an item has a best response, and says nothing of tools.
-        held_out: whether phrasings, words and topics are those that training never sees.
+        mode: Mode of the items. A pointwise item is a pair whose responses are scored separately.
+        count: Number of items.
+        seed: Seed; the same seed generates the same items.
+        mixture: Shares of the tasks. `toolless`, `ties` and `long_lists` are ignored.
+        held_out: Whether to use the phrasings, words and topics that training never sees.
     """
     counts = {MATH: round(count * mixture.numeric), CONDUCT: round(count * mixture.conduct)}
     counts = {INSTRUCTIONS: count - sum(counts.values()), **counts}

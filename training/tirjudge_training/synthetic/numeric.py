@@ -1,4 +1,4 @@
-"""Questions with one numeric answer that a line of Python computes from the numbers in the question."""
+"""Questions with one numeric answer that a Python expression computes from the numbers in the question."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class NumericKind:
 
     name: str
     code: str
-    """An expression for the answer over `n0`, `n1`, ...: the question's first, second, ... number. `N` is all of them."""
+    """Expression for the answer. `n0`, `n1`, ... are the numbers of the question in order; `N` is the list of all
+    numbers."""
     answer: Callable[[Sequence[int]], float]
     draw: Callable[[Random], tuple[int, ...]]
 
     @property
     def questions(self) -> Phrasings:
-        """With {0}, {1}, ... for the numbers, {name} for a person, {noun} for things."""
+        """Question templates: {0}, {1}, ... are the numbers, {name} is a person, {noun} a thing."""
         return phrasings.NUMERIC[self.name]
 
 
@@ -47,17 +48,18 @@ NUMERIC: tuple[NumericKind, ...] = (
 
 
 def shown_number(value: float) -> str:
+    """Return the number as text: an integer without decimals, otherwise at most two decimals."""
     return str(int(value)) if float(value).is_integer() else f"{value:.2f}".rstrip("0")
 
 
 def wrong_answer(right: float, *, rng: Random) -> float:
-    """Near the right one, as mistakes are."""
+    """Return a wrong answer close to the correct one."""
     slip = rng.choice((1, -1, 2, -2, 10, -10, 5, 100, 0.5)) if right > 20 else rng.choice((1, 2, 3, 0.5))
     return right + slip
 
 
 def explained(value: float, *, rng: Random, vocabulary: Vocabulary) -> str:
-    """An answer that ends on its number."""
+    """Return a response to a numeric question. Its last number is `value`."""
     number = shown_number(value)
     return rng.choice(
         (

@@ -1,4 +1,4 @@
-"""Says a sentence with other words of the same meaning, so that a model sees more wordings than were written by hand."""
+"""Replaces words of a sentence by synonyms, so that a model sees more wordings than the hand-written ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PATTERNS = tuple((_pattern(words), words) for words in _CLASSES)
 
 
 def paraphrase(sentence: str, *, rng: Random) -> str:
-    """The sentence with a few words or phrases exchanged; {placeholders} stay. It may come back as it is."""
+    """Return the sentence with a few phrases replaced by synonyms. It may be unchanged; {placeholders} are kept."""
     for pattern, words in rng.sample(_PATTERNS, len(_PATTERNS)):
         if rng.random() < 0.5 and (match := pattern.search(sentence)) is not None and not _after_to(sentence, match):
             other = rng.choice(words)
@@ -68,7 +68,7 @@ def paraphrase(sentence: str, *, rng: Random) -> str:
 
 
 def _after_to(sentence: str, match: re.Match[str]) -> bool:
-    """'has to use' must not become 'has to making use of' or 'has must': leave what follows 'to' or a hyphen."""
+    """Whether replacing the match would break the grammar, as in 'has to making use of' or 'has must'."""
     before = sentence[: match.start()].lower()
     return before.endswith((" not to ", "-", "{")) or (
         match[0].lower() in ("must", "should") and "not" in sentence[match.end() :][:5]

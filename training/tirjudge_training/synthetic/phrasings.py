@@ -16,12 +16,12 @@ _CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
 
 @dataclass(frozen=True, slots=True)
 class Phrasings:
-    """Ways to say one thing."""
+    """Sentences with the same meaning."""
 
     training: tuple[str, ...]
-    """With their choices, (a|b), still to be made."""
+    """Sentences for training. They may contain choices such as (a|b)."""
     held_out: tuple[str, ...]
-    """Ways that only a measurement uses."""
+    """Sentences for evaluation only."""
 
     def pick(
         self,
@@ -31,44 +31,48 @@ class Phrasings:
         reword: Callable[[str], str] = str,
         apart: Container[str] | None = None,
     ) -> str:
-        """One sentence, its choices made; for training, one that is not kept for measurement.
+        """Draw a sentence and resolve its choices. Training never gets a sentence that is held out.
 
         Args:
-            reword: changes the sentence before it is compared.
-            apart: what training must not say, as `plainly` says it; by default the held-out sentences.
+            rng: Source of randomness.
+            held_out: Whether to draw a held-out sentence.
+            reword: Function applied to the sentence before it is compared with the held-out ones.
+            apart: Normalized sentences that training must not produce. None: the held-out sentences.
         """
         if held_out:
             return reword(rng.choice(self.held_out))
-        apart = all_plainly(self.held_out) if apart is None else apart
+        apart = normalized_all(self.held_out) if apart is None else apart
         while True:
             sentence = reword(resolved(rng.choice(self.training), rng=rng))
-            if plainly(sentence) not in apart:
+            if normalized(sentence) not in apart:
                 return sentence
 
 
 def resolved(sentence: str, *, rng: Random) -> str:
-    """The sentence with one of each (a|b|c) drawn, inner ones first. Parentheses without a bar stay."""
+    """Return the sentence with one option of each (a|b|c) drawn, inner ones first. Parentheses without a bar are
+    kept."""
     while (choice := _CHOICE.search(sentence)) is not None:
         sentence = sentence[: choice.start()] + rng.choice(choice[1].split("|")) + sentence[choice.end() :]
     return sentence
 
 
-def plainly(sentence: str) -> str:
-    """Without case and punctuation."""
+def normalized(sentence: str) -> str:
+    """Return the sentence normalized: lower case, without punctuation."""
     return " ".join(re.findall(r"\w+|[{}+%-]", sentence.lower()))
 
 
 @cache
-def all_plainly(sentences: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(plainly, sentences))
+def normalized_all(sentences: tuple[str, ...]) -> frozenset[str]:
+    """Return all sentences normalized."""
+    return frozenset(map(normalized, sentences))
 
 
 def _table(group: dict[str, dict[str, list[str]]]) -> dict[str, Phrasings]:
-    return {name: _phrasings(said) for name, said in group.items()}
+    return {name: _phrasings(sentences) for name, sentences in group.items()}
 
 
-def _phrasings(said: dict[str, list[str]]) -> Phrasings:
-    return Phrasings(tuple(said["training"]), tuple(said["held_out"]))
+def _phrasings(sentences: dict[str, list[str]]) -> Phrasings:
+    return Phrasings(tuple(sentences["training"]), tuple(sentences["held_out"]))
 
 
 def _filled(template: str, fillings: dict[str, str]) -> str:
@@ -78,7 +82,7 @@ def _filled(template: str, fillings: dict[str, str]) -> str:
 
 
 def _read() -> dict[str, Any]:
-    """The file, the templates of opposites written out among the training sentences of their kinds."""
+    """Return the content of the file, with the shared templates of opposites added to the sentences of each kind."""
     read = tomllib.loads(files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8"))
     for opposites in read["opposites"]:
         for kind, fillings in opposites["kinds"].items():
@@ -91,18 +95,19 @@ _READ = _read()
 _CONDUCT: dict[str, Any] = _READ["conduct"]
 
 OPPOSITES: tuple[tuple[str, ...], ...] = tuple(tuple(opposites["kinds"]) for opposites in _READ["opposites"])
-"""Kinds of instruction that share templates, filled with words that tell them apart."""
+"""Groups of kinds of instruction that share templates. The words filled in distinguish the kinds."""
 INSTRUCTIONS = _table(_READ["instructions"])
-"""By kind of instruction; {rel}, {n}, {q} and {qs} stand for its parameters."""
+"""Kind of instruction -> sentences; {rel}, {n}, {q} and {qs} are placeholders for its parameters."""
 COUNTS = _table(_READ["counts"])
-"""What can be said of anything that is counted, {noun}: under "any" with {rel}, under a comparison with {n}."""
+"""Sentences for any counted thing, {noun}. Key "any": sentences with {rel}. Key of a comparison: sentences with {n}."""
 RELATIONS = _table(_READ["relations"])
-"""By comparison: what {rel} stands for."""
+"""Comparison -> texts that replace {rel}."""
 NUMERIC = _table(_READ["numeric"])
-"""By kind of question; {0}, {1}, ... stand for its numbers, in this order."""
+"""Kind of question -> question templates; {0}, {1}, ... are placeholders for its numbers, in this order."""
 HARM, PLAIN = _phrasings(_CONDUCT["harm"]), _phrasings(_CONDUCT["plain"])
-"""Requests to do harm, and questions about which nothing can be computed."""
+"""Harmful requests, and questions where nothing can be computed."""
 RESPONSES: dict[str, list[str]] = _CONDUCT["responses"]
-"""To those: `decline`, `comply` (and the harm begins), `empty`, `openings` (of an answer about a topic)."""
+"""Responses to `HARM` and `PLAIN`: `decline`, `comply` (opening of a harmful answer), `empty`, `openings` (of an answer
+about a topic)."""
 TASKS: dict[str, list[str]] = _READ["tasks"]
-"""What instructions come with: `plain`, and `distracting` ones that name numbers and titles."""
+"""Tasks that instructions are combined with: `plain`, and `distracting` ones that mention numbers and titles."""

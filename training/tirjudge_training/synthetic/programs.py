@@ -1,9 +1,9 @@
-"""The program that the judge learns to write: checks of its own choosing over parameters read from the prompt.
+"""The program that the judge learns to write: checks of the responses, with parameters read from the prompt.
 
-The model never copies a number or a keyword into its code. It says which one it means: `n[2]` is the third number in the
-prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". What it has to learn is which checks are asked
-for and where their parameters stand. A parameter that is not there counts as 0 or as nothing, so a check too many weighs
-on all responses alike instead of ending the program.
+The model never copies a number or a keyword into its code. It refers to it by index: `n[2]` is the third number in the
+prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". So the model only has to learn which checks
+the prompt requires and which index each parameter has. A missing parameter is 0 or an empty string. So a superfluous
+check affects all responses equally and does not crash the program.
 """
 
 from __future__ import annotations
@@ -60,47 +60,50 @@ print("score", 1 + 9 * sum(c) // len(c))
 """
 
 END_OF_CHECKS = "    ]\n"
-"""Closes the list of checks. What follows it in a program follows from them: it is the same for all programs alike."""
+"""End of the list of checks. The rest of a program is boilerplate that the checks determine."""
 
 
 def program(checks: Sequence[str], *, mode: Mode) -> str:
-    """The whole program for some checks, each a Python expression over the response `r`."""
+    """Return the complete program for some checks, each a Python expression over the response `r`."""
     lines = "".join(f"        {check},\n" for check in checks)
-    said = "".join(checks)
+    source = "".join(checks)
     parts = [
-        "import json\n" if "is_json(" in said else "",
-        "import math\n" if "math." in said else "",
+        "import json\n" if "is_json(" in source else "",
+        "import math\n" if "math." in source else "",
         "import re\n",
         f"def checks(r):\n    return [\n{lines}{END_OF_CHECKS}",
-        _NUMBERS if re.search(r"\bn\[", said) else "",
-        _QUOTATIONS if re.search(r"\bq\[", said) else "",
-        _NAMED_WORDS if re.search(r"\bw\[", said) else "",
-        _IS_JSON if "is_json(" in said else "",
-        _LAST if "last(" in said else "",
+        _NUMBERS if re.search(r"\bn\[", source) else "",
+        _QUOTATIONS if re.search(r"\bq\[", source) else "",
+        _NAMED_WORDS if re.search(r"\bw\[", source) else "",
+        _IS_JSON if "is_json(" in source else "",
+        _LAST if "last(" in source else "",
         _SCORE if mode is Mode.POINTWISE else _COMPARE,
     ]
     return "".join(parts)
 
 
-def run_own(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
-    """What a program of ours prints. Only for text that `program` made from this package's own expressions: it runs here,
-    in this process, because data generation needs thousands a second; what a model wrote goes to the sandbox."""
+def run_trusted(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
+    """Run a program in this process and return what it prints.
+
+    Only for output of `program`, which consists of this package's expressions. Data generation needs thousands of runs
+    per second. Code written by a model must run in the sandbox.
+    """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "<own program>", "exec"), dict(bindings))  # noqa: S102 (our own text, see above)
+        exec(compile(code, "<own program>", "exec"), dict(bindings))  # noqa: S102 (trusted code, see above)
     return printed.getvalue()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where numbers and quotations stand in a prompt, as its programs will find them."""
+    """Positions of numbers and quotations in a prompt, as programs find them."""
 
     numbers: tuple[int, ...]
     """Start offset of each number."""
     quotations: tuple[int, ...]
     """Start offset of the text inside each pair of quotation marks."""
     named_words: tuple[int, ...]
-    """Start offset of what follows "word", "term" or "letter"."""
+    """Start offset of each word that follows "word", "term" or "letter"."""
 
     @classmethod
     def of(cls, prompt: str) -> Places:
@@ -111,17 +114,17 @@ class Places:
         )
 
     def resolve(self, code: str, *, op: str, number_at: int | None, quotes_at: Sequence[int], quoted: bool) -> str:
-        """A check with `n0`, `q0` and `qs` replaced by the places of its parameters.
+        """Return a check with `n0`, `q0` and `qs` replaced by indexed parameters such as `n[2]`.
 
         Args:
-            code: an instruction's line of Python.
-            op: stands for {op} in it.
-            number_at: where its number begins in the prompt.
-            quotes_at: where its quotations begin.
-            quoted: False if its only "quotation" stands without quotation marks, after "the word".
+            code: Python expression of an instruction.
+            op: Comparison that replaces {op}.
+            number_at: Start offset of its number in the prompt. None: the instruction has no number.
+            quotes_at: Start offsets of its quotations.
+            quoted: False if its only "quotation" has no quotation marks and follows "the word".
 
         Raises:
-            ValueError: a program would not find a parameter where it stands.
+            ValueError: a program would not find a parameter at its offset.
         """
         code = code.replace("{op}", op)
         if number_at is not None:

@@ -1,5 +1,5 @@
-"""The words that synthetic prompts and responses are made of. Two halves that share no content word: what a model is
-trained with, and what it is measured with."""
+"""Words for synthetic prompts and responses, in two sets without a common content word: for training and for
+evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Content words by part of speech, and the topics that tasks are about."""
+    """Content words by part of speech, topics of tasks, and names of people."""
 
     adjectives: tuple[str, ...]
     nouns: tuple[str, ...]
@@ -18,12 +18,12 @@ class Vocabulary:
     names: tuple[str, ...]
 
     def keyword(self, rng: Random) -> str:
-        """One word, now and then two, such as an instruction asks for."""
+        """Draw a keyword for an instruction: one word, in 15 % of the cases two."""
         noun = rng.choice(self.nouns)
         return f"{rng.choice(self.adjectives)} {noun}" if rng.random() < 0.15 else noun
 
     def sentence(self, rng: Random, *, num_words: int) -> list[str]:
-        """A clause of exactly `num_words` words, without its full stop."""
+        """Draw a clause of exactly `num_words` words, without punctuation."""
         words: list[str] = []
         while len(words) < num_words:
             words += [

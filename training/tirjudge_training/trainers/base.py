@@ -1,9 +1,10 @@
-"""What a trainer is, what it is given for one stage, and what it gives back.
+"""The interface of trainers: the protocol, its input for one stage, and its result.
 
     [project.entry-points."tirjudge.trainers"]
     trl = "tirjudge_training.trainers.trl:TRAINER"
 
-The object is loaded when a recipe is read that names it, so its module imports torch and the like within its functions.
+A trainer is loaded when a recipe with its name is read. So its module must import torch and other heavy packages inside
+of functions.
 """
 
 from __future__ import annotations
@@ -25,42 +26,42 @@ TrainedKind = Literal["sft", "rl"]
 """The kinds of stages that change weights."""
 
 OnStep = Callable[[int, int, Mapping[str, float]], None]
-"""Told of each optimizer step: its number (the first is 1), the number of steps, and its metrics."""
+"""Called after each optimizer step with its number (starting at 1), the number of all steps, and its metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageJob:
-    """One stage that changes weights; paths are absolute."""
+    """One stage that changes weights. All paths are absolute."""
 
     recipe: Recipe
     kind: TrainedKind
     name: str
-    """Of the stage, such as `rl-1`."""
+    """Name of the stage, such as `rl-1`."""
     run: Path
     """Folder of the run."""
     start: Path
-    """Checkpoint folder to begin with; never written to."""
+    """Checkpoint folder with the initial weights. The trainer must not write to it."""
     folder: Path
-    """The trainer's own. A stage that was killed is started again with what is in it."""
+    """Working folder of the trainer. A killed stage is started again with its content."""
     samples: tuple[Path, ...] = ()
-    """Files to learn from, for `read_trajectories` (SFT)."""
+    """Files of trajectories to learn from, for `read_trajectories` (SFT)."""
     without_labels: bool = False
-    """Whether the rollouts vote for the labels (T3RL)."""
+    """Whether the rollouts vote on the labels (T3RL)."""
 
     @property
     def seed(self) -> int:
-        """Of what is drawn in this stage."""
+        """Seed for random draws in this stage."""
         return self.recipe.seed_of(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedStage:
-    """What a trainer leaves."""
+    """The result of a trainer."""
 
     checkpoint: Path
-    """A Hugging Face folder with `judge.json` and `tokenizer.json`. With RL: the best validated weights, or the last."""
+    """Hugging Face folder with `judge.json` and `tokenizer.json`. RL: the best validated weights, or the last ones."""
     step: int
-    """Optimizer steps behind these weights."""
+    """Number of optimizer steps that produced these weights."""
 
 
 class Trainer(Protocol):
@@ -68,17 +69,18 @@ class Trainer(Protocol):
 
     @property
     def name(self) -> str:
-        """As in its entry point, and of its section in a recipe."""
+        """Name in the entry point, and of the section in a recipe."""
         ...
 
     @property
     def kinds(self) -> frozenset[TrainedKind]:
-        """The kinds of stages that it does. TRL does the others of a run."""
+        """Supported kinds of stages. TRL runs the other stages of a run."""
         ...
 
     @property
     def settings(self) -> type[BaseModel] | None:
-        """Of its section in a recipe, `recipe.settings_of(name)`; every key has a default. None: it has no section."""
+        """Model of its section in a recipe, `recipe.settings_of(name)`. All keys need defaults. None: it has no
+        section."""
         ...
 
     @property
@@ -87,20 +89,21 @@ class Trainer(Protocol):
         ...
 
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
-        """Called before a run begins, for each kind of stage that the trainer shall do.
+        """Check a recipe before the run starts. Called for each kind of stage that the trainer will run.
 
         Raises:
-            ValueError: it is not installed, or cannot do what the recipe says. The message names the key and what fixes it.
+            ValueError: the trainer is not installed, or does not support the recipe. The message must have the key and
+                a valid value.
         """
         ...
 
     def train(self, job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
-        """Train; called again with the same folder, go on where it was killed.
+        """Train. If the folder of the job has the state of a killed stage, resume it.
 
         Raises:
-            ValueError: an option, the data or a checkpoint is wrong, or a gradient is not finite.
-            EngineUnavailable, SandboxUnavailable: the rollouts could not be made.
-            TirjudgeError, OSError, RuntimeError: something else failed; the same command goes on.
+            ValueError: an option, the data or a checkpoint is invalid, or a gradient is not finite.
+            EngineUnavailable, SandboxUnavailable: rollouts failed.
+            TirjudgeError, OSError, RuntimeError: another failure; the same command resumes the run.
         """
         ...
 
@@ -111,6 +114,6 @@ DEFAULT = "trl"
 
 
 def trainer_of(recipe: Recipe, kind: TrainedKind) -> Trainer:
-    """The trainer that a recipe names, or TRL for a kind of stage that it does not do."""
+    """Return the trainer of a recipe for a kind of stage; TRL if that trainer does not support the kind."""
     named = TRAINERS.named(recipe.trainer)
     return named if kind in named.kinds else TRAINERS[DEFAULT]

@@ -1,4 +1,5 @@
-"""An option of a library that must have a certain value, and why: else the library computes something other than Eq. 2."""
+"""Options of a training library that must have a certain value. With another value, the library does not compute Eq.
+2."""
 
 from __future__ import annotations
 
@@ -9,23 +10,31 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one option has to be."""
+    """The required value of one option."""
 
     option: str
+    """Name of the option in the library."""
     needed: Any
+    """Required value."""
     why: str
+    """Reason, for the error message."""
     default: Any = None
-    """The library's own; only named where the option is given to a process that we do not see into."""
+    """Default of the library. Set only if the library runs in a separate process whose configuration cannot be read."""
     at_least: bool = False
-    """Whether more than `needed` is as good."""
+    """Whether values above `needed` are accepted too."""
 
     def accepts(self, found: Any) -> bool:
+        """Whether a value fulfills the requirement."""
         as_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (found, self.needed))
         if not as_numbers:
             return found == self.needed and isinstance(found, bool) == isinstance(self.needed, bool)
         return found >= self.needed if self.at_least else math.isclose(found, self.needed)
 
     def check(self, found: Any, *, key: str) -> None:
-        """Raises ValueError for another value."""
+        """Check a value; `key` is the key of the recipe that sets the option.
+
+        Raises:
+            ValueError: the value does not fulfill the requirement.
+        """
         if not self.accepts(found):
             raise ValueError(f"{key}: {found!r} found, {self.needed!r} needed: {self.why}")

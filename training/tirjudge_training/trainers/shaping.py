@@ -1,4 +1,4 @@
-"""What a rollout is to the loss: which of its tokens count, and its reward less what its length costs."""
+"""Loss mask and shaped reward of a rollout: which tokens carry loss, and the penalty for its length."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ from tirjudge_training.settings import RLSettings
 
 
 def loss_mask(sampled: Sequence[int], *, stop_reason: StopReason, settings: RLSettings) -> list[int]:
-    """1 for each token of the answer that carries loss; `sampled` is 1 for each that the policy sampled."""
+    """Return the loss mask of an answer: 1 for each token that carries loss.
+
+    Args:
+        sampled: 1 for each token that the policy sampled, 0 for outputs of programs.
+        stop_reason: Reason why the rollout ended.
+        settings: Settings of RL.
+    """
     if settings.overlong == "mask" and stop_reason is StopReason.LENGTH:
         return [0] * len(sampled)
     return list(sampled) if settings.mask_observations else [1] * len(sampled)
 
 
 def shaped_reward(total: float, *, sampled: Sequence[int], settings: RLSettings, max_tokens: int) -> float:
-    """The reward, less the soft penalty for length if the settings ask for it; what programs printed costs nothing."""
+    """Return the reward, reduced by the soft length penalty if it is enabled. Outputs of programs do not count as
+    length.
+
+    Args:
+        total: Total reward of the rollout.
+        sampled: 1 for each token that the policy sampled, 0 for outputs of programs.
+        settings: Settings of RL.
+        max_tokens: Maximum number of tokens that the policy may sample.
+    """
     if settings.overlong != "penalty":
         return total
     return total + overlong_penalty(sum(sampled), max_tokens=max_tokens, buffer_tokens=settings.overlong_buffer_tokens)

@@ -1,4 +1,4 @@
-"""A toy trainer: it counts the tokens to learn from, and copies the weights unchanged."""
+"""A trainer in a separate package: it counts the sampled tokens, and does not change the weights."""
 
 import shutil
 
@@ -19,7 +19,7 @@ class ToySettings(BaseModel):
 
 
 class ToyTrainer:
-    """Copies the initial checkpoint."""
+    """Copies the start checkpoint."""
 
     name = "toy"
     kinds = frozenset[TrainedKind](("sft",))

@@ -1,4 +1,4 @@
-"""The trainer `trl`: losses, optimizers and processes of TRL on one machine. Nothing heavy is imported here."""
+"""The trainer `trl`: TRL's losses, optimizers and processes on one machine. This module imports no heavy packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class TRLTrainer:
-    """SFT and RL. Its options stand in the sections `sft` and `rl` of a recipe, those of TRL's own under `trl` in them."""
+    """Trainer for SFT and RL. Its settings are the sections `sft` and `rl` of a recipe, with TRL's options under
+    `trl`."""
 
     name = "trl"
     kinds = frozenset[TrainedKind](("sft", "rl"))
@@ -33,8 +34,8 @@ class TRLTrainer:
 
     def train(self, job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
         settings = job.recipe.sft if job.kind == "sft" else job.recipe.rl
-        # TRL prints its metrics, which are in metrics.jsonl, to an output that is ours.
-        with Path(os.devnull).open("w") as nowhere, nullcontext() if settings.verbose else redirect_stdout(nowhere):
+        # TRL prints its metrics to the standard output of this process. They are in metrics.jsonl already.
+        with Path(os.devnull).open("w") as devnull, nullcontext() if settings.verbose else redirect_stdout(devnull):
             if job.kind == "rl":
                 from tirjudge_training.trainers.trl.rl import train_rl
 

@@ -1,7 +1,7 @@
-"""TRL's trainers with what they lack for us; the one module that imports TRL when it is loaded (about 5 s).
+"""Subclasses of TRL's trainers. This is the only module that imports TRL at import time (about 5 s).
 
-What differs from TRL: nothing is reported home, no model card is written, a gradient that is no number stops the run
-before it reaches the weights, and the engine's log-probabilities are compared with the trainer's.
+Differences from TRL: no telemetry is sent, no model card is written, a gradient that is not finite stops the run before
+it changes the weights, and the log-probabilities of the engine are compared with those of the trainer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEPT = (
     "merges.txt",
     "chat_template*",
 )
-"""Files of a checkpoint that training does not change."""
+"""Files of a checkpoint that training does not change; they are copied."""
 
 
 _METRICS = {
@@ -53,14 +53,14 @@ _METRICS = {
     "dlogp_mean": "sync/dlogp_mean",
     "dlogp_max": "sync/dlogp_max",
 }
-"""TRL's name -> ours."""
+"""Name of a metric in TRL -> name in metrics.jsonl."""
 
 Report = Callable[[int, Mapping[str, float]], None]
-"""Told of the optimizer step and its metrics under our names, on every process."""
+"""Called with the optimizer step and its metrics (names of metrics.jsonl), in every process."""
 
 _KNOWN_WARNINGS = (
     "You are using 'rollout_func'",  # experimental; the version is pinned for it
-    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL reads the names that transformers gave up
+    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL uses names that transformers deprecated
 )
 
 
@@ -68,13 +68,13 @@ class _Reporting:
     """Reports the metrics of each step, and stops at a gradient that is not finite. No telemetry, no model cards."""
 
     def __init__(self, *, report: Report, **kwargs: Any) -> None:
-        """`kwargs` are TRL's."""
+        """`kwargs` are passed to TRL."""
         super().__init__(**kwargs)
         self._report = report
         trainer: Any = self
         trainer.add_callback(FiniteGradients())
 
-    def _tell(self, step: int, logs: Mapping[str, float]) -> None:
+    def _report_step(self, step: int, logs: Mapping[str, float]) -> None:
         self._report(step, {ours: float(logs[name]) for name, ours in _METRICS.items() if logs.get(name) is not None})
 
     def _send_telemetry(self) -> None:
@@ -85,19 +85,19 @@ class _Reporting:
 
 
 class SFTTrainer(_Reporting, TRLSFTTrainer):
-    """TRL's, quiet."""
+    """TRL's trainer for SFT, with the reports and without TRL's output."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
         if "loss" in logs:
-            self._tell(self.state.global_step, logs)
+            self._report_step(self.state.global_step, logs)
 
 
 class RLTrainer(_Reporting, GRPOTrainer):
-    """TRL's, which also compares what the engine and the trainer think of the sampled tokens."""
+    """TRL's trainer for RL, which also compares the engine's log-probabilities with the trainer's."""
 
     def __init__(self, *, ratio_to_engine: bool, **kwargs: Any) -> None:
-        """With `ratio_to_engine` the ratio is to the engine's probabilities instead of the trainer's own."""
+        """With `ratio_to_engine`, the old probabilities of the ratio are the engine's instead of the trainer's."""
         super().__init__(**kwargs)
         self._ratio_to_engine = ratio_to_engine
         self._logprobs: torch.Tensor | None = None
@@ -106,17 +106,17 @@ class RLTrainer(_Reporting, GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
     ) -> Any:
-        """TRL pads all rows of a step to the longest; here rows of like length are computed together, without padding.
+        """Compute rows of similar length together, with little padding. TRL pads all rows of a step to the longest.
 
-        Of several processes each makes as many passes as the others, whatever its rows are: DDP and FSDP wait in each one
-        for all of them.
+        With several processes, every process makes the same number of passes, independent of its rows, because DDP and
+        FSDP synchronize all processes in each pass.
         """
         kwargs.pop("batch_size", None)
-        spread = LIKE_LENGTHS if self.accelerator.num_processes == 1 else math.inf
+        spread = MAX_LENGTH_RATIO if self.accelerator.num_processes == 1 else math.inf
         parts: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = []
         lengths = attention_mask.sum(dim=1).tolist()
-        alike = rows_alike(lengths, most=self.args.per_device_train_batch_size, spread=spread)
-        for rows in alike:
+        groups = group_by_length(lengths, most=self.args.per_device_train_batch_size, spread=spread)
+        for rows in groups:
             attended = attention_mask[rows].any(dim=0).nonzero().flatten()
             start, end = min(int(attended[0]), input_ids.shape[1] - logits_to_keep - 1), int(attended[-1]) + 1
             num_cut = input_ids.shape[1] - end
@@ -130,14 +130,14 @@ class RLTrainer(_Reporting, GRPOTrainer):
             logps, entropies = (None if one is None else torch.nn.functional.pad(one, (0, num_cut)) for one in found)
             assert logps is not None
             parts.append((logps, entropies, aux_loss))
-        back = torch.tensor([row for rows in alike for row in rows], device=input_ids.device).argsort()
+        back = torch.tensor([row for rows in groups for row in rows], device=input_ids.device).argsort()
         logprobs, entropies, aux_losses = zip(*parts, strict=True)
         found = (
             torch.cat(logprobs)[back],
             None if entropies[0] is None else torch.cat(entropies)[back],
             None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
         )
-        if torch.is_grad_enabled():  # the policy's own; old and reference ones are computed without
+        if torch.is_grad_enabled():  # log-probabilities of the policy; old and reference ones need no gradient
             self._logprobs = found[0].detach()
         return found
 
@@ -163,21 +163,21 @@ class RLTrainer(_Reporting, GRPOTrainer):
         if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
             logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
             logs["dlogp_max"] = float(gaps[:, 2].max())
-        self._tell(self.state.global_step, logs)
+        self._report_step(self.state.global_step, logs)
 
 
-LIKE_LENGTHS = 1.25
-"""Rows are alike of which the longest has so many times the tokens of the shortest, or fewer."""
+MAX_LENGTH_RATIO = 1.25
+"""Maximum ratio of the longest row to the shortest row in a group."""
 
 
-def rows_alike(lengths: Sequence[int], *, most: int, spread: float = LIKE_LENGTHS) -> list[list[int]]:
-    """Indexes of rows in groups of at most `most`, in which none is longer than `spread` times the shortest.
+def group_by_length(lengths: Sequence[int], *, most: int, spread: float = MAX_LENGTH_RATIO) -> list[list[int]]:
+    """Group rows by length: each group has at most `most` rows, none longer than `spread` times the shortest.
 
-    Without a limit to the spread, the number of groups follows from the number of rows alone.
+    With infinite `spread`, the number of groups depends only on the number of rows.
 
-    >>> rows_alike([100, 700, 110, 90], most=8)
+    >>> group_by_length([100, 700, 110, 90], most=8)
     [[3, 0, 2], [1]]
-    >>> rows_alike([100, 700, 110, 90], most=2, spread=math.inf)
+    >>> group_by_length([100, 700, 110, 90], most=2, spread=math.inf)
     [[3, 0], [2, 1]]
     """
     groups: list[list[int]] = []
@@ -190,7 +190,7 @@ def rows_alike(lengths: Sequence[int], *, most: int, spread: float = LIKE_LENGTH
 
 
 class FiniteGradients(TrainerCallback):
-    """Stops a run before a gradient that is no number reaches the weights."""
+    """Stops a run before a gradient that is not finite changes the weights."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         gradients = [p.grad for p in kwargs["model"].parameters() if p.grad is not None]
@@ -200,9 +200,9 @@ class FiniteGradients(TrainerCallback):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a trainer in its folder; None if there is none.
+    """Return the newest complete checkpoint in the folder of a trainer, or None.
 
-    The trainer's state is written last, so a folder without it, or with half of it, is what a kill or a full disk left.
+    The trainer writes its state last. So a folder with a missing or incomplete state is an unfinished checkpoint.
     """
     for path in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         try:
@@ -214,7 +214,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def train(trainer: Any, folder: Path, *, start: Path) -> Path:
-    """Train to the end, from the newest checkpoint in the folder if there is one. Returns the folder of the last weights."""
+    """Train to the end and return the folder with the last weights. If the folder has a checkpoint, resume from it."""
     found = newest_checkpoint(folder)
     trainer.train(resume_from_checkpoint=str(found) if found else None)
     weights = gathered_weights(trainer)
@@ -225,22 +225,27 @@ def train(trainer: Any, folder: Path, *, start: Path) -> Path:
 
 
 def gathered_weights(trainer: Any) -> Mapping[str, Any]:
-    """The whole weights. Every process takes part: shards are gathered."""
+    """Return the complete weights. All processes must call this, because it gathers shards."""
     return trainer.accelerator.get_state_dict(trainer.model_wrapped)
 
 
 def open_model(start: Path, *, settings: OptimizerSettings) -> PreTrainedModel:
-    """The model of a checkpoint folder. Its path stays with it: TRL reads the reference from there."""
+    """Load the model of a checkpoint folder. The model keeps the path, because TRL loads the reference model from it.
+
+    Raises:
+        ValueError: the folder has no config.json.
+    """
     if not (start / "config.json").is_file():
-        raise ValueError(f"{start}: no config.json there; training starts from a Hugging Face checkpoint folder")
+        raise ValueError(f"{start}: no config.json; training needs a Hugging Face checkpoint folder")
     dtype = getattr(torch, settings.weights)
     return transformers.AutoModelForCausalLM.from_pretrained(str(start), dtype=dtype, local_files_only=True)
 
 
 def open_tokenizer(start: Path) -> PreTrainedTokenizerFast:
-    """What TRL pads and decodes with; nothing is ever encoded with it.
+    """Load the tokenizer that TRL uses for padding and decoding. It never encodes text.
 
-    It is made of tokenizer.json alone, which is what the judge has: transformers would otherwise guess by architecture.
+    Only tokenizer.json is read, as in the judge. Otherwise transformers would choose a tokenizer class from the
+    architecture.
     """
     eos = json.loads((start / "config.json").read_text(encoding="utf-8")).get("eos_token_id")
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(start / "tokenizer.json"), padding_side="left")
@@ -250,9 +255,10 @@ def open_tokenizer(start: Path) -> PreTrainedTokenizerFast:
 
 
 def write_checkpoint(trainer: Any, folder: Path, *, weights: Mapping[str, Any], start: Path) -> None:
-    """A Hugging Face folder of new weights: appears whole, in place of what was there, or not at all.
+    """Write new weights as a Hugging Face folder, which replaces an existing one atomically.
 
-    Tokenizer and judge.json are the start's, byte for byte: a tokenizer that is saved anew is another file.
+    The tokenizer and judge.json are copied from the start checkpoint, because saving a tokenizer again changes its
+    file.
     """
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     with replacing(folder) as fresh:
@@ -263,7 +269,7 @@ def write_checkpoint(trainer: Any, folder: Path, *, weights: Mapping[str, Any], 
 
 
 def set_quiet(*, verbose: bool) -> None:
-    """Whether transformers, datasets and TRL may speak."""
+    """Set whether transformers, datasets and TRL print messages and progress bars."""
     import datasets
 
     level = logging.INFO if verbose else logging.ERROR

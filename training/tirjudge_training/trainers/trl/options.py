@@ -1,7 +1,7 @@
-"""TRL's options from our settings: what Eq. 2 and the labels need is set, and nothing may change it.
+"""Translates settings to TRL's options, and checks that the options compute Eq. 2.
 
-Some defaults of TRL compute something else, and a recipe can pass options through. So each option that decides what is
-computed is a `Requirement`, and they are looked up in the config that TRL really uses, after everything was merged.
+Some defaults of TRL compute another loss, and a recipe can pass options to TRL. So each option that affects the
+computation is a `Requirement`. The requirements are checked in the final config of TRL, after all options were merged.
 """
 
 from __future__ import annotations
@@ -19,43 +19,56 @@ if TYPE_CHECKING:
     from trl.trainer.sft_config import SFTConfig
 
 TRL_VERSION = "1.16."
-"""What the adapters were tested with; they rely on internals that a release may change."""
+"""Version that the adapters were tested with. They depend on internals that another release may change."""
 
 
 def check_version(version: str) -> None:
-    """Raises ValueError for a TRL that the adapters were not tested with."""
+    """Check the version of TRL.
+
+    Raises:
+        ValueError: the adapters were not tested with this version.
+    """
     if not version.startswith(TRL_VERSION):
         raise ValueError(
-            f"trl: {version} found, {TRL_VERSION}* needed: its rollout_func is experimental, and row order, masks and "
-            "normalisers are relied on"
+            f"trl: {version} found, {TRL_VERSION}* needed, because the adapters depend on its experimental "
+            "rollout_func, its row order, masks and normalizers; run: pip install 'tirjudge[train]'"
         )
 
 
 def grpo_config(settings: RLSettings, *, folder: Path, num_steps: int) -> GRPOConfig:
-    """TRL's config for these settings, checked.
+    """Return TRL's config for RL, checked.
+
+    Args:
+        settings: Settings of RL.
+        folder: Working folder of the trainer.
+        num_steps: Number of optimizer steps.
 
     Raises:
-        ValueError: an option would change the equation, or sizes do not divide.
+        ValueError: an option would change the equation, or sizes do not divide evenly.
     """
     from trl.trainer.grpo_config import GRPOConfig
 
     processes = _num_processes(settings)
     if settings.prompts_per_step % processes:
         raise ValueError(
-            f"prompts_per_step: {settings.prompts_per_step} given with {processes} processes, each of which collects "
+            f"prompts_per_step: {settings.prompts_per_step} given with {processes} processes, but each process collects "
             f"whole groups; give a multiple of {processes}"
         )
     accumulation = settings.grad_accumulation(sequences=settings.sequences_per_step, num_processes=processes)
-    options = {"max_steps": num_steps, "ignore_data_skip": True}  # there is nothing to skip: the rows are placeholders
+    options = {"max_steps": num_steps, "ignore_data_skip": True}  # the data set has placeholders, so skip no rows
     required = (*_equation(settings), *_batches(settings, accumulation=accumulation), *_sampling(settings))
     return _checked(GRPOConfig, settings=settings, folder=folder, options=options, required=required)
 
 
 def sft_config(settings: SFTSettings, *, folder: Path) -> SFTConfig:
-    """TRL's config for these settings, checked.
+    """Return TRL's config for SFT, checked.
+
+    Args:
+        settings: Settings of SFT.
+        folder: Working folder of the trainer.
 
     Raises:
-        ValueError: an option that would change what is trained.
+        ValueError: an option would change the loss, or sizes do not divide evenly.
     """
     from trl.trainer.sft_config import SFTConfig
 
@@ -85,14 +98,14 @@ def _checked(
     known = {field.name for field in fields(config_type)}
     for name in settings.trl:
         if name not in known:
-            raise ValueError(f"trl.{name}: {config_type.__name__} of TRL {TRL_VERSION}* has no such option")
+            raise ValueError(f"trl.{name}: unknown option of {config_type.__name__} in TRL {TRL_VERSION}*")
     required = (*required, *_shared(settings))
     needed = {one.option: one.needed for one in required}
     config = config_type(**{**_optimizer(settings, folder=folder), **options, **needed, **settings.trl})
     if config.device.type == "cpu" and (config.bf16 or config.fp16):
         raise ValueError(
-            f"trl.bf16, trl.fp16: {config.bf16}, {config.fp16} found, False needed on a CPU: it is slower there, and the "
-            "engine computes in float32"
+            f"trl.bf16, trl.fp16: {config.bf16}, {config.fp16} found, False needed on a CPU: they are slower there, and "
+            "the engine computes in float32"
         )
     for one in required:
         one.check(getattr(config, one.option), key=f"trl.{one.option}")
@@ -124,29 +137,29 @@ def _shared(settings: OptimizerSettings) -> list[Requirement]:
         Requirement("bf16", settings.bf16, "the setting bf16 decides"),
         Requirement("max_grad_norm", settings.max_grad_norm, "the setting max_grad_norm decides"),
         Requirement("logging_steps", 1, "every step writes its metrics"),
-        Requirement("save_only_model", False, "a killed run goes on from optimizer and random state"),
+        Requirement("save_only_model", False, "a killed run resumes from the optimizer and random state"),
     ]
 
 
 def _equation(settings: RLSettings) -> list[Requirement]:
-    whole_reward = "the reward is already whole"
+    whole_reward = "there is only one, total reward"
     every_token = "Eq. 2 counts every sampled token"
     return [
-        Requirement("loss_type", "dapo", "other losses are averaged otherwise than Eq. 2"),
+        Requirement("loss_type", "dapo", "other losses are not averaged as in Eq. 2"),
         Requirement("beta", settings.kl, "the weight of the KL is the setting kl; TRL's default is 0"),
         Requirement("epsilon", settings.clip_low, "the lower clip is the setting clip_low"),
         Requirement(
             "epsilon_high", settings.clip_high, "the setting clip_high decides; TRL's default is the lower clip"
         ),
         Requirement("delta", None, "Eq. 2 has no third clip"),
-        Requirement("scale_rewards", "group", "advantages are normalised within their group"),
+        Requirement("scale_rewards", "group", "advantages are normalized within their group"),
         Requirement("reward_weights", None, whole_reward),
         Requirement("multi_objective_aggregation", "sum_then_normalize", whole_reward),
         Requirement("importance_sampling_level", "token", "Eq. 2 takes the ratio of each token"),
         Requirement(
             "use_bias_correction_kl", False, "TRL's default multiplies k3 by the ratio, which changes its gradient"
         ),
-        # It looks for an end-of-turn token.
+        # TRL recognizes truncation by a missing end-of-turn token.
         Requirement(
             "mask_truncated_completions", False, "a rollout ends with its verdict; the setting overlong decides"
         ),
@@ -154,16 +167,16 @@ def _equation(settings: RLSettings) -> list[Requirement]:
         Requirement("off_policy_mask_threshold", None, every_token),
         Requirement("entropy_coef", 0.0, "Eq. 2 has no entropy term"),
         Requirement("use_adaptive_entropy", False, "Eq. 2 has no entropy term"),
-        Requirement("sync_ref_model", False, "the reference is what the stage began with"),
+        Requirement("sync_ref_model", False, "the reference is the initial model of the stage"),
         Requirement("disable_dropout", True, "dropout makes the ratio of unchanged weights differ from 1"),
     ]
 
 
 def _batches(settings: RLSettings, *, accumulation: int) -> list[Requirement]:
-    average = "else the loss is divided by the average of several steps' tokens"
+    average = "otherwise the loss is divided by the average number of tokens of several steps"
     return [
         Requirement("num_generations", settings.group_size, "groups have group_size rollouts"),
-        Requirement("num_iterations", 1, "each rollout is learnt from once, by the weights that sampled it"),
+        Requirement("num_iterations", 1, "each rollout is used once, by the weights that sampled it"),
         Requirement("gradient_accumulation_steps", accumulation, "a step has prompts_per_step groups"),
         Requirement("steps_per_generation", accumulation, f"equal to gradient_accumulation_steps: {average}"),
     ]
@@ -180,17 +193,17 @@ def _sampling(settings: RLSettings) -> list[Requirement]:
         Requirement("repetition_penalty", 1.0, whole),
         Requirement("generation_kwargs", None, own_engine),
         Requirement("use_transformers_continuous_batching", False, own_engine),
-        Requirement("use_vllm", False, f"{own_engine}; TRL's brings importance weights that drop whole sequences"),
+        Requirement("use_vllm", False, f"{own_engine}; TRL's engine adds importance weights that drop whole sequences"),
     ]
 
 
 _LABELS = (
-    Requirement("packing", False, "a trajectory is a row; packed rows are cut where a row is full"),
-    Requirement("padding_free", False, "rows need their own attention"),
-    Requirement("max_length", None, "a cut trajectory loses its verdict; context_tokens leaves long ones out"),
+    Requirement("packing", False, "each trajectory is one row; packing may cut a trajectory"),
+    Requirement("padding_free", False, "rows must not attend to each other"),
+    Requirement("max_length", None, "a truncated trajectory loses its verdict; context_tokens skips long ones"),
     Requirement("completion_only_loss", None, "the labels decide; a completion_mask is ignored silently"),
     Requirement("assistant_only_loss", False, "the labels decide"),
-    Requirement("loss_type", "nll", "others are not the mean over the labelled tokens"),
-    Requirement("label_smoothing_factor", 0.0, "the labels are what was sampled"),
-    Requirement("neftune_noise_alpha", None, "noise on embeddings is not in the recipe"),
+    Requirement("loss_type", "nll", "other losses are not the mean over the labeled tokens"),
+    Requirement("label_smoothing_factor", 0.0, "the labels are the sampled tokens"),
+    Requirement("neftune_noise_alpha", None, "the recipe adds no noise to embeddings"),
 )

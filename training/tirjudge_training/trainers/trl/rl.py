@@ -1,12 +1,12 @@
 """Reinforcement learning with TRL: a thin adapter between the collector and `GRPOTrainer`.
 
-TRL asks `rollout_func` for so many rows with prompts of its own choosing. The prompts are ignored; the answer is what the
-collector brings: ids, which of them the policy sampled, and rewards that are computed already. TRL does the rest:
-advantages within each group of G neighbouring rows, the reference, the loss, the optimizer, processes and devices.
+TRL calls `rollout_func` with prompts from its data set and expects a number of rows. The prompts are ignored. The rows
+come from the collector: token ids, the mask of sampled ids, and computed rewards. TRL does the rest: advantages within
+each group of G adjacent rows, the reference, the loss, the optimizer, processes and devices.
 
 One step:
 
-    weights -> policy.load -> collector.collect -> rows -> TRL's loss (Eq. 2) -> optimizer -> every so often validate
+    weights -> policy.load -> collector.collect -> rows -> TRL's loss (Eq. 2) -> optimizer -> validation, if due
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 def train_rl(job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
-    """Do a stage of RL in this process, with a policy, a sandbox and a collector as its recipe says.
+    """Run a stage of RL in this process, with the policy, sandbox and collector of its recipe.
 
     Raises:
-        ValueError: as `RLStage.train`.
-        EngineUnavailable, SandboxUnavailable: the rollouts could not be made.
+        ValueError: as in `RLStage.train`.
+        EngineUnavailable, SandboxUnavailable: rollouts failed.
     """
     recipe, rollouts = job.recipe, job.run / "rollouts" / job.name
     with asyncio.Runner() as runner:
@@ -72,56 +72,66 @@ def train_rl(job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedSt
 
 
 class Collects(Protocol):
-    """Brings groups of rollouts; `step` counts from 0, and the same step brings the same groups again."""
+    """A source of groups of rollouts, such as `Collector`."""
 
-    async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected: ...
+    async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
+        """Return the groups of a step. `step` starts at 0. The same step must return the same groups."""
+        ...
 
 
 class RunsAsync(Protocol):
-    """Runs a coroutine to its end on the loop where engine and sandbox live, such as `asyncio.Runner().run`."""
+    """Runs a coroutine to completion on the event loop of the engine and the sandbox, such as
+    `asyncio.Runner().run`."""
 
-    def __call__(self, coroutine: Coroutine[Any, Any, Any], /) -> Any: ...
+    def __call__(self, coroutine: Coroutine[Any, Any, Any], /) -> Any:
+        """Return the result of the coroutine."""
+        ...
 
 
 @dataclass(kw_only=True)
 class RLStage:
-    """One stage that trains the checkpoint in `start` by Eq. 2, as TRL calls back into it."""
+    """One stage that trains the checkpoint in `start` by Eq. 2. Its methods are callbacks of TRL."""
 
     start: Path
-    """A Hugging Face checkpoint folder, which is the KL's reference too; never written to."""
+    """Hugging Face checkpoint folder with the initial weights, which are also the reference of the KL. It is not
+    changed."""
     folder: Path
-    """The stage's own. A stage that was killed goes on from the newest checkpoint in it, with the same draws."""
+    """Working folder of the stage. A killed stage resumes from the newest checkpoint in it, with the same draws."""
     collector: Collects
-    """Brings the groups; seeded by step and rank."""
+    """Source of the groups, seeded by step and rank."""
     policy: Policy
-    """What the collector rolls out with; gets the weights of each step."""
+    """Policy that the collector rolls out with. It gets the weights of each step."""
     settings: RLSettings
     num_steps: int
-    """Optimizer steps, those before a kill included."""
+    """Number of optimizer steps, including those before an interruption."""
     run: RunsAsync
+    """Runs coroutines of the collector and the policy."""
     max_answer_tokens: int
-    """Most tokens that the policy samples in a rollout; the soft penalty grows towards it."""
+    """Maximum number of tokens that the policy samples in a rollout. The soft penalty is largest there."""
     on_step: OnStep
-    """On the main process alone, as the two that follow."""
+    """Called with the metrics of each step, in the main process only."""
     keep: Callable[[int, Sequence[TrainingSample]], None]
-    """Told the step, and all that it learns from."""
+    """Called with each step and its trajectories, in the main process only."""
     validate: Callable[[Policy], Mapping[str, float]] | None = None
-    """Judges held-out items with the policy; `val/acc` decides which weights are best. None: the last are taken."""
+    """Judges the held-out items and returns metrics, in the main process only. `val/acc` selects the best weights.
+    None: the last weights are taken."""
     take_last: bool = False
-    """Take the last weights though others validated better."""
+    """Whether to take the last weights even if earlier ones validated better."""
     loaded: int | None = None
-    """Steps behind the weights that the policy has; None: it was not given any yet."""
+    """Step of the weights that the policy has. None: no weights were loaded yet."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Of the collection that the current step learns from."""
+    """Metrics of the collection for the current step."""
     step_began: float = 0.0
+    """Start of the current step, on the clock of `time.perf_counter`."""
     is_main: bool = True
+    """Whether this is the main process."""
 
     def train(self) -> TrainedStage:
         """Train to the last step.
 
         Raises:
-            ValueError: an option would change the equation, or sizes do not divide.
-            NonFiniteLoss: a gradient was no number; the weights were not touched by it.
+            ValueError: an option would change the equation, or sizes do not divide evenly.
+            NonFiniteLoss: a gradient was not finite; the weights are those before that step.
         """
         from tirjudge_training.trainers.trl.adapters import train
 
@@ -133,7 +143,7 @@ class RLStage:
         return TrainedStage(checkpoint=self.folder / "best", step=best["step"])
 
     def make_trainer(self) -> RLTrainer:
-        """TRL's trainer around this stage."""
+        """Return TRL's trainer, configured to call this stage."""
         from datasets import Dataset
         from transformers import TrainerCallback
 
@@ -155,7 +165,7 @@ class RLStage:
             args=grpo_config(self.settings, folder=self.folder, num_steps=self.num_steps),
             reward_funcs=[precomputed],
             rollout_func=self.rows,
-            # As many as will be asked for, so that there is one epoch; nobody reads them.
+            # Placeholders, which are not used. Their number gives one epoch.
             train_dataset=Dataset.from_dict({"prompt": [""] * (self.settings.prompts_per_step * self.num_steps)}),
             processing_class=open_tokenizer(self.start),
         )
@@ -163,7 +173,7 @@ class RLStage:
         return trainer
 
     def rows(self, prompts: Sequence[Any], trainer: RLTrainer) -> dict[str, Any]:
-        """TRL's `rollout_func`: as many rows as there are prompts, which are ignored."""
+        """Return one row per prompt. This is TRL's `rollout_func`; only the number of prompts is used."""
         self.step_began = time.perf_counter()
         self.is_main = trainer.accelerator.is_main_process
         step = trainer.state.global_step + 1
@@ -174,7 +184,7 @@ class RLStage:
         return rows_of(collected.groups, settings=self.settings, max_answer_tokens=self.max_answer_tokens)
 
     def load(self, trainer: RLTrainer) -> None:
-        """Give the policy the trainer's weights, unless it has them."""
+        """Load the trainer's weights into the policy, unless it has them already."""
         from tirjudge_training.trainers.trl.adapters import gathered_weights
 
         version = trainer.state.global_step
@@ -195,13 +205,13 @@ class RLStage:
             self.keep(step, trajectories)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The metrics of a step."""
+        """Report the metrics of a step together with those of its collection."""
         if self.is_main:
             elapsed = time.perf_counter() - self.step_began
             self.on_step(step, self.num_steps, {**self.measured, **metrics, "perf/step_s": elapsed})
 
     def validate_now(self, trainer: RLTrainer) -> None:
-        """Judge held-out items with the current weights, and keep the weights if none were better."""
+        """Judge the held-out items with the current weights, and save the weights if they are the best so far."""
         from tirjudge_training.trainers.trl.adapters import gathered_weights, write_checkpoint
 
         step, began = trainer.state.global_step, time.perf_counter()
@@ -219,7 +229,7 @@ class RLStage:
                     closed=False,
                 )
         trainer.accelerator.wait_for_everyone()
-        self.step_began += time.perf_counter() - began  # no part of the step, whose row is written after this
+        self.step_began += time.perf_counter() - began  # the duration of the step excludes the validation
 
     def _read_best(self) -> dict[str, Any] | None:
         file = self.folder / "best.json"
@@ -229,19 +239,24 @@ class RLStage:
 
 
 def precomputed(reward: Sequence[float], **_: Any) -> list[float]:
-    """The reward function that TRL calls: what the collector's rule gave."""
+    """Return the rewards that the collector computed. This is the reward function for TRL."""
     return list(reward)
 
 
 def rows_of(groups: Sequence[RolloutGroup], *, settings: RLSettings, max_answer_tokens: int) -> dict[str, Any]:
-    """Groups as TRL's `rollout_func` returns them, a list entry a rollout, the rollouts of a group side by side. One that
-    only fills the step up carries no loss, though its whole rewards may differ.
+    """Convert groups to the result of TRL's `rollout_func`: lists with one entry per rollout, groups adjacent.
 
-    `env_mask` holds weights: TRL divides the sum of weighted losses by the sum of weights, so 1 a token makes the mean
-    over all tokens, and 1 / (tokens of the group) makes the mean over groups of their means.
+    `env_mask` contains weights. TRL divides the sum of weighted losses by the sum of weights. Weight 1 for each token
+    gives the mean over all tokens. Weight 1 / (tokens of the group) gives the mean over groups of their means. A group
+    that only fills up the step has weight 0, even if its total rewards differ.
+
+    Args:
+        groups: Groups of the step.
+        settings: Settings of RL.
+        max_answer_tokens: Maximum number of tokens that the policy samples in a rollout.
     """
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], "reward": []}
-    unknown = 0.0 if settings.mask_observations else float("nan")  # of what the engine did not sample
+    unknown = 0.0 if settings.mask_observations else float("nan")  # log-probability of tokens that were not sampled
     for group in groups:
         masks = [
             [0] * len(one.ids) if group.fills else loss_mask(one.mask, stop_reason=one.stop_reason, settings=settings)
@@ -261,4 +276,4 @@ def rows_of(groups: Sequence[RolloutGroup], *, settings: RLSettings, max_answer_
 
 
 _SUMMED = frozenset({"dapo/draws", "dapo/dropped", "dapo/filled", "perf/traj_per_s", "perf/tok_s"})
-"""Of several processes' figures these add up; of the others the mean is taken."""
+"""Metrics that are summed over processes. The others are averaged."""

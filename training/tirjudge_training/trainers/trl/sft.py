@@ -1,7 +1,7 @@
-"""Supervised learning on trajectories with TRL: ids and labels, never text.
+"""Supervised learning on trajectories with TRL, on token ids and labels instead of text.
 
-A label is the id itself where the policy sampled it, and -100 on the prompt and on what programs printed. A rollout is a
-row, the same ids with the same mask that reinforcement learning has.
+The label of a sampled token is its id. The label of prompt tokens and of program outputs is -100. Each rollout is one
+row, with the same ids and the same mask as in reinforcement learning.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from tirjudge_training.trainers.trl.options import sft_config
 from tirjudge_training.training_samples import TrainingSample
 
 IGNORED = -100
-"""Label of what carries no loss."""
+"""Label of tokens that carry no loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTRow:
-    """What one trajectory is to the trainer; both as long as prompt and answer together."""
+    """One trajectory as a row for the trainer. `ids` and `labels` have the same length."""
 
     ids: tuple[int, ...]
+    """Token ids of the prompt and the answer."""
     labels: tuple[int, ...]
+    """Label of each token; -100 carries no loss."""
 
 
 def sft_row(trajectory: TrainingSample, *, mask_observations: bool = True) -> SFTRow:
-    """The row of one trajectory; with `mask_observations` false, what is not the prompt all carries loss."""
+    """Return the row of one trajectory. With `mask_observations` false, all tokens after the prompt carry loss."""
     mask = trajectory.mask if mask_observations else [1] * len(trajectory.ids)
     answer = (i if m else IGNORED for i, m in zip(trajectory.ids, mask, strict=True))
     return SFTRow(
@@ -43,15 +45,15 @@ def train_sft(
     """Train the checkpoint in `start` on trajectories.
 
     Args:
-        trajectories: what to imitate; the order is shuffled by the seed.
-        start: a Hugging Face checkpoint folder; never written to.
-        folder: the stage's own; a run that was killed goes on from the newest checkpoint in it.
-        settings: sizes and rates.
-        on_step: told of each step, on the main process.
+        trajectories: Trajectories to imitate. They are shuffled with the seed of the settings.
+        start: Hugging Face checkpoint folder with the initial weights. It is not changed.
+        folder: Working folder of the stage. A killed stage resumes from the newest checkpoint in it.
+        settings: Settings of SFT.
+        on_step: Called after each step, in the main process only.
 
     Raises:
-        ValueError: no trajectory fits, or an option would change what is trained.
-        NonFiniteLoss: the gradient was no number; the weights were not touched by it.
+        ValueError: all trajectories are too long, or an option would change the loss.
+        NonFiniteLoss: a gradient was not finite; the weights are those before that step.
     """
     from datasets import Dataset
 
@@ -61,7 +63,10 @@ def train_sft(
     rows = [sft_row(t, mask_observations=settings.mask_observations) for t in trajectories]
     kept = [row for row in rows if len(row.ids) <= settings.context_tokens]
     if not kept:
-        raise ValueError(f"trajectories: {len(rows)} given, none of at most context_tokens {settings.context_tokens}")
+        raise ValueError(
+            f"trajectories: all {len(rows)} are longer than context_tokens {settings.context_tokens}; give shorter ones, or "
+            "a larger context_tokens"
+        )
     counts = {"sft/rows": len(kept), "sft/too_long": len(rows) - len(kept)}
 
     def report(step: int, found: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The trainer `verl`: RL on eight GPUs and more, in processes of verl's own. Nothing heavy is imported here."""
+"""The trainer `verl`: RL on eight or more GPUs, in processes started by verl. This module imports no heavy packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class VerlTrainer:
-    """RL alone. verl starts its processes itself, and validates in them too."""
+    """Trainer for RL only. verl starts its processes and runs the validation in them."""
 
     name = "verl"
     kinds = frozenset[TrainedKind](("rl",))
@@ -23,14 +23,12 @@ class VerlTrainer:
 
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
         if without_labels:
-            raise ValueError(
-                "trainer: verl given, but pseudo-labels are voted in TRL's processes only; use trainer trl"
-            )
+            raise ValueError("trainer: verl given, but only trainer trl supports pseudo-labels; set trainer to trl")
         missing = [name for name in ("verl", "ray", "vllm", "transfer_queue") if find_spec(name) is None]
         if missing:
             raise ValueError(
                 f"trainer: verl given, but {', '.join(missing)} cannot be imported here; run: pip install "
-                "'tirjudge[train-verl]' in an environment of its own, or use trainer trl"
+                "'tirjudge[train-verl]' in a separate environment, or set trainer to trl"
             )
         check_settings(recipe.rl, rule=recipe.reward)
         check_options(recipe.settings_of("verl").options, rl=recipe.rl)

@@ -1,14 +1,14 @@
-"""verl's agent loop, and the judge in it: the loop that serves rolls out over verl's servers. Only verl imports this.
+"""The agent loop for verl: the judge's serving loop with verl's servers as its engine. Only verl imports this module.
 
-What a reader would trip over:
+Properties of verl that affect this code:
 
-- verl scores a session, one of the n rollouts of a row, and copies the score of a session's last output to the others. A
-  pointwise item is one session with two outputs, so both get one reward: the lower of the two, which is Eq. 4 with
-  Rf and Rt of both.
-- verl takes the advantage of a session from its last output, at that one's first token with loss. So an output without
-  such a token must not come last.
-- An engine or a sandbox that fails raises. verl then drops the session, and counts it.
-- verl makes a new loop for each session; what is costly is kept for the process.
+- verl scores a session, which is one of the n rollouts of a row, and copies the score of its last output to the others.
+  A pointwise item is one session with two outputs, so both get the same reward: the lower of the two, which is Eq. 4
+  with Rf and Rt of both.
+- verl takes the advantage of a session from its last output, at the first token with loss. So an output without such a
+  token must not be last.
+- If the engine or the sandbox fails, the loop raises. verl then drops and counts the session.
+- verl creates a new loop for each session. So expensive objects are kept for the process.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ Shown = tuple[int, ...]
 
 
 class TirJudgeAgentLoop(AgentLoopBase):
-    """One session of verl: one rollout of an item, or one of each response of a pointwise item."""
+    """One session of verl: one rollout of an item, or one rollout for each response of a pointwise item."""
 
     def __init__(self, *args: Any, settings: Any, **kwargs: Any) -> None:
-        """`settings` are `LoopSettings`, as plain values or as hydra has them; the rest is verl's.
+        """`settings` are `LoopSettings`, as plain values or as a hydra config; the other arguments are passed to verl.
 
         Raises:
-            ValueError: verl's response_length would not hold the longest rollout.
+            ValueError: verl's response_length is too small for the longest rollout.
         """
         super().__init__(*args, **kwargs)
         plain = OmegaConf.to_container(settings) if OmegaConf.is_config(settings) else settings
@@ -58,16 +58,16 @@ class TirJudgeAgentLoop(AgentLoopBase):
         needed, given = self.settings.longest_response, self.rollout_config.response_length
         if given < needed:
             raise ValueError(
-                f"actor_rollout_ref.rollout.response_length: {given} given, a rollout takes up to {needed}; "
+                f"actor_rollout_ref.rollout.response_length: {given} given, but a rollout may need {needed}; "
                 f"set data.max_response_length={needed}"
             )
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """Roll out and reward one row.
+        """Roll out one row and compute its reward.
 
         Raises:
-            ValueError: the row holds no item.
-            EngineUnavailable, SandboxUnavailable: nothing is rewarded.
+            ValueError: the row contains no item.
+            EngineUnavailable, SandboxUnavailable: a rollout failed, so it gets no reward.
         """
         item = item_of(kwargs["extra_info"])
         engine = VerlEngine(
@@ -135,11 +135,14 @@ class TirJudgeAgentLoop(AgentLoopBase):
             )
             for shown, rollout in rollouts.items()
         ]
-        return sorted(outputs, key=lambda output: any(output.response_mask))  # those without loss first
+        return sorted(outputs, key=lambda output: any(output.response_mask))  # outputs without loss first
 
 
 def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:
-    """What verl filters groups by (`acc`, which is Rc) and averages; the same names in every session, or verl stops."""
+    """Return the metrics that verl averages and filters groups by (`acc` is Rc).
+
+    verl fails if the names differ between sessions.
+    """
     calls = [rollout.num_calls for rollout in rollouts.values()]
     return {
         "acc": min(part.correct for part in parts.values()),
@@ -152,21 +155,21 @@ def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Sho
 
 
 def rollout_seed(seed: int, *, step: int, item_id: str) -> int:
-    """Of all rollouts of one item in one step, so that a resumed run repeats them; 0 to 2**63 - 1."""
+    """Return the seed of all rollouts of one item in one step, 0 to 2**63 - 1. A resumed run gets the same seeds."""
     digest = hashlib.sha256(f"{seed}\0{step}\0{item_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 class VerlEngine(BaseEngine):
-    """verl's servers as the judge's engine: ids in, ids out.
+    """An engine that generates with verl's servers.
 
-    verl hands back ids and log-probabilities alone, so text and stop string are read from the ids here.
+    verl returns only token ids and log-probabilities, so this class finds the text and the stop string from the ids.
 
     Args:
-        client: verl's `LLMServerClient`, or what generates like it.
-        tokenizer: of the checkpoint.
-        eos_token_ids: ids that end a turn.
-        options: more sampling options of the servers.
+        client: verl's `LLMServerClient`, or an object with the same `generate`.
+        tokenizer: Tokenizer of the checkpoint.
+        eos_token_ids: Token ids that end a turn.
+        options: Additional sampling options for the servers.
     """
 
     def __init__(
@@ -174,26 +177,27 @@ class VerlEngine(BaseEngine):
     ) -> None:
         self.tokenizer = tokenizer
         self.eos_token_ids = eos_token_ids
-        self.versions: list[int] = []  # of the weights sampled with, by their training step, as far as servers tell
+        self.versions: list[int] = []  # training steps of the sampled weights, if the servers report them
         self._client = client
         self._options = options
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        """One turn.
+        """Generate one turn.
 
         Raises:
-            ValueError: a constraint, or the probabilities of chosen tokens; verl's servers know neither.
-            EngineUnavailable: the request was aborted, or came back without ids or log-probabilities.
+            ValueError: `sampling` restricts tokens or requests probabilities of tokens, which verl's servers do not
+                support.
+            EngineUnavailable: the request was aborted, or the response has no ids or no log-probabilities.
         """
         if sampling.allowed_token_ids is not None or sampling.logprob_token_ids:
-            raise ValueError("verl's servers neither force verdicts nor tell the probabilities of labels")
+            raise ValueError("verl's servers support neither forced verdicts nor probabilities of labels")
         output = await self._client.generate(
             request_id=session, prompt_ids=list(token_ids), sampling_params=self._params(sampling)
         )
         if output.stop_reason in ("aborted", "abort") or not output.token_ids:
             raise EngineUnavailable(f"verl's server ended {session} with {output.stop_reason!r}")
         if output.log_probs is None or len(output.log_probs) != len(output.token_ids):
-            raise EngineUnavailable("verl's server gave no log-probabilities; set calculate_log_probs=True")
+            raise EngineUnavailable("verl's server returned no log-probabilities; set calculate_log_probs=True")
         steps = (output.extra_fields.get(name) for name in ("min_global_steps", "max_global_steps"))
         self.versions += [int(step) for step in steps if step is not None]
         return self._completion(output, sampling=sampling)
@@ -229,10 +233,11 @@ class VerlEngine(BaseEngine):
 
 
 class VerlTokenizer(LocalTokenizer):
-    """The tokenizer that verl loaded, with the chat template of its checkpoint, as a vLLM server would render it.
+    """The tokenizer loaded by verl. It applies the chat template of the checkpoint, as a vLLM server does.
 
     Args:
-        tokenizer: a fast tokenizer of transformers. Without a template it is ChatML, as the embedded engine has it.
+        tokenizer: Fast tokenizer of transformers. If it has no chat template, ChatML is used, as in the embedded
+            engine.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -246,15 +251,18 @@ class VerlTokenizer(LocalTokenizer):
         return self.encode_now(self.of.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-# Kept for the process ---------------------------------------------------------------------------------------------------
+# Objects kept for the process -------------------------------------------------------------------------------------------
 
-_tokenizer_of = cache(VerlTokenizer)  # the bytes of a large vocabulary take a second to lay out
+_tokenizer_of = cache(VerlTokenizer)  # cached, because decoding a large vocabulary to bytes takes a second
 _SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
 _OPEN = AsyncExitStack()
 
 
 async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
-    """The sandbox of this process; who comes first opens it. It ends with the process, or with `close_sandboxes`."""
+    """Return the sandbox of this process; None if tools are off.
+
+    The first call opens the sandbox. It is closed when the process ends, or by `close_sandboxes`.
+    """
     if settings.tools == "off" or settings.rl.max_tool_calls == 0:
         return None
     key = settings.model_dump_json(include={"verl", "allow_unsafe"})
@@ -263,7 +271,7 @@ async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
     try:
         return await asyncio.shield(_SANDBOXES[key])
     except Exception:
-        _SANDBOXES.pop(key, None)  # the next session tries again
+        _SANDBOXES.pop(key, None)  # the next session retries
         raise
 
 
@@ -281,6 +289,6 @@ async def _open(settings: LoopSettings) -> Sandbox:
 
 
 async def close_sandboxes() -> None:
-    """Close what was opened in this process."""
+    """Close all sandboxes that were opened in this process."""
     _SANDBOXES.clear()
     await _OPEN.aclose()

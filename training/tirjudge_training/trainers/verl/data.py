@@ -1,6 +1,6 @@
-"""What verl is handed: items as the rows that its data set reads, and what each of its workers must know to judge them.
+"""Input files for verl: items as rows of its data set, and the settings of the agent loop for its workers.
 
-Both are files, because verl's workers may run on other machines. Nothing here imports verl.
+They are files, because verl's workers may run on other machines. This module does not import verl.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ _ITEM = TypeAdapter(TrainingItem)
 
 
 class LoopSettings(BaseModel):
-    """How a worker of verl judges."""
+    """Settings of the agent loop in a worker of verl."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: Profile
-    """Of the checkpoint that is trained."""
+    """Profile of the checkpoint that is trained."""
     eos_token_ids: tuple[int, ...]
-    """Ids that end a turn of that checkpoint."""
+    """Token ids that end a turn."""
     reward: RewardRule = RewardRule()
     tools: Literal["auto", "off"] = "auto"
     rl: RLSettings = RLSettings()
     verl: VerlSettings = VerlSettings()
     allow_unsafe: bool = False
-    """Run programs even where nothing isolates them."""
+    """Run programs even if no isolation is available."""
     seed: int = Field(default=0, ge=0)
-    """Of the rollouts, with the step and the item."""
+    """Seed of the rollouts, combined with the step and the item."""
 
     @property
     def longest_response(self) -> int:
-        """Most tokens that can follow a prompt: what the model writes, and what its programs print."""
+        """Maximum number of tokens after a prompt, including outputs of programs."""
         calls = self.rl.max_tool_calls if self.tools != "off" else 0
         written = self.profile.rollout_tokens + calls * self.profile.observation_tokens + RESERVED_TOKENS
         return min(self.profile.context_tokens, written)
 
     def write(self, path: Path) -> None:
-        """As verl's `agent_loop_config_path` wants it (JSON is YAML)."""
+        """Write the file for verl's `agent_loop_config_path` (JSON, which is valid YAML)."""
         target = "tirjudge_training.trainers.verl.agent_loop.TirJudgeAgentLoop"
         entry = {"name": AGENT_NAME, "_target_": target, "settings": self.model_dump(mode="json")}
         path.write_text(json.dumps([entry], indent=1) + "\n", encoding="utf-8")
 
 
 def verl_rows(items: Iterable[TrainingItem]) -> list[dict[str, Any]]:
-    """One row an item, in the columns of verl's `RLHFDataset`.
+    """Return one row per item, with the columns of verl's `RLHFDataset`.
 
-    `data_source` is task and mode, which is what verl breaks its validation down by. The item itself travels as JSON in
-    `extra_info`; `prompt` is there because verl wants one, and is not what the judge is shown.
+    `data_source` is task and mode, by which verl groups its validation. `extra_info` contains the item as JSON.
+    `prompt` is required by verl, but the judge renders its prompt from the item.
     """
     return [_row(item, index=index) for index, item in enumerate(items)]
 
@@ -78,32 +78,30 @@ def _row(item: TrainingItem, *, index: int) -> dict[str, Any]:
 
 
 def write_verl_dataset(items: Iterable[TrainingItem], path: Path) -> None:
-    """Write items as Parquet that verl reads.
+    """Write items to a Parquet file for verl.
 
     Raises:
-        ValueError: there are none, or of one it is not known which response is right.
+        ValueError: no items given, or an item has no label.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     items = list(items)
     if not items:
-        raise ValueError(f"{path}: no items given, verl needs one at least")
+        raise ValueError(f"{path}: no items given, but verl needs at least one")
     for item in items:
         if item.best is None:
-            raise ValueError(
-                f'item "{item.id}": best is null, and verl rewards each rollout by itself; use trainer trl'
-            )
+            raise ValueError(f'item "{item.id}": has no label (best is null), but verl needs one; set trainer to trl')
     pq.write_table(pa.Table.from_pylist(verl_rows(items)), path, compression="zstd")
 
 
 def item_of(extra_info: Mapping[str, Any]) -> TrainingItem:
-    """The item of a row.
+    """Return the item of a row.
 
     Raises:
-        ValueError: there is none in it.
+        ValueError: the row contains no item.
     """
     try:
         return _ITEM.validate_json(extra_info["item"])
     except (KeyError, ValidationError) as error:
-        raise ValueError(f"extra_info: no item in it ({error}); write the data with write_verl_dataset") from None
+        raise ValueError(f"extra_info: contains no item ({error}); write the data with write_verl_dataset") from None

@@ -1,4 +1,4 @@
-"""Runs verl as a process: writes what it reads, follows the metrics that it writes, and finds the checkpoint it leaves."""
+"""Runs verl as a process: writes its input files, follows its metrics file, and finds its last checkpoint."""
 
 from __future__ import annotations
 
@@ -25,47 +25,51 @@ if TYPE_CHECKING:
 
 
 class VerlError(TirjudgeError):
-    """verl was started and did not end well."""
+    """verl was started and failed."""
 
 
 def train_with_verl(
     job: StageJob, *, data: TrainingData, on_step: OnStep, log: Callable[[str], None] = print
 ) -> TrainedStage:
-    """Train with verl until it ends. Killed and called again with the same folder, it goes on from verl's last checkpoint.
+    """Train with verl until it ends. If the folder of the job has a checkpoint of verl, training resumes from it.
 
     Args:
-        job: the stage; data, log, checkpoints and metrics go to its folder.
-        data: items; all must know their best response.
-        on_step: told of each step.
-        log: told each line that verl prints.
+        job: The stage. Data, log, checkpoints and metrics are written to its folder.
+        data: Items; all must have labels.
+        on_step: Called after each step.
+        log: Called with each line that verl prints.
 
     Raises:
-        ValueError: a setting that verl cannot follow, or an option that would change the equation.
-        VerlError: it ended with an error, or without a checkpoint.
+        ValueError: verl does not support a setting, or an option would change the equation.
+        VerlError: verl failed, or wrote no checkpoint.
     """
     options = prepare(job, data=data)
     num_steps = job.recipe.rl.num_steps(num_prompts=data.num_prompts)
-    # A new file each time it is started, because verl empties the one it is given.
+    # A new file for each start, because verl truncates an existing one.
     path = job.folder.resolve() / f"verl-{sum(1 for _ in job.folder.glob('verl-*.jsonl')):03}.jsonl"
     metrics = MetricsFile(path, record=lambda step, values: on_step(step, num_steps, values))
 
-    def told(line: str) -> None:
+    def on_line(line: str) -> None:
         log(line)
         metrics.read()
 
     status = _run(
-        verl_command(options), env={**os.environ, "VERL_FILE_LOGGER_PATH": str(path)}, folder=job.folder, log=told
+        verl_command(options), env={**os.environ, "VERL_FILE_LOGGER_PATH": str(path)}, folder=job.folder, log=on_line
     )
     metrics.read()
     if status != 0:
-        raise VerlError(f"verl ended with status {status}; {job.folder / 'verl.log'} says why")
+        raise VerlError(f"verl ended with status {status}; see {job.folder / 'verl.log'} for the reason")
     trained = last_checkpoint(job.folder)
     write_checkpoint_file(trained.checkpoint, profile=load_profile(job.start))
     return trained
 
 
 def prepare(job: StageJob, *, data: TrainingData) -> dict[str, JsonValue]:
-    """Write what verl reads into the folder; returns the options to start it with. Raises ValueError as `train_with_verl`."""
+    """Write the input files of verl into the folder of the job, and return the options for starting verl.
+
+    Raises:
+        ValueError: as in `train_with_verl`.
+    """
     recipe, folder, model = job.recipe, job.folder.resolve(), job.start.resolve()
     check_settings(recipe.rl, rule=recipe.reward)
     verl: VerlSettings = recipe.settings_of("verl")
@@ -95,12 +99,15 @@ def prepare(job: StageJob, *, data: TrainingData) -> dict[str, JsonValue]:
 
 
 def verl_command(options: Mapping[str, JsonValue]) -> list[str]:
-    """The process that trains."""
+    """Return the command line of verl for the options."""
     return [sys.executable, "-m", "verl.trainer.main_ppo", *hydra_arguments(options)]
 
 
 def _run(command: Sequence[str], *, env: Mapping[str, str], folder: Path, log: Callable[[str], None]) -> int:
-    """Exit status; each line goes to `log` and to verl.log as it comes. An exception of ours ends the process too."""
+    """Run a command and return its exit status. Each output line is passed to `log` and appended to verl.log.
+
+    If this process raises, for example on Ctrl-C, the command is terminated.
+    """
     with (
         (folder / "verl.log").open("a", encoding="utf-8") as kept,
         subprocess.Popen(
@@ -120,19 +127,19 @@ def _run(command: Sequence[str], *, env: Mapping[str, str], folder: Path, log: C
 
 
 def last_checkpoint(folder: Path) -> TrainedStage:
-    """The Hugging Face folder that verl wrote last, without judge.json.
+    """Return the last Hugging Face folder that verl wrote. It has no judge.json.
 
     Raises:
-        VerlError: there is none.
+        VerlError: verl wrote no checkpoint.
     """
     checkpoints = folder / "checkpoints"
     tracker = checkpoints / "latest_checkpointed_iteration.txt"
     if not tracker.exists():
-        raise VerlError(f"{checkpoints}: verl left no checkpoint; set save_every no larger than the number of steps")
+        raise VerlError(f"{checkpoints}: verl wrote no checkpoint; set save_every to at most the number of steps")
     step = int(tracker.read_text())
     found = checkpoints / f"global_step_{step}" / "actor" / "huggingface"
     if not any(found.glob("*.safetensors")):
-        raise VerlError(f"{found}: no weights in it; verl was told to write hf_model")
+        raise VerlError(f"{found}: no weights found; keep hf_model in checkpoint.save_contents")
     return TrainedStage(checkpoint=found, step=step)
 
 
@@ -150,15 +157,15 @@ METRICS: Mapping[str, str] = {
     "timing_s/step": "perf/step_s",
     "timing_s/gen": "perf/collect_s",
 }
-"""verl's name -> ours, of what both mean the same by."""
+"""Name of a metric in verl -> name of the same metric in metrics.jsonl."""
 
 
 class MetricsFile:
-    """Follows what verl's file logger writes, and hands on each step under our names.
+    """Follows the file of verl's file logger, and translates its metrics.
 
     Args:
-        path: of the file; it may not be there yet.
-        record: told each step and its metrics.
+        path: Path of the file. It may not exist yet.
+        record: Called with each step and its metrics (names of metrics.jsonl).
     """
 
     def __init__(self, path: Path, *, record: Callable[[int, Mapping[str, float]], None]) -> None:
@@ -167,7 +174,7 @@ class MetricsFile:
         self._offset = 0
 
     def read(self) -> None:
-        """Hand on what was written since the last time, whole lines alone."""
+        """Process the complete lines that were appended since the last call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -182,7 +189,7 @@ class MetricsFile:
 
 
 def _ours(data: Mapping[str, Any]) -> dict[str, float]:
-    """verl's metrics under our names, without what has none."""
+    """Return verl's metrics with the names of metrics.jsonl. Metrics without such a name are omitted."""
     before, after = "val-core/", "/acc/mean@1"  # around task and mode
     metrics = {ours: data[name] for name, ours in METRICS.items() if name in data}
     for name, value in data.items():

@@ -1,8 +1,8 @@
-"""verl's command line from our settings, and the check that nothing in it changes the equation.
+"""Translates settings to verl's command line, and checks that its options compute Eq. 2.
 
-verl 0.9.1, its v1 trainer. Each `Requirement` holds verl's own default, what Eq. 2 needs, and why: so what a recipe passes
-through can be refused before a cluster is started. Nothing here imports verl; it runs as a process of its own, in an
-environment of its own.
+This is for verl 0.9.1 and its v1 trainer. Each `Requirement` has verl's default, the value that Eq. 2 needs, and the
+reason. So options of a recipe can be rejected before a cluster is started. This module does not import verl, which runs
+as a separate process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tirjudge_training.settings import RLSettings
 from tirjudge_training.trainers.requirements import Requirement
 
 AGENT_NAME = "tirjudge"
-"""Under which verl knows our loop."""
+"""Name under which the agent loop is registered in verl."""
 
 NEVER_CLIPS = 1e9
-"""Above e^20, which verl clamps the ratio to: dual clip at this never acts."""
+"""Bound of the dual clip that is never reached, because verl clamps the ratio to e^20."""
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -37,42 +37,45 @@ class VerlSettings(BaseModel):
     gpus_per_node: int = Field(default=8, ge=1)
     strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
-    """`sync`: rollouts are of the weights that they train, as Eq. 2 has it. The others learn from older ones too."""
+    """`sync`: rollouts come from the weights that they train, as in Eq. 2. The other modes also use rollouts of older
+    weights."""
     tensor_parallel: int = Field(default=1, ge=1)
-    """GPUs of one vLLM replica."""
+    """Number of GPUs per vLLM replica."""
     gpu_memory: float = Field(default=0.6, gt=0.0, lt=1.0)
-    """Share of each GPU that vLLM takes."""
+    """Share of the memory of each GPU for vLLM."""
     workers: int = Field(default=8, ge=1)
-    """Processes that roll out."""
+    """Number of processes that roll out."""
     max_inflight: int = Field(default=2, ge=1)
-    """Steps' worth of prompts that dynamic sampling may have under way."""
+    """Maximum number of batches of prompts in flight in dynamic sampling. A batch has the prompts of one step."""
     max_tokens_per_gpu: int = Field(default=32_768, gt=0)
-    """In one forward and backward pass; it does not change the loss, which is over all tokens of the step."""
+    """Maximum number of tokens per GPU in one forward and backward pass. It does not change the loss, which is averaged
+    over all tokens of the step."""
     sandbox_urls: tuple[str, ...] = ()
-    """Sandbox services that all workers share; empty: a pool in each worker."""
+    """URLs of sandbox services that all workers share. Empty: a pool in each worker."""
     sandbox_key_file: Path | None = None
+    """File with the API key of the sandbox services. None: no key."""
     sandbox_slots: int = Field(default=4, ge=1)
-    """Programs at a time in a worker's own pool."""
+    """Maximum number of concurrent programs in the pool of a worker."""
     ray_address: str | None = None
-    """Of a cluster that runs; None: Ray is started on this machine."""
+    """Address of a running Ray cluster. None: Ray is started on this machine."""
     loggers: tuple[str, ...] = ()
-    """verl's own, besides the console and our metrics.jsonl."""
+    """Additional loggers of verl, besides the console and metrics.jsonl."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """More of verl's options, by their dotted names."""
+    """Additional options of verl, by their dotted names."""
 
 
 Row = tuple[str, JsonValue, JsonValue, str]
-"""An option: its name, verl's own default, what is needed, and why."""
+"""An option: its name, verl's default, the required value, and the reason."""
 
 
 def requirements(rl: RLSettings) -> tuple[Requirement, ...]:
-    """Everything in verl that decides what is computed, with what the settings ask for.
+    """Return the requirements on all options of verl that affect the computation, for these settings.
 
     Raises:
-        ValueError: a setting that verl cannot follow.
+        ValueError: verl does not support a setting.
     """
     check_settings(rl)
-    third = "Eq. 2 has no third clip; verl caps the loss of bad tokens at 3 times their advantage"
+    third = "Eq. 2 has no third clip; verl caps the loss of tokens with negative advantage at 3 times the advantage"
     return (
         Requirement(f"{_ACTOR}.clip_ratio_c", NEVER_CLIPS, third, default=3.0, at_least=True),
         *(Requirement(f"{_ACTOR}.{key}", needed, why, default) for key, default, needed, why in _actor(rl)),
@@ -83,7 +86,7 @@ def requirements(rl: RLSettings) -> tuple[Requirement, ...]:
 
 def _actor(rl: RLSettings) -> list[Row]:
     return [
-        ("policy_loss.loss_mode", "vanilla", "vanilla", "the others are not Eq. 2"),
+        ("policy_loss.loss_mode", "vanilla", "vanilla", "the other modes are not Eq. 2"),
         ("clip_ratio_low", 0.2, rl.clip_low, "the lower clip is the setting clip_low"),
         ("clip_ratio_high", 0.2, rl.clip_high, "the upper clip is the setting clip_high"),
         ("loss_agg_mode", "token-mean", "token-mean", "Eq. 2 averages over tokens"),
@@ -92,8 +95,8 @@ def _actor(rl: RLSettings) -> list[Row]:
         ("kl_loss_coef", 0.001, rl.kl, "the weight of the KL is the setting kl"),
         ("kl_loss_type", "low_var_kl", "low_var_kl", "it is k3; a + at the end changes its gradient"),
         ("entropy_coeff", 0, 0, "Eq. 2 has no entropy term"),
-        ("ppo_epochs", 1, 1, "each rollout is learnt from once"),
-        ("use_prefix_grouper", False, False, "it was not tested with our masks"),
+        ("ppo_epochs", 1, 1, "each rollout is used once"),
+        ("use_prefix_grouper", False, False, "it was not tested with the masks of the agent loop"),
         ("ppo_mini_batch_size", 256, rl.prompts_per_step, "a step has prompts_per_step prompts"),
         ("grad_clip", 1.0, rl.max_grad_norm, "the setting max_grad_norm decides"),
         ("optim.clip_grad", 1.0, rl.max_grad_norm, "the setting max_grad_norm decides"),
@@ -106,16 +109,16 @@ def _rollout(rl: RLSettings) -> list[Row]:
     whole = "rollouts are sampled from the whole distribution, and probabilities are computed on it"
     return [
         ("n", 1, rl.group_size, "groups have group_size rollouts"),
-        ("name", None, "vllm", "the loop speaks to vLLM's servers"),
+        ("name", None, "vllm", "the agent loop uses vLLM's servers"),
         ("temperature", 1.0, rl.temperature, "the setting temperature decides"),
         ("top_p", 1, 1, whole),
         ("top_k", -1, -1, whole),
-        ("do_sample", True, True, "greedy rollouts of a group are all the same"),
+        ("do_sample", True, True, "greedy rollouts of a group are all equal"),
         ("ignore_eos", False, False, "a turn ends where the model ends it"),
         ("calculate_log_probs", True, True, "the difference between engine and trainer is reported"),
         ("logprobs_mode", "processed_logprobs", "processed_logprobs", "they are compared at the rollouts' temperature"),
         ("val_kwargs.temperature", 0, 0, "validation is greedy"),
-        ("agent.default_agent_loop", "single_turn_agent", AGENT_NAME, "the judge's own loop rolls out"),
+        ("agent.default_agent_loop", "single_turn_agent", AGENT_NAME, "the judge's agent loop rolls out"),
     ]
 
 
@@ -132,20 +135,21 @@ def _algorithm(rl: RLSettings) -> list[Row]:
         ("algorithm.rollout_correction.rollout_is", None, None, "Eq. 2 has no importance weights beside the ratio"),
         ("algorithm.rollout_correction.rollout_rs", None, None, "Eq. 2 rejects no tokens"),
         ("data.train_batch_size", 1024, rl.prompts_per_step, "a step has prompts_per_step prompts"),
-        ("data.filter_overlong_prompts", False, False, "the judge shortens what does not fit"),
-        ("data.return_raw_chat", True, True, "the loop is handed the row"),
-        ("trainer.use_v1", True, True, "the old trainer takes no loop that answers with two outputs"),
-        ("distillation.enabled", False, False, "there is no teacher in Eq. 2"),
-        ("reward.reward_model.enable", False, False, "the loop brings the reward with it"),
-        ("reward.custom_reward_function.path", None, None, "the loop brings the reward with it"),
+        ("data.filter_overlong_prompts", False, False, "the judge shortens long texts"),
+        ("data.return_raw_chat", True, True, "the agent loop needs the row"),
+        ("trainer.use_v1", True, True, "the old trainer does not support agent loops with two outputs"),
+        ("distillation.enabled", False, False, "Eq. 2 has no teacher"),
+        ("reward.reward_model.enable", False, False, "the agent loop computes the reward"),
+        ("reward.custom_reward_function.path", None, None, "the agent loop computes the reward"),
     ]
 
 
 def check_settings(rl: RLSettings, *, rule: RewardRule | None = None) -> None:
-    """Look that verl can do what the settings say.
+    """Check that verl supports the settings.
 
     Raises:
-        ValueError: naming the setting, what was given, what verl needs, and why.
+        ValueError: a setting is not supported. The message has the setting, its value, the supported values and the
+            reason.
     """
     schedules = ("constant", "constant_with_warmup", "cosine")
     cannot = (
@@ -153,28 +157,33 @@ def check_settings(rl: RLSettings, *, rule: RewardRule | None = None) -> None:
         ("rl.old_policy", rl.old_policy, ("trainer",), "verl bypasses its own clip with the engine's probabilities"),
         ("rl.difficulty", rl.difficulty, (False,), "verl draws the prompts"),
         ("rl.device", rl.device, ("auto",), "verl's servers need GPUs"),
-        ("rl.lr_scheduler", rl.lr_scheduler, schedules, "verl knows no other"),
-        ("rl.trl", rl.trl, ({},), "they are TRL's; verl.options are verl's"),
+        ("rl.lr_scheduler", rl.lr_scheduler, schedules, "verl has no other schedules"),
+        ("rl.trl", rl.trl, ({},), "these are options of TRL; use verl.options"),
         ("reward.pair_credit", "index" if rule is None else rule.pair_credit, ("index",), "verl scores one pair at a time"),
     )  # fmt: skip
     for name, given, possible, why in cannot:
         if given not in possible:
-            raise ValueError(f"{name}: {given!r} given, verl needs {' or '.join(map(repr, possible))}: {why}")
+            raise ValueError(f"{name}: {given!r} given, but verl needs {' or '.join(map(repr, possible))}: {why}")
 
 
 def check_options(options: Mapping[str, JsonValue], *, rl: RLSettings) -> None:
-    """Look that options handed to verl leave the equation as it is.
+    """Check that options for verl do not change the equation.
 
     Raises:
-        ValueError: naming the key, what was found, what is needed, and why.
+        ValueError: an option changes the equation. The message has the key, the given value, the required value and the
+            reason.
     """
     for name, found in options.items():
         key = name.lstrip("+~")
         if "@" in key:
-            raise ValueError(f"verl.options.{name}: config groups are not checked; give options by their dotted names")
+            raise ValueError(
+                f"verl.options.{name}: config groups are not supported; give single options by their dotted names"
+            )
         for one in requirements(rl):
             if one.option.startswith(f"{key}."):
-                raise ValueError(f"verl.options.{name}: it holds {one.option}, and replacing all of it is refused")
+                raise ValueError(
+                    f"verl.options.{name}: contains the checked option {one.option}; give single options instead"
+                )
             if key == one.option:
                 one.check("nothing" if name.startswith("~") else found, key=f"verl.options.{name}")
 
@@ -182,18 +191,18 @@ def check_options(options: Mapping[str, JsonValue], *, rl: RLSettings) -> None:
 def verl_options(
     rl: RLSettings, *, verl: VerlSettings, model: Path, folder: Path, context_tokens: int, response_tokens: int
 ) -> dict[str, JsonValue]:
-    """Every option that verl is started with, by its dotted name; a recipe's own last.
+    """Return all options for starting verl: dotted name -> value. Options of the recipe are last.
 
     Args:
-        rl: what is computed.
-        verl: where.
-        model: checkpoint to begin with; all nodes read it.
-        folder: of the stage; all nodes read and write it. Holds train.parquet, validation.parquet and loop.yaml.
-        context_tokens: most tokens of a prompt with its answer.
-        response_tokens: most tokens of an answer, what programs print included.
+        rl: Settings of RL.
+        verl: Settings of verl.
+        model: Checkpoint folder with the initial weights. All nodes read it.
+        folder: Folder of the stage, with train.parquet, validation.parquet and loop.yaml. All nodes read and write it.
+        context_tokens: Maximum number of tokens of a prompt with its answer.
+        response_tokens: Maximum number of tokens of an answer, including outputs of programs.
 
     Raises:
-        ValueError: a setting that verl cannot follow, or an option that changes the equation.
+        ValueError: verl does not support a setting, or an option changes the equation.
     """
     check_options(verl.options, rl=rl)
     return {
@@ -238,7 +247,7 @@ def verl_options(
 
 
 def hydra_arguments(options: Mapping[str, JsonValue]) -> list[str]:
-    """Options as hydra's command line spells them."""
+    """Return options as arguments for hydra's command line."""
     return [f"{key}={_hydra(value)}" for key, value in options.items()]
 
 

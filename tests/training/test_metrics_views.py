@@ -1,4 +1,4 @@
-"""What a run measures of itself: written, read, watched and drawn."""
+"""Metrics of a run: writing, reading, watching, plotting and trackers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALIDATION = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Two stages: four steps of RL, and one of SFT; the state says that the second one runs."""
+    """A run with four steps of RL and one step of SFT. The SFT stage is running."""
     path = tmp_path / "zero"
     with MetricsWriter(path / "metrics.jsonl") as writer:
         for step in range(1, 5):
@@ -85,14 +85,14 @@ def command(function: object) -> typer.Typer:
 # The file ---------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_rows_are_readable_while_the_file_is_open(tmp_path: Path) -> None:
     with MetricsWriter(tmp_path / "m.jsonl") as writer:
         writer.write({"train/loss": 0.5}, stage="rl-0", step=1)
-        first = read_metrics(tmp_path / "m.jsonl")  # flushed: seen while the file is still open
+        first = read_metrics(tmp_path / "m.jsonl")
     assert [(row.stage, row.step, dict(row.values)) for row in first] == [("rl-0", 1, {"train/loss": 0.5})]
 
 
-def test_a_torn_last_line_is_left_out_and_then_taken_off(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_skipped_and_then_removed(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with MetricsWriter(path) as writer:
         writer.write({"a": 1.0}, stage="rl-0", step=1)
@@ -104,25 +104,28 @@ def test_a_torn_last_line_is_left_out_and_then_taken_off(tmp_path: Path) -> None
     assert [row.step for row in read_metrics(path)] == [1, 3]
 
 
-def test_a_whole_line_that_is_no_row_is_named(tmp_path: Path) -> None:
+def test_complete_invalid_line_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text('{"stage": "a", "step": 1, "time": 0}\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"m\.jsonl:2: no row of metrics"):
+    with pytest.raises(ValueError, match=r"m\.jsonl:2: not a row of metrics"):
         read_metrics(tmp_path / "m.jsonl")
 
 
-def test_what_is_no_finite_number_is_null_in_the_file_and_absent_in_the_row(tmp_path: Path) -> None:
+def test_non_finite_values_are_null_in_the_file_and_absent_in_rows(tmp_path: Path) -> None:
     with MetricsWriter(tmp_path / "m.jsonl") as writer:
         writer.write({"train/loss": float("nan"), "train/kl": None, "ok": 1.0}, stage="rl-0", step=1)
     assert json.loads((tmp_path / "m.jsonl").read_text())["train/loss"] is None
     assert dict(read_metrics(tmp_path / "m.jsonl")[0].values) == {"ok": 1.0}
 
 
-def test_a_metric_cannot_take_the_name_of_a_column(tmp_path: Path) -> None:
-    with MetricsWriter(tmp_path / "m.jsonl") as writer, pytest.raises(ValueError, match="step given as a metric"):
+def test_metric_cannot_have_a_reserved_name(tmp_path: Path) -> None:
+    with (
+        MetricsWriter(tmp_path / "m.jsonl") as writer,
+        pytest.raises(ValueError, match="reserved names given as metrics: step"),
+    ):
         writer.write({"step": 1.0}, stage="rl-0", step=1)
 
 
-def test_of_a_step_that_was_repeated_the_later_value_counts(tmp_path: Path) -> None:
+def test_later_value_of_a_repeated_step_counts(tmp_path: Path) -> None:
     with MetricsWriter(tmp_path / "m.jsonl") as writer:
         for step, value in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25), (3, 0.35)):
             writer.write({"a": value}, stage="rl-0", step=step)
@@ -131,7 +134,7 @@ def test_of_a_step_that_was_repeated_the_later_value_counts(tmp_path: Path) -> N
     assert [(point.at, point.value) for point in points] == [(1, 0.1), (2, 0.25), (3, 0.35), (4, 0.9)]
 
 
-def test_a_validation_has_wilsons_interval(run: Path) -> None:
+def test_validation_has_a_wilson_interval(run: Path) -> None:
     (measured,) = validations(read_metrics(run / "metrics.jsonl"))
     # 8 of 10, as in the docstring of wilson_interval
     assert (round(measured.low, 4), round(measured.high, 4), measured.num) == (0.4902, 0.9433, 10)
@@ -142,7 +145,7 @@ def test_a_validation_has_wilsons_interval(run: Path) -> None:
 # Watching ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_frame_shows_stages_metrics_accuracy_and_the_interval(run: Path) -> None:
+def test_view_shows_stages_metrics_accuracy_and_interval(run: Path) -> None:
     text = shown(run)
     assert re.search(r"rl-0 +rejected +4 +80\.0% +49\.0% to 94\.3%, n = 10 +50\.0%", text)
     assert "rl-0: accuracy fell" in text
@@ -151,7 +154,7 @@ def test_a_frame_shows_stages_metrics_accuracy_and_the_interval(run: Path) -> No
     assert re.search(r"loss +1\.5", text)
 
 
-def test_a_run_that_a_process_holds_is_running_and_one_that_nobody_holds_was_interrupted(run: Path) -> None:
+def test_locked_run_is_running_and_unlocked_run_is_stopped(run: Path) -> None:
     with (run / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert look_at(run).pulse == "running"
@@ -160,29 +163,29 @@ def test_a_run_that_a_process_holds_is_running_and_one_that_nobody_holds_was_int
     assert re.search(r"sft-1 +interrupted", text)
 
 
-def test_status_tells_a_run_that_goes_on_from_one_that_was_killed(run: Path) -> None:
+def test_status_distinguishes_running_and_killed_runs(run: Path) -> None:
     with (run / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        going_on = CliRunner().invoke(app, ["status", str(run)]).output
-    assert re.search(r"sft-1 +running", going_on)
-    assert going_on.rstrip().endswith("still going on")
+        running = CliRunner().invoke(app, ["status", str(run)]).output
+    assert re.search(r"sft-1 +running", running)
+    assert running.rstrip().endswith("\nrunning")
     killed = CliRunner().invoke(app, ["status", str(run)]).output
     assert re.search(r"sft-1 +interrupted", killed)
-    assert killed.rstrip().endswith("stopped before its end; the command that began it goes on")
+    assert killed.rstrip().endswith("stopped before the end; run the same command again to resume")
 
 
-def test_a_run_whose_stages_are_all_done_is_finished(run: Path) -> None:
+def test_run_with_all_stages_done_is_finished(run: Path) -> None:
     state = State(command="zero", stages=[StageRecord(name="rl-0", kind="rl", status="done")])
     (run / "state.json").write_text(state.model_dump_json())
     assert "zero: finished" in shown(run)
 
 
-def test_a_run_that_has_measured_nothing_yet_is_shown(run: Path) -> None:
+def test_run_without_metrics_is_shown(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     assert "sft-1, step 0" in shown(run)
 
 
-def test_the_time_left_is_what_the_last_steps_took(tmp_path: Path) -> None:
+def test_remaining_time_is_derived_from_the_last_steps(tmp_path: Path) -> None:
     lines = [
         {"stage": "rl-0", "step": step, "time": 100.0 + 5 * step, NUM_STEPS: 10, "train/loss": 1.0}
         for step in (1, 2, 3)
@@ -192,23 +195,23 @@ def test_the_time_left_is_what_the_last_steps_took(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(state.model_dump_json())
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # step 3 ended at 115 s; 7 steps of 5 s are left, of which 2 s have passed
+        # Step 3 ended at 115 s. 7 steps of 5 s remain, and 2 s have passed since.
         assert eta_s(look_at(tmp_path, now=117.0)) == 33.0
 
 
-def test_blocks_rise_with_their_values() -> None:
+def test_sparkline_rises_with_its_values() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], width=8) == "▁▂▃▄▅▆▇█"
     assert sparkline([0, 0, 1, 1], width=2) == "▁█"
     assert sparkline([0.95, 0.9500000000001, 0.95], width=3) == "▄▄▄"
 
 
-def test_watch_prints_one_frame_and_says_in_a_line_that_there_is_no_run(run: Path, tmp_path: Path) -> None:
+def test_watch_once_prints_one_view_and_a_missing_run_is_an_error(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command(watch), [str(run), "--once"])
     assert done.exit_code == 0
     assert "sft-1" in done.output
     failed = CliRunner().invoke(command(watch), [str(tmp_path / "none")])
     assert failed.exit_code == 2
-    assert f"{tmp_path / 'none'}: no run here" in failed.output
+    assert f"{tmp_path / 'none'}: no run found" in failed.output
     assert len(failed.output.splitlines()) == 1
 
 
@@ -243,7 +246,7 @@ def test_the_live_view_ends_cleanly(run: Path, ends: str) -> None:
 def _read_until(file: int, wanted: bytes) -> bytes:
     seen = b""
     while wanted not in seen:
-        assert select.select([file], [], [], 60)[0], f"{wanted!r} never came: {seen!r}"
+        assert select.select([file], [], [], 60)[0], f"{wanted!r} was not printed: {seen!r}"
         seen += os.read(file, 65536)
     return seen
 
@@ -252,14 +255,15 @@ def _drain(file: int) -> None:
     try:
         while os.read(file, 65536):
             pass
-    except OSError:  # how a terminal whose other end is closed says so
+    except OSError:  # the other end of the terminal was closed
         return
 
 
-# Drawing ----------------------------------------------------------------------------------------------------------------
+# Plots ------------------------------------------------------------------------------------------------------------------
 
 
-def test_plots_of_several_runs_are_files_with_their_axes_and_names(run: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_plots_of_several_runs_have_axes_and_names(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "distill"
     with MetricsWriter(other / "metrics.jsonl") as writer:
         writer.write({**RL, **VALIDATION}, stage="rl-0", step=1)
@@ -274,19 +278,26 @@ def test_plots_of_several_runs_are_files_with_their_axes_and_names(run: Path, tm
     assert "math, pairwise" in (tmp_path / "plots" / "accuracy.svg").read_text()
 
 
-def test_the_same_runs_give_the_same_drawing(run: Path, tmp_path: Path) -> None:
+def test_plots_are_reproducible(tmp_path: Path) -> None:
+    with MetricsWriter(tmp_path / "short" / "metrics.jsonl") as writer:
+        for step in (1, 2):
+            writer.write({"dapo/draws": step}, stage="rl-0", step=step)
     for out in ("a", "b"):
-        assert CliRunner().invoke(command(plot), [str(run), "--out", str(tmp_path / out)]).exit_code == 0
-    assert (tmp_path / "a" / "reward.svg").read_bytes() == (tmp_path / "b" / "reward.svg").read_bytes()
+        done = CliRunner().invoke(command(plot), [str(tmp_path / "short"), "--out", str(tmp_path / out)])
+        assert done.exit_code == 0, done.output
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"sampling.svg", "sampling.png"}
+    svg = (tmp_path / "a" / "sampling.svg").read_bytes()
+    assert b"draws a step" in svg
+    assert svg == (tmp_path / "b" / "sampling.svg").read_bytes()
 
 
-def test_plot_says_in_a_line_which_run_is_none(run: Path, tmp_path: Path) -> None:
+def test_plot_of_a_folder_without_a_run_is_a_one_line_error(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command(plot), [str(run), str(tmp_path / "none"), "--out", str(tmp_path / "plots")])
     assert done.exit_code == 2
-    assert f"{tmp_path / 'none'}: no run with measurements" in done.output
+    assert f"{tmp_path / 'none'}: no measurements found" in done.output
 
 
-def test_a_running_mean_takes_fewer_values_at_the_ends() -> None:
+def test_running_mean_uses_fewer_values_at_the_ends() -> None:
     assert running_mean([0.0, 3.0, 6.0, 3.0], width=3) == [1.5, 3.0, 4.0, 4.5]
 
 
@@ -294,7 +305,7 @@ def test_a_running_mean_takes_fewer_values_at_the_ends() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard", "ignore::DeprecationWarning:torch")
-def test_tensorboard_holds_what_was_logged(tmp_path: Path) -> None:
+def test_tensorboard_has_the_logged_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
     )
@@ -304,7 +315,8 @@ def test_tensorboard_holds_what_was_logged(tmp_path: Path) -> None:
     tracker.log({"train/loss": 2.0}, stage="sft-1", step=1)
     tracker.close()
     (again,) = open_trackers(["tensorboard"], run=tmp_path)  # a resumed run repeats step 2
-    time.sleep(1.1)  # event files are ordered by the second in their names
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 2.0)  # event files are ordered by the second in their names
     again.log({"reward/Rc": 0.75}, stage="rl-0", step=2)
     again.close()
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / "rl-0"))
@@ -313,10 +325,10 @@ def test_tensorboard_holds_what_was_logged(tmp_path: Path) -> None:
     assert (tmp_path / "tensorboard" / "sft-1").is_dir()
 
 
-def test_a_tracker_that_is_unknown_or_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="report_to: mlflow given; tensorboard, wandb, trackio or none would do"):
+def test_unknown_or_missing_tracker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="report_to: unknown tracker mlflow; give tensorboard, wandb, trackio or none"):
         open_trackers(["mlflow"], run=tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # where nothing is installed
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # a folder without packages
     for name in ("wandb", "trackio", "tensorboard"):
         if name not in sys.modules:
             with pytest.raises(ValueError, match=f"report_to: {name} given, but it is not installed"):

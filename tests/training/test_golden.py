@@ -1,0 +1,39 @@
+"""Generated training data do not change by accident: the same seeds give the same prompts, judgments and items.
+
+If a change is intended, update the hashes. The bundled judge then no longer matches the generator of its training data.
+"""
+
+import hashlib
+from itertools import islice
+from random import Random
+
+from tirjudge.types import Mode
+from tirjudge_training.bundled.build import bundled_profile
+from tirjudge_training.bundled.sft import draw_mixed, render_example
+from tirjudge_training.synthetic.examples import Mixture, draw_examples, segments
+from tirjudge_training.synthetic.items import generate_items
+from tirjudge_training.synthetic.teacher_errors import TeacherErrors
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def test_synthetic_data_match_their_hashes() -> None:
+    profile = bundled_profile()
+    drawn = [
+        example
+        for mode in Mode
+        for held_out in (False, True)
+        for example in islice(
+            draw_examples(mode, rng=Random(f"{mode}/{held_out}"), held_out=held_out, mixture=Mixture()), 60
+        )
+    ]
+    errors = TeacherErrors(guesses=0.3, wrong_plans=0.3)
+    drawn += islice(draw_mixed(rng=Random(1), mode_shares=(0.4, 0.35, 0.25), mixture=Mixture(), erring=errors), 60)
+    items = [item for mode in Mode for item in generate_items(mode, count=20, seed=3, mixture=Mixture())]
+    assert {
+        "prompts": digest(*(render_example(example, profile=profile) for example in drawn)),
+        "judgments": digest(*(segment.text for example in drawn for segment in segments(example))),
+        "items": digest(*(repr((item.id, item.prompt, item.responses, item.best, item.order)) for item in items)),
+    } == {"prompts": "17a132e49a3a81c2", "judgments": "6988c08e42847390", "items": "1d18e4a9af90d318"}
