@@ -58,19 +58,19 @@ $(VENV)/.locking:
 	$(BIN)/python -m pip install --quiet 'uv>=0.9'
 	touch $@
 
-# What it takes to serve the bundled judge: about 60 MB of wheels, no torch.
+# The environment that serves the bundled judge: about 60 MB of wheels, no torch.
 $(VENV)/.serving: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	@echo "Installing what it takes to serve into $(VENV): about 60 MB of wheels."
+	@echo "Installing the server into $(VENV): about 60 MB of wheels."
 	$(BIN)/python -m pip install --quiet --editable '.[server]'
 	touch $@
 
-# What it takes to test and to train: torch besides, which dominates the download.
+# The environment for tests and training: torch too, which dominates the download.
 $(VENV)/.developing: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	@echo "Installing a pip that knows dependency groups into $(VENV): 2 MB."
+	@echo "Installing a pip that supports dependency groups into $(VENV): 2 MB."
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@echo "Installing what it takes to test and to train into $(VENV): torch besides, hundreds of MB, or GBs with CUDA."
+	@echo "Installing the packages for tests and training into $(VENV): hundreds of MB with torch, GBs with CUDA."
 	$(BIN)/python -m pip install --quiet --group dev --editable '.[server,train]'
 	touch $@ $(VENV)/.serving
 

@@ -35,7 +35,7 @@ class ChatServer:
         extra: additional fields of every message, such as `reasoning_content`.
         choice: additional fields of every choice.
         names_stop: whether `stop_reason` is the stop string, as in vLLM.
-        heeds_stop: whether stop strings end a completion.
+        honors_stop: whether stop strings end a completion.
         usage: token counts of every response; None: responses have none.
 
     Attributes:
@@ -54,7 +54,7 @@ class ChatServer:
         extra: Mapping[str, Any] | None = None,
         choice: Mapping[str, Any] | None = None,
         names_stop: bool = False,
-        heeds_stop: bool = True,
+        honors_stop: bool = True,
         usage: Mapping[str, Any] | None = None,
     ) -> None:
         self.url = ""
@@ -67,7 +67,7 @@ class ChatServer:
         self._extra = extra or {}
         self._choice = choice or {}
         self._names_stop = names_stop
-        self._heeds_stop = heeds_stop
+        self._honors_stop = honors_stop
         self._usage = usage
 
     async def complete(self, request: Request) -> Response:
@@ -96,7 +96,7 @@ class ChatServer:
     async def _generate(self, body: Mapping[str, Any]) -> Completion:
         conversation = "\n".join(f"{message['role']}: {message['content']}" for message in body["messages"])
         limit = body.get("max_tokens") or body.get("max_completion_tokens") or 1000
-        sampling = Sampling(max_tokens=4 * limit, stop=tuple(body.get("stop", ())) if self._heeds_stop else ())
+        sampling = Sampling(max_tokens=4 * limit, stop=tuple(body.get("stop", ())) if self._honors_stop else ())
         return await self._engine.generate(list(conversation.encode()), sampling=sampling, session="chat")
 
     def _logprobs(self, text: str) -> dict[str, Any]:

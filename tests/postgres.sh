@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a command with a PostgreSQL server of its own, on loopback and in a temporary folder:
+# Run a command with a new PostgreSQL server, on loopback and in a temporary folder:
 #
 #     tests/postgres.sh python -m pytest tests/server/records
 #
-# Debian's server is installed if there is none and we are root. Where there is none to be had, the command runs without,
-# and the tests that want one are skipped and say so.
+# Without a PostgreSQL installation, root installs Debian's package. If that fails, the command runs without a server, and the
+# tests that need one are skipped with that reason.
 set -euo pipefail
 
 programs() {
@@ -15,14 +15,14 @@ if [ -n "${TIRJUDGE_TEST_POSTGRES:-}" ]; then
     exec "$@"
 fi
 if [ -z "$(programs)" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    # Without Debian's own cluster, which nobody would use.
+    # Do not create Debian's default cluster, which the tests do not use.
     mkdir -p /etc/postgresql-common
     [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; } >/dev/null 2>&1 || true
 fi
 bin=$(programs)
 if [ -z "$bin" ]; then
-    echo "tests/postgres.sh: there is no PostgreSQL server here, and it cannot be installed; its tests are skipped" >&2
+    echo "tests/postgres.sh: PostgreSQL is not installed and cannot be installed; its tests are skipped" >&2
     exec "$@"
 fi
 

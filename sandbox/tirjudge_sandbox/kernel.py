@@ -73,14 +73,17 @@ def syscall(name: str, number: int, *args: object) -> int:
 
 
 def unshare(flags: int) -> None:
+    """unshare(2). Raises OSError."""
     _check("unshare", _libc.unshare(flags))
 
 
 def setns(descriptor: int, flags: int) -> None:
+    """setns(2). Raises OSError."""
     _check("setns", _libc.setns(descriptor, flags))
 
 
 def mount(source: str, target: str, *, kind: str = "none", flags: int = 0, options: str = "") -> None:
+    """mount(2). Raises OSError."""
     arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
     _check(f"mount {target}", _libc.mount(*arguments))
 
@@ -151,16 +154,19 @@ def forbid_core_dumps() -> None:
 
 
 def set_no_new_privileges() -> None:
+    """Set PR_SET_NO_NEW_PRIVS, so that no execve of this process can add privileges. Raises OSError."""
     _prctl("PR_SET_NO_NEW_PRIVS", _PR_SET_NO_NEW_PRIVS, 1)
 
 
 def has_capability(number: int) -> bool:
+    """Whether this process has a capability in its effective set. Raises OSError."""
     data = (_CapabilityData * 2)()
     _check("capget", _libc.capget(ctypes.byref(_CapabilityHeader(_CAPABILITY_VERSION_3, 0)), data))
     return bool(data[number // 32].effective >> number % 32 & 1)
 
 
 def drop_capabilities() -> None:
+    """Remove every capability from this process. Raises OSError."""
     _check("capset", _libc.capset(_OF_THIS_PROCESS, _NO_CAPABILITIES))
 
 

@@ -182,7 +182,7 @@ async def test_content_in_parts_is_joined_without_reasoning() -> None:
 
 
 async def test_text_after_an_ignored_stop_string_is_cut() -> None:
-    with serving_chat([f"{VERDICT} And so on."], heeds_stop=False) as chat:
+    with serving_chat([f"{VERDICT} And so on."], honors_stop=False) as chat:
         judgment = await judged(chat.url)
     assert judgment.rollouts[0].turns[0].text == VERDICT
 

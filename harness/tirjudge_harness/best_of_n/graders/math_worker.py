@@ -22,6 +22,7 @@ _MEMORY_BYTES = 4 << 30
 
 
 def main() -> None:
+    """Answer questions from stdin, one JSON line each, on stdout until stdin is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))

@@ -20,6 +20,7 @@ def count_words(text: str) -> int:
 
 
 def count_sentences(text: str) -> int:
+    """Count the sentences of an English text, as nltk's Punkt model splits them."""
     return len(_sentence_splitter().tokenize(text))
 
 

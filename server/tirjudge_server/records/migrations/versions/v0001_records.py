@@ -12,6 +12,7 @@ GENESIS = "0" * 64
 
 
 def upgrade() -> None:
+    """Create the tables."""
     sequence = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
         "records",
