@@ -1,4 +1,4 @@
-"""The house itself: imports point one way, and `import tirjudge` stays light."""
+"""The structure of the project: imports point one way, and `import tirjudge` loads nothing heavy."""
 
 import ast
 import subprocess
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
 }
 MAX_FUNCTION_LINES = 60
+"""Without the docstring."""
 HEAVY = ("torch", "vllm", "fastapi", "transformers", "uvicorn")
 
 
@@ -53,7 +54,7 @@ def test_importing_tirjudge_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_code_file_says_its_job_in_its_first_line() -> None:
+def test_every_module_has_a_docstring() -> None:
     for package, room in ROOMS.items():
         for file in (ROOT / room / package).rglob("*.py"):
             assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), (
@@ -67,7 +68,7 @@ def _definitions() -> Iterator[tuple[Path, ast.Module]]:
             yield file.relative_to(ROOT), ast.parse(file.read_text(encoding="utf-8"))
 
 
-def test_a_public_class_name_stands_in_one_module() -> None:
+def test_public_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for file, tree in _definitions():
         for node in tree.body:
@@ -76,13 +77,20 @@ def test_a_public_class_name_stands_in_one_module() -> None:
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
-def test_functions_fit_a_screen_unless_they_are_the_options_of_a_command() -> None:
+def _num_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Length of a function without its docstring."""
+    first = function.body[0]
+    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring_lines
+
+
+def test_functions_have_at_most_60_lines_unless_they_are_the_options_of_a_command() -> None:
     long = [
         f"{file}: {node.name}"
         for file, tree in _definitions()
         if not file.name.endswith("cli.py")
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _num_lines(node) > MAX_FUNCTION_LINES
     ]
     assert long == []
