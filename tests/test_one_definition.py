@@ -12,7 +12,7 @@ from tirjudge.types import Judgment, Mode, Rollout, StopReason
 from tirjudge_harness.scoring import correctness as credit_of_file
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.rewards import correctness as reward_correctness
-from tirjudge_training.validation import names_right
+from tirjudge_training.validation import names_best
 
 
 def judged(*written: tuple[str, dict[str, float]]) -> Judgment:
@@ -49,7 +49,7 @@ def test_a_pair_of_scores_is_right_everywhere_or_nowhere(written: tuple[str, str
     )  # fmt: skip
     rewards = reward_correctness(item, {(0,): [rolled(first)], (1,): [rolled(second)]})
     assert rewards == {(0,): [float(right)], (1,): [float(right)]}
-    assert names_right(judgment, 0) is right
+    assert names_best(judgment, 0) is right
     counted = credit(
         decisions_of(judgment, asked=(0, 1)), (0, 1), right=frozenset({0}), mode=Mode.POINTWISE, counting=ScoringRule()
     )

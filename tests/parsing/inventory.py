@@ -423,7 +423,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.best_of_n.graders.code:_FENCED": Case(
         lambda text: program_of(text, entry_point="f"), ODD | FENCES
     ),
-    "tirjudge_harness.best_of_n.graders.code:_LACKS": "error messages of at most 500 characters",
+    "tirjudge_harness.best_of_n.graders.code:_MISSING_MODULE": "error messages of at most 500 characters",
     "tirjudge_harness.best_of_n.graders.code:_is_python": Case(
         lambda text: program_of(text, entry_point=None),
         runs("x\n", "(", "[", "-", "f(", "'", '"""', after="\n```\n```"),

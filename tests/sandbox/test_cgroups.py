@@ -101,6 +101,7 @@ async def test_total_memory_of_many_processes_is_limited(level):
 
 
 @WITH_CGROUP
+@pytest.mark.slow
 async def test_a_kill_by_the_oom_killer_is_reported_as_oom(level):
     code = """
         import os

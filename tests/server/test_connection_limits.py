@@ -73,7 +73,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"certificate": certificate, "private_key": key}
 
 
-@pytest.fixture(params=["plain", "tls"])
+@pytest.fixture(params=["plain", pytest.param("tls", marks=pytest.mark.slow)])
 def transport(request: pytest.FixtureRequest) -> dict[str, Path]:
     return request.getfixturevalue("certificate") if request.param == "tls" else {}
 

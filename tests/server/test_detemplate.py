@@ -474,6 +474,7 @@ def test_end_marker_is_stripped_and_white_space_is_kept() -> None:
     ],
     ids=lambda text: text[:12],
 )
+@pytest.mark.slow
 def test_megabyte_of_markers_is_parsed_in_linear_time(hostile: str) -> None:
     """A parser with quadratic time would take hours."""
     detemplate(hostile, view="final")

@@ -101,6 +101,7 @@ def serve(pool: SandboxPool, tmp_path: Path, listen: Callable[..., Any]) -> Call
     return serving
 
 
+@pytest.mark.slow
 async def test_each_of_forty_judgments_is_made_by_one_version(
     serve: Callable[..., Any], other: Path, pool: SandboxPool
 ) -> None:

@@ -191,6 +191,7 @@ async def test_readiness_check_ignores_proxies(random_checkpoint: Path, monkeypa
         await engine.aclose()
 
 
+@pytest.mark.slow
 async def test_killed_worker_is_restarted_and_all_end_with_the_server(
     random_checkpoint: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,6 +223,7 @@ async def test_killed_worker_is_restarted_and_all_end_with_the_server(
     assert started.key not in caplog.text
 
 
+@pytest.mark.slow
 async def test_healthy_worker_without_steps_is_restarted(
     random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
