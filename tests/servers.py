@@ -14,6 +14,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -64,24 +65,26 @@ Lifespan = Literal["on", "off"]
 
 
 @asynccontextmanager
-async def serve_async(app: ASGIApp, *, port: int = 0, lifespan: Lifespan = "off") -> AsyncIterator[str]:
+async def serve_async(
+    app: ASGIApp, *, bound: socket.socket | None = None, lifespan: Lifespan = "off"
+) -> AsyncIterator[str]:
     """Serve an application in this event loop; yield its URL.
 
     Args:
         app: the application.
-        port: the port to listen on; 0: any free port.
+        bound: a bound socket to listen on. None: any free port.
         lifespan: whether the start-up and shutdown code of the application runs. "off" skips the trial judgment of a
             judge server.
     """
-    with bind("127.0.0.1", port=port) as bound:
+    with bound or bind("127.0.0.1", port=0) as listener:
         config = uvicorn.Config(app, log_config=None, ws="none", lifespan=lifespan)
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
         await server.on_tick(0)  # sets the default headers
-        await server.startup(sockets=[bound])
+        await server.startup(sockets=[listener])
         try:
-            yield url_of(bound)
+            yield url_of(listener)
         finally:
             await _shut_down(server)
 
@@ -98,14 +101,13 @@ async def _shut_down(server: uvicorn.Server) -> None:
 
 @contextmanager
 def serve_in_thread(
-    app: ASGIApp | AbstractAsyncContextManager[ASGIApp], *, port: int = 0, lifespan: Lifespan = "off"
+    app: ASGIApp | AbstractAsyncContextManager[ASGIApp], *, lifespan: Lifespan = "off"
 ) -> Iterator[str]:
     """Serve an application in the event loop of a new thread; yield its URL.
 
     Args:
         app: the application, or a context manager that opens it inside the thread's event loop. Use the second for an
             application with a sandbox pool, which belongs to one event loop.
-        port: the port to listen on; 0: any free port.
         lifespan: as for `serve_async`.
     """
     started = threading.Event()
@@ -117,7 +119,7 @@ def serve_in_thread(
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         opened = app if isinstance(app, AbstractAsyncContextManager) else _already_open(app)
-        async with opened as ready, serve_async(ready, port=port, lifespan=lifespan) as url:
+        async with opened as ready, serve_async(ready, lifespan=lifespan) as url:
             urls.append(url)
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
             started.set()

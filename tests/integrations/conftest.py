@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import pytest
-import uvicorn
 
 from tests.clients.wheels import environment, wheel
-from tests.waiting import until
+from tests.servers import serve_async
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import python_tools
@@ -114,25 +113,18 @@ def _serving(
 ) -> Iterator[Served]:
     script = (lambda sequence: texts) if isinstance(texts, str) else texts
     engine = ScriptedEngine(script, label_probs=label_probs or {"9": 1.0}, delay_s=delay_s, read_delay_s=delay_s)
-    bound = bind("127.0.0.1", port=0)
+    opened = AsyncExitStack()
 
-    async def start() -> tuple[uvicorn.Server, asyncio.Task[None]]:
+    async def start() -> str:
         pool = await thread.pool(sandbox)
         app = create_app(JudgeService(Judge(engine=engine, tools=python_tools(pool)), **options))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        task = asyncio.create_task(server.serve(sockets=[bound]))
-        await until(lambda: server.started or task.done(), at_most_s=TIMEOUT_S)
-        return server, task
+        return await opened.enter_async_context(serve_async(app))
 
-    async def stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
-        server.should_exit = True
-        await task
-
-    started = thread.run(start())
+    url = thread.run(start())
     try:
-        yield Served(url_of(bound), engine=engine)
+        yield Served(url, engine=engine)
     finally:
-        thread.run(stop(*started))
+        thread.run(opened.aclose())
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import uvicorn
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from tests.servers import serve_in_thread
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge_server.worker import create_worker
 
@@ -119,12 +117,5 @@ def shared_engine(checkpoint: Checkpoint) -> Iterator[EmbeddedEngine]:
 @pytest.fixture(scope="session")
 def worker_url(shared_engine: EmbeddedEngine) -> Iterator[str]:
     """A mini worker with `shared_engine` on a real socket."""
-    # asyncio disables Nagle's algorithm only for an explicit protocol. Otherwise it adds 40 ms to every request.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_worker(shared_engine, name="tiny"), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serve_in_thread(create_worker(shared_engine, name="tiny")) as url:
+        yield url

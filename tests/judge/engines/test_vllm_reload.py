@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -12,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from safetensors.numpy import save_file
 
+from tests.servers import serve_async
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable
-from tirjudge_web.process import bind, url_of
 
 Seen = list[tuple[str, str, Any]]
 Serve = Callable[..., Any]
@@ -55,16 +53,8 @@ async def serving(device: str = "cuda", **statuses: int) -> AsyncIterator[tuple[
         content = b"" if path == "/reset_prefix_cache" and status == 200 else json.dumps(answer).encode()
         await send({"type": "http.response.body", "body": content})
 
-    bound = bind("127.0.0.1", port=0)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-    running = asyncio.create_task(server.serve(sockets=[bound]))
-    try:
-        while not server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        yield url_of(bound), seen
-    finally:
-        server.should_exit = True
-        await running
+    async with serve_async(app) as url:
+        yield url, seen
 
 
 @asynccontextmanager

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-import uvicorn
 from fastapi import FastAPI
 
+from tests.servers import serve_async
 from tests.waiting import until
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.service import SandboxService
-from tirjudge_web.process import bind, url_of
 
 LIMITS = Limits(cpu_s=2.0, wall_s=30.0)
-
-
-@asynccontextmanager
-async def listening(app: FastAPI, *, bound: socket.socket | None = None) -> AsyncIterator[str]:
-    """Serve an application on a bound socket, by default on a free port, without the diagnosis at its start. Yield its
-    URL."""
-    with bound or bind("127.0.0.1", port=0) as server_socket:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        serving = asyncio.create_task(server.serve(sockets=[server_socket]))
-        await until(lambda: server.started)
-        try:
-            yield url_of(server_socket)
-        finally:
-            server.should_exit = True
-            await serving
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -44,7 +26,7 @@ async def listen() -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def make(app: FastAPI) -> str:
-            return await stack.enter_async_context(listening(app))
+            return await stack.enter_async_context(serve_async(app))
 
         yield make
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.service.conftest import listening
+from tests.servers import serve_async
 from tests.waiting import until
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.tools.python import Sandbox
@@ -125,7 +125,7 @@ async def test_a_worker_that_is_ready_again_gets_programs(service: SandboxServic
             with pytest.raises(SandboxUnavailable, match="cannot be reached"):
                 await sandbox.run("print(1)")
             assert sandbox.workers[0].problem is not None
-            async with listening(create_app(service), bound=bound):
+            async with serve_async(create_app(service), bound=bound):
                 await until(lambda: sandbox.workers[0].problem is None)
                 assert (await sandbox.run("print(1)")).stdout == "1\n"
 
