@@ -27,7 +27,7 @@ class ComparisonScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanMetric:
-    """The mean credit of selected comparisons."""
+    """The mean score (`credit`) of selected comparisons."""
 
     name: str
     holds: Callable[[ComparisonScore], bool]

@@ -121,7 +121,7 @@ class Sampling:
     allowed_token_ids: tuple[int, ...] | None = None
     """Ids that can be sampled. None: the whole vocabulary."""
     logprob_token_ids: tuple[int, ...] = ()
-    """Ids whose log-probability at the first generated position to return, computed before any constraint is
+    """Ids for which to return the log-probability at the first generated position, computed before any constraint is
     applied."""
     logprobs: bool = True
     """Whether to return the log-probability of each sampled id. Training needs them; a verdict does not, and engines
@@ -175,7 +175,7 @@ class Completion:
     num_cached: int = 0
     """Number of prompt tokens that were prefix-cache hits."""
     places: tuple[TokenAlternatives, ...] = ()
-    """Alternatives to each token, from an engine that asks for the verdict in words. Empty: the engine returned
+    """Alternatives to each token, from an engine that asks for the verdict as text. Empty: the engine returned
     none."""
     counted: TokenUsage | None = None
     """Token counts reported by the endpoint. None: count the ids instead."""
@@ -289,7 +289,7 @@ class Rollout:
     """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
     not return probabilities."""
     asked: Completion | None = None
-    """Completion of a model that was asked for its verdict in words. None: it was not asked."""
+    """Completion of a model that was asked for its verdict as text. None: it was not asked."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -465,7 +465,7 @@ class JudgeRequest(Wire):
     criteria: list[Criterion] | None = Field(default=None, min_length=1, max_length=MAX_CRITERIA)
     """Weighted criteria to judge by. None: the judge chooses."""
     rubric: Text | None = None
-    """Judging instructions in words: what earns which score, or what makes a response better. None: the judge
+    """Judging instructions as text: what earns which score, or what makes a response better. None: the judge
     chooses."""
     tools: Literal["auto", "on", "off"] = "auto"
     """`auto`: the model may run Python. `on`: the model may run Python, and a verdict only counts if a program ran.

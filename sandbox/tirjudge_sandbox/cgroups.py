@@ -92,7 +92,7 @@ class Cgroup:
         self._num_kills = self._num_full = 0
         for directory in set(directories.values()):
             directory.mkdir()
-        self._write("pids", "pids.max", str(_NUM_TASKS + 1))  # the slot itself is one
+        self._write("pids", "pids.max", str(_NUM_TASKS + 1))  # plus the process of the slot
         for name, value in files.swap:
             with contextlib.suppress(FileNotFoundError, PermissionError):  # a kernel without swap accounting
                 self._write("memory", name, value)

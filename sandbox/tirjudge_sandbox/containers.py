@@ -49,7 +49,7 @@ LABEL = "tirjudge.sandbox"
 """Label of our containers. Its value identifies the owner process: see `owner_label`."""
 
 GVISOR_RUNTIME = "runsc"
-"""Name under which Docker's daemon has the runtime gVisor."""
+"""Name of the gVisor runtime in the configuration of the Docker daemon."""
 
 _BOOTSTRAP = """
 import importlib, os, sys, types
@@ -311,8 +311,8 @@ class ContainedSlot(SlotProcess):
 
 
 class _Output:
-    """The standard output of a container, read from the stream that the daemon multiplexes it with standard error
-    in."""
+    """The standard output of a container. The daemon sends it together with the standard error in one multiplexed
+    stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader

@@ -151,7 +151,7 @@ class Printed(NamedTuple):
     head: bytes
     """The whole output. If it was cut: its beginning, three quarters of `ProgramJob.output_bytes`."""
     tail: bytes
-    """Empty. If the output was cut: its end, a quarter of `ProgramJob.output_bytes`."""
+    """If the output was cut: its end, a quarter of `ProgramJob.output_bytes`. Otherwise empty."""
 
     @property
     def is_cut(self) -> bool:

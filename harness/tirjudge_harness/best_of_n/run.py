@@ -51,7 +51,7 @@ class BestOfNSettings:
     grading: Grading = Grading.GIVEN
     """Where grades come from."""
     choosing: Choosing
-    """How the judge is asked."""
+    """Settings of the requests to the judge."""
     dataset: str
     """Name of the dataset in tables."""
     policy: str = ""

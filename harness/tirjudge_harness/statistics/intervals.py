@@ -1,8 +1,8 @@
 """Figures with 95 % confidence intervals.
 
-The interval is Wilson's if every mark has a different prompt, and a bootstrap over prompts otherwise. A bootstrap
-resample draws the clusters (prompts) with replacement and takes all marks of each. One recursion over the metric tree
-computes all resamples; the data are the resample that has each cluster once.
+The interval is Wilson's if every comparison score (`marks`) has a different prompt, and a bootstrap over prompts
+otherwise. A bootstrap resample draws the clusters (prompts) with replacement and takes all scores of each. One
+recursion over the metric tree computes all resamples; the data are the resample that has each cluster once.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure over numbers, such as their mean, with its interval."""
+    """A figure computed from several values, such as their mean, with its interval."""
 
     value: float | None
-    """The figure. None: no numbers."""
+    """The figure. None: there are no values."""
     num: int
-    """Number of numbers."""
+    """Number of values."""
     interval: Interval | None
-    """95 % confidence interval. None: no numbers, or several numbers of a single cluster."""
+    """95 % confidence interval. None: there are no values, or several values of a single cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The marks and examples that each node of a metric tree is computed from."""
+    """The comparison scores and examples that each node of a metric tree is computed from."""
 
     marks: Sequence[ComparisonScore]
-    """All marks."""
+    """All comparison scores."""
     holds: Mapping[Node, Mask]
-    """Which marks each node uses. A formula uses none."""
+    """Which comparison scores each node uses. A formula uses none."""
     judged: Mapping[Node, Sequence[JudgedExample]]
     """The examples that the formulas of each node use."""
 
     def clusters(self, node: Node) -> set[str]:
-        """Return the clusters of the marks and examples of a node."""
+        """Return the clusters of the comparison scores and examples of a node."""
         of_marks = {mark.outline.cluster for mark, held in zip(self.marks, self.holds[node], strict=True) if held}
         return of_marks | {one.outline.cluster for one in self.judged[node]}
 
 
 def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> Basis:
-    """Return the marks and examples of every node of a metric tree."""
+    """Return the comparison scores and examples of every node of a metric tree."""
     holds: dict[Node, Mask] = {}
     examples: dict[Node, list[JudgedExample]] = {}
 
@@ -253,9 +253,9 @@ def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
 
 
 def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
-    """Return `middle_of`, or Wilson's interval over the clusters if all marks are right or all are wrong.
+    """Return `middle_of`, or Wilson's interval over the clusters if all comparisons are right or all are wrong.
 
-    Resamples of equal marks are identical, so their percentiles would wrongly show no uncertainty.
+    Resamples of equal scores are identical, so their percentiles would wrongly show no uncertainty.
     """
     if bounded and num_clusters > 1 and values[0] in (0.0, 1.0):
         return wilson_interval(float(values[0]) * num_clusters, num_trials=num_clusters)

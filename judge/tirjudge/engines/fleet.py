@@ -9,7 +9,7 @@ Notes:
 - A turn that a worker rejects as invalid (`TurnRefused`, `PromptTooLong`) is not retried.
 - A reload replaces the weights of all workers. A worker that fails to reload is excluded. An excluded worker may have
   been restarted with its initial weights, so it reloads the current weights before it gets turns again.
-- Use it in one event loop: call `ready` once, and `aclose` at the end.
+- Use the engine in one event loop: call `ready` once, and `aclose` at the end.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class FleetEngine(BaseEngine):
                 self._leave_out(worker, "its weights differ from those of the others")
 
     def _place(self, session: str, free: Sequence[EngineWorker]) -> EngineWorker:
-        """Choose the worker of the rollout, or that of its request if it is not too busy, or the least busy one."""
+        """Choose the worker of the rollout; otherwise the worker of its request if that worker is not too busy;
+        otherwise the least busy worker."""
         worker = self._at_session.get(session)
         if worker is None or worker not in free:
             request = session.partition(".")[0]

@@ -33,7 +33,8 @@ TAIL_IDS = 8
 """Number of ids at the end of a turn to compare with its text. vLLM generates fewer per step, even with speculation."""
 
 MAX_SPILLED = TAIL_IDS
-"""Number of ids that are dropped one at a time when the ids decode to more than the text. After that, twice as many."""
+"""Number of ids that are dropped one at a time when the ids decode to more than the text. After this number, each step
+doubles the number of dropped ids."""
 
 
 class Texts(Protocol):

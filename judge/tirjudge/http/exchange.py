@@ -1,8 +1,8 @@
 """One HTTP request with its retries: the headers and the timeout of each attempt, the pause between attempts, and
 errors.
 
-The sync and the async client share this module and only sleep themselves. A request is retried only if the server did
-not start it, or if the server recognizes the retry: every POST carries an `Idempotency-Key`.
+The sync and the async client share this module. Each client implements only the waiting. A request is retried only if
+the server did not start it, or if the server recognizes the retry: every POST carries an `Idempotency-Key`.
 """
 
 from __future__ import annotations

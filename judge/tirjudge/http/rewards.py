@@ -55,7 +55,7 @@ class RewardMode(StrEnum):
     EXPECTED_SCORE = "expected_score"
     """The sum of score x P(score)."""
     PAIRWISE_VS_REFERENCE = "pairwise_vs_reference"
-    """P(it is better than the reference)."""
+    """P(the response is better than the reference)."""
     COHORT = "cohort"
     """The score from a strategy that compares the responses to one prompt."""
 

@@ -1,6 +1,6 @@
 """Adapter for lm-evaluation-harness: a judge as a metric of a task.
 
-    # my_judge.py, beside the task's YAML
+    # my_judge.py, next to the task's YAML
     from tirjudge.integrations.lm_eval import JudgeMetric
 
     judge = JudgeMetric("http://judge:8400", prompt="question", reference="answer")

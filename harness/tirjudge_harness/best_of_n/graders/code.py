@@ -36,7 +36,7 @@ from tirjudge_sandbox.packages import find_packages
 LIMITS = Limits(
     cpu_s=30.0, wall_s=300.0, memory_mb=2048, file_mb=16, scratch_mb=128, source_bytes=1 << 20, error_chars=500
 )
-"""Limits of one program with its tests. They are as wide as in the benchmarks' own evaluations."""
+"""Limits of one program with its tests. They are as high as in the benchmarks' own evaluations."""
 
 PACKAGES: Mapping[str, str] = MappingProxyType(
     dict(
