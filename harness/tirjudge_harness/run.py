@@ -46,7 +46,7 @@ class JudgeManifest(StoredModel):
     kind: str
     """See `OpenJudge.kind`."""
     url: str | None = None
-    """None: the judge runs in the process of the command."""
+    """URL of the judge. None: the judge runs in the process of the command."""
     model: str
     fingerprint: str | None = None
     """Hash of the model. None: unknown; the URL then identifies the model."""

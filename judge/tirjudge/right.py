@@ -63,7 +63,7 @@ class ScoringRule:
     share_ties: bool = False
     """Whether k responses that share the highest score get a credit of 1/k each, instead of `tie`."""
     expected: bool = False
-    """Whether to compare expected scores. False: the scores as the judge wrote them."""
+    """Whether to compare expected scores. False: compare the scores as the judge wrote them."""
     unscored_loses: bool = False
     """Whether a response without a score ranks below all scored responses. False: a missing score means no verdict."""
 

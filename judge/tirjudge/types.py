@@ -627,7 +627,7 @@ class Usage(Wire):
 
 
 class Timing(Wire):
-    """Where the time of a judgment went, in seconds."""
+    """Durations of a judgment and of its parts, in seconds."""
 
     total_s: float
     """Wall time of the judgment."""
@@ -662,7 +662,7 @@ class Judgment(Wire):
     usage: Usage
     """Token and call counts."""
     timing: Timing
-    """Where the time went."""
+    """Durations of the judgment and of its parts."""
 
 
 def label_of(index: int) -> str:

@@ -73,7 +73,7 @@ _BASE_BYTES = 768 * _MIB
 _BYTES_PER_SLOT = 256 * _MIB
 """Memory per slot in addition to the program's own memory: the slot process and the program's output."""
 _GVISOR_TASKS = 1000
-"""Threads of gVisor itself. It dies if it cannot start enough of them."""
+"""Maximum number of threads of gVisor itself. gVisor dies if it cannot start enough threads."""
 _FIRST_USER, _NUM_USERS = 60_578, 600
 """User ids that no distribution assigns, so that the kernel counts no foreign process toward our process limit."""
 
@@ -104,7 +104,7 @@ async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerSe
     """Start a fork server in a new container, ready to open slots.
 
     Raises:
-        LevelUnavailable: the container could not be started. It is removed.
+        LevelUnavailable: the container could not be started. The container is removed.
     """
     creation = asyncio.create_task(asyncio.to_thread(_Container.create, plan))
     try:

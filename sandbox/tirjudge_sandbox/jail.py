@@ -214,7 +214,7 @@ def adapt(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, mounts: Sequence[
         jail: result of `enter`.
         setup: result of `prepare`.
         job: the program's job.
-        mounts: a mount descriptor for each attachment of the job, in the same order. They are closed.
+        mounts: a mount descriptor for each attachment of the job, in the same order. The descriptors are closed.
 
     Raises:
         JailError: the kernel refused.

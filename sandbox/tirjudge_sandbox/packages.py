@@ -47,7 +47,7 @@ def find_packages(names: Sequence[str] = DEFAULT_PACKAGES) -> Packages:
     """Find packages in this interpreter's environment, without importing them.
 
     Args:
-        names: names of distributions. Those that are not installed are skipped.
+        names: names of distributions. Distributions that are not installed are skipped.
     """
     return _found(tuple(names))
 

@@ -119,7 +119,7 @@ class SandboxPool:
             allow_unsafe: if no isolation level works, run programs with only the seccomp filter and resource limits,
                 and warn.
             packages: distributions that programs may import, with their requirements. None: numpy, scipy, pandas and
-                sympy. Those that are not installed here (or in the image, at a container level) are skipped.
+                sympy. Distributions that are not installed here (or in the image, at a container level) are skipped.
             image: Docker image for the container levels, with Python 3.11 or later as `python3`. It must be present
                 already: it is not pulled. None: container levels are not tried, except `gvisor` inside gVisor.
 

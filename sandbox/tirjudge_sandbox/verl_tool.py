@@ -2,8 +2,8 @@
 does.
 
 The client reads `observations[0]` for any status of the response. A failure of the sandbox is therefore reported as by
-that server: an empty observation with a field `error`, `valid` false and `done` true. It cannot be mistaken for a
-program's output.
+that server: an empty observation with a field `error`, `valid` false and `done` true. Such a response cannot be
+mistaken for a program's output.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST = 8.0
-"""Ratio from which work does not count as linear."""
+"""Smallest ratio that does not count as linear."""
 
 ENOUGH_S = 0.002
 """Smallest CPU time that is compared, seconds. The smaller size is raised until its work takes this long."""

@@ -56,7 +56,7 @@ def wait_until_none(daemon, pid=None):
 
 @needs_docker
 def test_containers_are_tested(image):
-    """Skipped if containers are not tested, so that the test report shows it."""
+    """This test is skipped if containers are not tested, so that the test report mentions it."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- options

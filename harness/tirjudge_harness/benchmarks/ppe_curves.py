@@ -14,7 +14,7 @@ from math import comb, inf
 from statistics import fmean
 
 Score = float | None
-"""None: no verdict, which ranks below all scores."""
+"""Score of a response. None: no verdict, which ranks below all scores."""
 
 
 def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | None:

@@ -49,7 +49,7 @@ class BestOfNSettings:
     strategies: tuple[str, ...] = ("knockout",)
     """Names of the strategies to compare."""
     grading: Grading = Grading.GIVEN
-    """Where grades come from."""
+    """Source of the grades."""
     choosing: Choosing
     """Settings of the requests to the judge."""
     dataset: str

@@ -59,7 +59,7 @@ class Effect:
     after: Estimate
     """Accuracy with the attack."""
     scores: Scores | None
-    """None: pairwise."""
+    """Changes of the scores. None: pairwise mode."""
 
 
 def looks_of(judged: Sequence[JudgedExample], *, compared: Compared) -> dict[Key, ComparisonScore]:

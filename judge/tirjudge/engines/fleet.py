@@ -277,7 +277,7 @@ class FleetEngine(BaseEngine):
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
             await self._try_token(worker)
-            if self._is_exchanging:  # it is not known yet whether the others accept the new weights
+            if self._is_exchanging:  # it is not known yet whether the other workers accept the new weights
                 return "a reload of the weights is in progress"
             if self._weights is not None and worker.weights != self._weights:
                 await worker.load(self._weights)

@@ -14,7 +14,7 @@ from tirjudge_harness.reports.tables import ReportTable
 
 
 def values(table: ReportTable) -> dict[str, object]:
-    """The first value of each name."""
+    """Return name in the first column -> value in the second column. For repeated names, the first row counts."""
     found: dict[str, object] = {}
     for row in table.rows:
         found.setdefault(str(row.entries[0].value), row.entries[1].value)

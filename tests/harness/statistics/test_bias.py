@@ -39,7 +39,8 @@ def test_votes_on_one_order_count_as_their_majority(chosen) -> None:
 
 
 def test_position_bias_of_single_orders(chosen) -> None:
-    """Eight of ten choose the first. Response 0 is right; six show it first, and five of these choose it."""
+    """Eight of ten decisions choose the response shown first. Response 0 is right. Six orders show it first, and it is
+    chosen in five of these."""
     judged = [chosen(f"a{n}", (AB, 0 if n < 5 else 1)) for n in range(6)]
     judged += [chosen(f"b{n}", (BA, 1 if n < 3 else 0)) for n in range(4)]
     (found,) = positions_of(judged)
@@ -168,6 +169,6 @@ def test_a_slope_is_none_or_lies_in_a_finite_interval(found: list[tuple[bool, in
         assert math.isfinite(slope.interval[0])
 
 
-def test_length_bias_without_marks_is_none() -> None:
+def test_length_bias_without_comparisons_is_none() -> None:
     found = length_of([])
     assert (found.longer_named.value, found.slope) == (None, None)

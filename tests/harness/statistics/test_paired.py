@@ -32,7 +32,7 @@ def test_runs_without_common_comparisons_are_refused(mark) -> None:
         common_of([mark("1", 1.0)], [mark("2", 1.0), mark("3", 1.0)])
 
 
-def test_two_different_marks_for_one_comparison_are_refused(mark) -> None:
+def test_two_different_scores_for_one_comparison_are_refused(mark) -> None:
     with pytest.raises(ValueError, match="'1' has two different marks"):
         common_of([mark("1", 1.0), mark("1", 0.0)], [mark("1", 1.0)])
 
@@ -63,7 +63,7 @@ def test_both_runs_share_resamples_if_their_cluster_names_differ(mark) -> None:
     assert found.interval == (pytest.approx(0.5), pytest.approx(0.5))
 
 
-def test_every_figure_of_a_sheet_is_compared(mark) -> None:
+def test_every_figure_of_a_metric_tree_is_compared(mark) -> None:
     sheet = (Mean(name="mean", parts=cells_by("subset", ["a", "b"])),)
     first = [mark("1", 0.0, subset="a"), mark("2", 1.0, subset="b"), mark("3", 1.0, subset="b")]
     second = [mark("1", 1.0, subset="a"), mark("2", 1.0, subset="b"), mark("3", 0.0, subset="b")]
