@@ -303,7 +303,7 @@ def start_of(pid: int) -> str:
 
 
 def _is_removed(directory: Path) -> bool:
-    """Remove a group if it is empty. Return whether it is gone."""
+    """Remove a group if it is empty. Return whether it no longer exists."""
     try:
         directory.rmdir()
     except FileNotFoundError:

@@ -203,7 +203,7 @@ class ContainerServer(SlotServer):
             self._removal = asyncio.create_task(asyncio.to_thread(self._container.remove))
 
     def tell(self, do: str, process: int, *parts: bytes, **fields: Any) -> None:
-        """Send a message without waiting for an answer. Do nothing if the container is gone."""
+        """Send a message without waiting for an answer. Do nothing if the container has ended."""
         if self._is_alive:
             self._writer.write(frame({"do": do, "process": process, **fields}, *parts))
 

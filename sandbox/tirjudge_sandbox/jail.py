@@ -514,7 +514,7 @@ def _path_in_root(path: str) -> str:
 
 
 def _mount_point(visible: Sequence[str]) -> str:
-    """Return a directory to build the new root in, below which none of the visible paths lies."""
+    """Return a directory to build the new root in. It contains none of the visible paths."""
     for candidate in _MOUNT_POINTS:
         if os.path.isdir(candidate) and not any(path.startswith(f"{candidate}/") for path in visible):
             return candidate

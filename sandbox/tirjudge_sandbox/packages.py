@@ -60,7 +60,7 @@ def _found(names: tuple[str, ...]) -> Packages:
 
 
 def _with_requirements(names: Iterable[str]) -> set[str]:
-    """Return the names that are installed, and those of their requirements without extras."""
+    """Return the installed distributions among the names, and their installed requirements without extras."""
     found: set[str] = set()
     queue = list(names)
     while queue:

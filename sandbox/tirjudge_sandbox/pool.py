@@ -74,9 +74,9 @@ class PoolStats:
     num_programs: int
     """Programs that ran since the start, with any outcome."""
     num_by_outcome: dict[str, int]
-    """Outcome -> number of those programs."""
+    """Outcome -> number of programs with this outcome."""
     num_by_preset: dict[str, int]
-    """Preset -> number of those programs."""
+    """Preset -> number of programs that ran in this preset."""
     num_refused: int
     """Programs that were rejected because the queue was full."""
     num_lost: int

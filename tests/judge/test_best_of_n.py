@@ -25,7 +25,7 @@ COMPARING = ("knockout", "round_robin", "circular", "listwise")
 
 
 class Strengths:
-    """A judge that knows a number for each response: P(a is the best) = a / (sum of all numbers), and the score is the
+    """A judge with a fixed number for each response: P(a is the best) = a / (sum of all numbers), and the score is the
     number.
 
     Args:

@@ -1,4 +1,4 @@
-"""Measure how work grows with the length of a text: CPU time of one size against that of four times the size.
+"""Measure how work grows with the length of a text: compare the CPU times for a text and for one four times as long.
 
 The ratio of two measurements does not depend on the speed of the machine. Linear work has a ratio of 4, or 5 to 6 if
 caches overflow. Quadratic work has a ratio of 16.

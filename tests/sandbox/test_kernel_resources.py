@@ -128,7 +128,7 @@ async def test_pages_that_are_far_apart_use_few_page_tables(pool, level, stride)
     """)
     code = code.replace("stride", str(stride))
     result = await pool.run(code, limits=Limits(memory_mb=512, cpu_s=20, wall_s=60))
-    # A page table takes 4 KiB. A single page in its GiB needs two of them.
+    # A page table takes 4 KiB. A page that is the only one in a range of 1 GiB needs two page tables.
     assert result.outcome is Outcome.OK, result
     if not level.has_cgroup:
         assert int(result.stdout) * 4096 * (2 if stride > 1 << 21 else 1) <= 40 << 20

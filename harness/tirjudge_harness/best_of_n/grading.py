@@ -147,7 +147,7 @@ async def grade_all(
 
 
 def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
-    """Return the grades that the file gives a problem."""
+    """Return the grades of a problem from its file."""
     if problem.credits is None:
         return Ungraded(id=problem.id, reason="the row has no column correct, scores or label")
     return GradedResponse(id=problem.id, credits=problem.credits, answers=problem.answers)

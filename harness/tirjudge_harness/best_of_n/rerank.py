@@ -38,7 +38,7 @@ class Reranked(StoredModel):
     order: tuple[int, ...]
     """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """Score of each response, in the order of the input. None: no judgment decided about this response."""
+    """Score of each response, in the order of the input. None: no judgment of this response has a verdict."""
     num_calls: int
     """Number of judgments used, saved ones included."""
     num_undecided: int

@@ -93,7 +93,7 @@ class Selected(StoredModel):
     order: tuple[int, ...]
     """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """Score of each response. None: no judgment decided about this response."""
+    """Score of each response. None: no judgment of this response has a verdict."""
     num_calls: int
     """Number of judgments used, saved ones included."""
     num_undecided: int

@@ -169,7 +169,8 @@ class HTTPExchange:
         raise ServerUnavailable(f"{self.base_url}: {error or type(error).__name__}") from error
 
     def pause_after_failure(self, failure: TirjudgeError, *, headers: Mapping[str, str]) -> float:
-        """Return the pause before the next attempt, in seconds, after a failure that the caller knows to be temporary.
+        """Return the pause before the next attempt, in seconds, after a failure that is temporary according to the
+        caller.
 
         Args:
             failure: raised if no attempt is left.

@@ -62,7 +62,7 @@ def test_terminal_shows_the_distance_to_the_farther_interval_end_and_the_number_
     )
 
 
-def test_markdown() -> None:
+def test_a_table_is_rendered_as_markdown() -> None:
     assert text(TABLE, ReportFormat.MARKDOWN) == (
         "**Judges at 95 %**\n"
         "\n"
@@ -78,7 +78,7 @@ def test_markdown() -> None:
     )
 
 
-def test_latex() -> None:
+def test_a_table_is_rendered_as_latex() -> None:
     assert text(TABLE, ReportFormat.LATEX) == (
         "% \\usepackage{booktabs}\n"
         "\\begin{table}[t]\n"

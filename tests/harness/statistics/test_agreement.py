@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tirjudge_harness.statistics.agreement import agreement_of, agreement_with_labels
 
 
-def test_kappa_of_two_labels() -> None:
+def test_kappa_of_two_labels_matches_a_manual_computation() -> None:
     """The labels are yes-yes 20 times, yes-no 5 times, no-yes 10 times and no-no 15 times. Agreement is 0.7; agreement
     by chance is 0.5 x 0.6 + 0.5 x 0.4 = 0.5."""
     first = ["yes"] * 25 + ["no"] * 25
@@ -22,7 +22,7 @@ def test_kappa_of_two_labels() -> None:
     assert found.interval[1] - found.interval[0] == pytest.approx(2 * 1.96 * 0.13, abs=0.06)
 
 
-def test_kappa_with_quadratic_weights() -> None:
+def test_kappa_with_quadratic_weights_matches_a_manual_computation() -> None:
     """The pairs 1-1, 2-2 and 3-1 have a mean squared difference of 4/3. By chance, it is the mean over all nine pairs
     of {1,2,3} and {1,2,1}: (0+1+0 + 1+0+1 + 4+1+4) / 9 = 12/9. Kappa is 1 - 1 = 0."""
     assert agreement_of([1, 2, 3], [1, 2, 1], weights="quadratic").kappa == pytest.approx(0.0)

@@ -14,7 +14,7 @@ def said(*found: tuple[float, bool]) -> list[Confidence]:
     return [Confidence(value=value, is_right=is_right) for value, is_right in found]
 
 
-def test_calibration_of_two_bins() -> None:
+def test_calibration_of_two_bins_matches_a_manual_computation() -> None:
     """Bin (0.8, 1] has 0.95 and 0.85: two of two right. Bin (0.4, 0.6] has 0.6 and 0.6: one of two right."""
     found = calibration_of(said((0.95, True), (0.85, True), (0.6, True), (0.6, False)), num_bins=5)
     assert [(b.low, b.high, b.num, b.accuracy) for b in found.bins] == [(0.4, 0.6, 2, 0.5), (0.8, 1.0, 2, 1.0)]

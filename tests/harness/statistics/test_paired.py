@@ -101,7 +101,7 @@ def test_a_mean_of_formulas_alone_has_no_p_value() -> None:
     assert (found.num_common, found.difference, found.p_value) == (1, 0.0, None)
 
 
-def test_mcnemars_test_of_ten_changes() -> None:
+def test_mcnemars_test_of_ten_changes_matches_a_manual_computation() -> None:
     """Two of ten changes are improvements: p = 2 (1 + 10 + 45) / 1024."""
     assert mcnemar(num_better=2, num_worse=8) == 112 / 1024
     assert mcnemar(num_better=8, num_worse=2) == 112 / 1024
@@ -109,20 +109,20 @@ def test_mcnemars_test_of_ten_changes() -> None:
     assert mcnemar(num_better=0, num_worse=0) == 1.0
 
 
-def test_mcnemars_test_of_thousands_of_changes() -> None:
+def test_mcnemars_test_of_thousands_of_changes_matches_a_manual_computation() -> None:
     """P(at most 5,900 or at least 6,100 of 12,000 fair coins) is 0.07: z = 199 / sqrt(12,000) = 1.817."""
     assert mcnemar(num_better=5900, num_worse=6100) == pytest.approx(0.0693, abs=2e-4)
     assert mcnemar(num_better=0, num_worse=12_000) == 0.0
 
 
-def test_a_binomial_test_against_one_third() -> None:
+def test_a_binomial_test_against_one_third_counts_all_outcomes_that_are_at_most_as_likely() -> None:
     """Three of three at 1/3 has probability 1/27, the least likely outcome. Zero of three has 8/27."""
     assert binomial_test(3, num_trials=3, share=1 / 3) == pytest.approx(1 / 27)
     assert binomial_test(0, num_trials=3, share=1 / 3) == pytest.approx(8 / 27 + 6 / 27 + 1 / 27)
     assert binomial_test(1, num_trials=3, share=1 / 3) == pytest.approx(1.0)
 
 
-def test_holms_correction() -> None:
+def test_holms_correction_matches_a_manual_computation() -> None:
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
