@@ -86,14 +86,14 @@ class Outcome(StrEnum):
     OOM = "oom"
     """The memory limit was reached."""
     CRASH = "crash"
-    """Killed by a signal that was not sent to enforce a limit."""
+    """The program was killed by a signal that was not sent to enforce a limit."""
     OUTPUT_LIMIT = "output_limit"
     """The program wrote more output than allowed."""
     REFUSED = "refused"
-    """Never started: the program was too large, or the call contained no program."""
+    """The program never started: it was too large, or the call contained no program."""
     SANDBOX_ERROR = "sandbox_error"
-    """The sandbox failed, not the program. Used only on the wire of the sandbox service, whose client raises
-    `SandboxUnavailable`."""
+    """The sandbox failed, not the program. This outcome is used only on the wire of the sandbox service, whose client
+    raises `SandboxUnavailable`."""
 
     @property
     def is_ok(self) -> bool:
@@ -390,7 +390,7 @@ def _failing_fast(schema: Any) -> Any:
 class Received(BaseModel):
     """Base of untrusted input: validation of a list or a dict stops at its first invalid element.
 
-    Without this, a list of a million invalid elements produces a million error objects.
+    Otherwise, a list of a million invalid elements would produce a million error objects.
     """
 
     @classmethod

@@ -41,7 +41,7 @@ class _Files:
     memory: str
     """Memory limit."""
     swap: tuple[tuple[str, str], ...]
-    """Files that disable swapping, each with the value to write. Skipped where they do not exist."""
+    """Files that disable swapping, each with the value to write. Files that do not exist are skipped."""
     kills: str
     """Contains a line `oom_kill <number>`: processes of the group that the kernel killed, whichever group was out of
     memory."""

@@ -93,7 +93,7 @@ class ContainerPlan:
     num_slots: int
     """Number of slots that the container may open."""
     packages: tuple[str, ...]
-    """Names of distributions to offer to programs. Skipped where the image does not have them."""
+    """Names of distributions to offer to programs. Distributions that the image does not have are skipped."""
     memory_bytes: int
     """Largest memory limit that a program may request."""
     output_bytes: int

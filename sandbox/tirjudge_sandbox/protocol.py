@@ -3,7 +3,7 @@ JSON.
 
 These messages do not contain the program's source, variables, files or output. This data is in memory files whose
 descriptors are sent with the job, in the order of `Descriptors`. Only the program's own process reads or writes the
-first three. Standard library only: the isolated interpreter imports this file too.
+first three. This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class CommandResult:
 
 
 def run_command(arguments: Sequence[str]) -> CommandResult:
-    """Run `tirjudge` with these arguments in this process. Not for use inside an event loop."""
+    """Run `tirjudge` with these arguments in this process. Do not call this inside an event loop."""
     stdout, stderr = io.StringIO(), io.StringIO()
     status = 0
     with patch.object(sys, "argv", ["tirjudge", *arguments]), redirect_stdout(stdout), redirect_stderr(stderr):

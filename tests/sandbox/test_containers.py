@@ -1,5 +1,5 @@
 """Container levels: options of the containers, and their life cycle. The tests for all levels cover the programs in
-them. Needs Docker, and an image in TIRJUDGE_TEST_IMAGE."""
+them. This file needs Docker, and an image in TIRJUDGE_TEST_IMAGE."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Convert the output of vLLM to a `Completion`. Shared by vLLM over HTTP and vLLM in process.
+"""Convert the output of vLLM to a `Completion`. The engines for vLLM over HTTP and in process share this module.
 
 - vLLM cuts the text at the end of a stop string but keeps the whole last token, so the ids may decode to more than the
   text. `Reader` makes ids and text equal.

@@ -81,8 +81,8 @@ class Tests(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     entry_point: str | None = None
-    """Name of the requested function. Required if `test` has a function `check`; it also helps to find the program in a
-    response with several code blocks."""
+    """Name of the requested function. It is required if `test` has a function `check`; it also helps to find the
+    program in a response with several code blocks."""
     assertion: str | None = None
     """Statements to run after the program."""
     test: str | None = None
