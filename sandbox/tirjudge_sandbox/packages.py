@@ -1,8 +1,8 @@
 """Find the packages that programs may import, in the pool's own Python environment.
 
 A package is offered by the top-level entries that its distribution installed. `numpy.libs` is therefore offered
-together with `numpy`, while the rest of site-packages stays hidden. This module imports
-only the standard library, because the isolated interpreter imports it too.
+together with `numpy`, while the rest of site-packages stays hidden. This module imports only the
+standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def figures_of(
 
     Args:
         sheet: roots of the metric tree.
-        marks: scores of the comparisons, for cells and means.
+        marks: scores of the comparisons, for the nodes that are means.
         judged: examples, for formulas.
         num_resamples: number of bootstrap resamples; a figure with a formula uses at most `MAX_RESAMPLES_OF_A_FORMULA`.
         seed: seed of the resamples.
@@ -285,21 +285,22 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
-    """Sum [marks, cells] to [clusters, cells]."""
+    """Sum the rows of each cluster: [comparisons, metrics] -> [clusters, metrics]."""
     sums = np.zeros((num_clusters, columns.shape[1]))
     np.add.at(sums, codes, columns)
     return sums
 
 
 def draw_sums(columns: Array, *, num_resamples: int, seed: int) -> Array:
-    """Sum [clusters, columns] to [1 + resamples, columns]. The first row is the sum of the data."""
+    """Sum the drawn clusters of each resample: [clusters, columns] -> [1 + resamples, columns]. The first row is the
+    sum of the data."""
     with threadpool_limits(limits=1, user_api="blas"):  # thin matrices are slower with several threads
         sums = [rows @ columns for rows in draws(len(columns), num_resamples=num_resamples, seed=seed)]
     return np.vstack(sums)
 
 
 def _ratios(totals: Array, counts: Array, *, num_resamples: int, seed: int) -> Array:
-    """Return the ratios of sums over the drawn clusters, of shape [1 + resamples, cells]."""
+    """Return the ratios of sums over the drawn clusters, of shape [1 + resamples, metrics]."""
     sums = draw_sums(np.hstack([totals, counts]), num_resamples=num_resamples, seed=seed)
     num_cells = totals.shape[1]
     with np.errstate(invalid="ignore"):

@@ -15,8 +15,8 @@ from tirjudge.types import Completion, Sampling
 
 
 class Tokenizer(Protocol):
-    """Converts text to token ids as the served model does. The methods are asynchronous, because the
-    tokenizer may be behind HTTP."""
+    """Converts text to token ids as the served model does. The methods are asynchronous, because the tokenizer may be
+    behind HTTP."""
 
     async def encode(self, text: str) -> list[int]:
         """Encode a piece of text in the middle of a sequence, without adding special tokens."""
